@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
+from millstream.errors import MillstreamError
 from millstream.events.cluster import EventCluster, json_text
 from millstream.events.engine import engine
 from millstream.events.handle import Topic
@@ -38,7 +40,13 @@ class EventsClient:
         return EventsClient, (self.bootstrap,)
 
     def close(self) -> None:
-        """Close the connections. Producers and consumers are closed by their users."""
+        """Close the connections. Producers are closed by their users; a consumer that was left open leaves its group,
+        and who pulls from it is told so.
+        """
+        self.engine.check()
+        for consumer in list(self.cluster.consumers):
+            with suppress(MillstreamError, TimeoutError):  # its broker may be gone
+                consumer.close()
         self.engine.start(self.cluster.close()).result()
 
     def create_topic(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -49,11 +50,19 @@ COMPLETE: Final = "events.complete"
 """Topic property: no event follows the last one."""
 
 
+class ClosesConsumer(Protocol):
+    """A consumer, as far as its client closes it."""
+
+    def close(self) -> None: ...
+
+
 class EventCluster:
     """Links to brokers. Every method but ``__init__`` runs on the engine's loop."""
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
         self.timeout_s = timeout_s
+        self.consumers: weakref.WeakSet[ClosesConsumer] = weakref.WeakSet()
+        """Consumers that use these links, as long as somebody has them. Any thread."""
         self._seeds = [_address(part) for part in bootstrap.split(",") if part.strip()]
         if not self._seeds:
             raise Rejected("bootstrap servers are missing: give host:port, several separated by commas")

@@ -126,6 +126,7 @@ class Consumer:
         self._closed = False
         self._engine.start(self._begin()).result()
         self._engine.leave_at_exit(self)
+        topic.cluster.consumers.add(self)
 
     def __enter__(self) -> Self:
         return self

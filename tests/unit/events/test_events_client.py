@@ -443,3 +443,20 @@ def test_exit_sends_what_was_pushed_and_a_fork_makes_its_own(topic, server, how)
 def test_a_client_is_pickled_as_its_addresses(client):
     with pickle.loads(pickle.dumps(client)) as other:
         assert other.bootstrap == client.bootstrap
+
+
+def test_a_client_that_is_closed_takes_its_open_consumers_out_of_their_group(topic, server):
+    epochs = []
+
+    def note(name, request):
+        if name == "ConsumerGroupHeartbeat":
+            epochs.append(request.member_epoch)
+
+    with EventsClient(server.address, timeout_s=WAIT_S) as client:
+        consumer = client.open_topic(topic.name).consumer("left open")
+        server.before = note
+    assert epochs
+    assert epochs[-1] == -1, "no heartbeat follows the one that leaves"
+    with pytest.raises(Rejected, match="closed"):
+        consumer.pull(WAIT_S)
+    consumer.close()
