@@ -16,6 +16,8 @@ FOUND = (
     8000300,  # a replica cut inside a range that had left the cache wrote that range's memory into its segment
 )
 FOUND_WITH_WIPES = (
+    60000373,  # a vote in the write-ahead log made a replica count that had lost its files
+    60000336,  # a replica that had lost its files got back its first batch, but not the entry before
     40000157,  # a replica that was whole again counted as lost after a crash, and then another one lost its files
 )
 FRESH = 3

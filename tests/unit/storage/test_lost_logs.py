@@ -22,7 +22,8 @@ def left(replicated: bool = True) -> SimDisk:
     """The disk of a replica that has records and a vote in its files."""
     shard = new_shard()
     log = shard.open(1, replicated=replicated)
-    fill(shard, log, 20)
+    log.append_control(Term(1), b"")
+    fill(shard, log, 20, epoch=1)
     shard.call(log.save_vote, VOTE)
     shard.call(shard.storage.checkpoint)
     return kill(shard)
@@ -64,7 +65,7 @@ def test_a_replica_whose_directory_is_gone_is_lost_although_the_write_ahead_log_
         case "vote":
             shard.call(log.save_vote, StoredVote(Term(6), ReplicaId(2)))
         case "batch":
-            fill(shard, log, 2)
+            fill(shard, log, 2, epoch=1)
         case "trim":
             shard.call(lambda done: log.trim_prefix(10, done))
         case "control":
@@ -81,7 +82,8 @@ def test_a_replica_whose_directory_is_gone_is_not_lost_if_the_write_ahead_log_ha
     shard = new_shard()
     log = shard.open(1, replicated=True)
     shard.call(log.save_vote, VOTE)
-    fill(shard, log, 20)
+    log.append_control(Term(1), b"")
+    fill(shard, log, 20, epoch=1)
     shard.call(log.save_vote, StoredVote(Term(6), ReplicaId(2)))
     disk = kill(shard)
     if exists(disk, DIRECTORY):
@@ -89,6 +91,13 @@ def test_a_replica_whose_directory_is_gone_is_not_lost_if_the_write_ahead_log_ha
     log = opened(reopened(disk))
     assert not log.lost
     assert (log.next_offset, log.vote) == (20, StoredVote(Term(6), ReplicaId(2)))
+
+
+def test_a_replica_is_lost_if_the_write_ahead_log_has_its_batches_but_not_the_entry_before_them() -> None:
+    shard = new_shard()
+    fill(shard, shard.open(1, replicated=True), 3, epoch=1)
+    log = opened(reopened(kill(shard)))
+    assert (log.lost, log.next_offset) == (True, 0)
 
 
 def test_a_replica_with_files_is_not_lost() -> None:

@@ -10,7 +10,7 @@ its leader has filled the log. Then the mark goes, and with it what was put asid
     topics/<id>/3.damaged     what was found, if something was: for a person, as long as it may be needed
 
 Records that the write-ahead log still holds are no files: a replica counts as one with files only if they begin with
-the first entry of the log (`check_beginning`).
+the first entry of the log (`check_beginning`), which is a control entry where several replicas elect their leader.
 
 The mark is durable before the log is opened, and goes over when files of the leader take the place of the directory,
 so that a crash at any point leaves a replica that knows. Of what is damaged only the vote stays, if it can be read. A
@@ -83,7 +83,10 @@ def load_replica(
         note("replica_lost", f"{directory} has no files; the other replicas are asked for what was in it")
         mark_lost(disk, directory, LogState())
     try:
-        return load_log(disk, directory, now_ms, note, replicated=replicated)
+        loaded = load_log(disk, directory, now_ms, note, replicated=replicated)
+        if mends and loaded.segments and not loaded.state.controls and not loaded.state.base.position:
+            raise Corruption(f"{directory} has batches and not the control entry that its log began with")
+        return loaded
     except Corruption as error:
         if not (mends and aside):
             raise

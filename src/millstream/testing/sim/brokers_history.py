@@ -122,8 +122,7 @@ def draw_with_wipes(seed: int) -> Setting:
     """The setting of a seed with files that get lost. A replica behind a trimmed log start, or behind what a quorum has
     lost, can't be filled with entries.
 
-    Such histories are none of those that `draw` makes: about one of a hundred finds that a vote in the write-ahead log
-    makes a replica count that has lost its files (seed 60000373).
+    Such histories are none of those that `draw` makes.
     """
     setting = draw(seed)
     return msgspec.structs.replace(setting, nodes=max(setting.nodes, 3), wipes=True, trims=False, write_caching=False)
