@@ -85,7 +85,9 @@ def scrub(
             again = Plan(bootstrap, topics, url)
             findings = [one for one in findings if one in again.findings]
             suspect = [one for one in suspect if one.piece in set(again.pieces)]
-        findings += [_finding(one.finding, one.piece, one.what) for one in suspect]
+        findings += [
+            _finding(one.finding, one.piece.topic, one.piece.partition, one.piece.place, one.what) for one in suspect
+        ]
         if not stopping:
             job.end(directory)
     _report(plan, done, findings, len(plan.pieces) - len(left), time.monotonic() - started, bool(stopping), as_json)
@@ -116,7 +118,11 @@ class Plan:
             if unknown:
                 raise CommandFailed(f"topic {unknown[0]} does not exist; 'millstream topic list' shows those that do")
             names = sorted(topics or found)
-            archived = [one for node_id in _nodes(cluster) for one in self._of_broker(cluster, node_id, names)]
+            archived = [
+                one
+                for node_id in sorted(cluster.metadata([]).brokers)
+                for one in self._of_broker(cluster, node_id, names)
+            ]
         self._of_store(sorted(set(archived)))
 
     def _of_broker(self, cluster: Cluster, node_id: int, names: Sequence[str]) -> Iterator[str]:
@@ -159,13 +165,13 @@ class Plan:
 
     def _of_store(self, topics: Sequence[str]) -> None:
         from millstream.objects import open_store
-        from millstream.tiers.inspection import find_superfluous
+        from millstream.tiers.inspection import find_partitions, find_superfluous
 
         if not topics or not self.url:
             return
         store = open_store(self.url, _TIMEOUT_S)
         try:
-            partitions = [one for one in _partitions(store) if one.topic in topics]
+            partitions = [one for one in find_partitions(store) if one.topic in topics]
             for one in partitions:
                 self._of_manifest(store, one)
             tally = find_superfluous(store, partitions, int(time.time() * 1000) - _HOUR_MS)
@@ -208,21 +214,11 @@ class Plan:
             self._note("missing", partition.topic, owner.partition_index, key, f"it lacks offsets {start}–{end - 1}")
 
     def _note(self, kind: str, topic: str, partition: int, place: str, what: str) -> None:
-        self.findings.append({"kind": kind, "topic": topic, "partition": partition, "place": place, "what": what})
+        self.findings.append(_finding(kind, topic, partition, place, what))
 
 
-def _nodes(cluster: Cluster) -> list[int]:
-    return sorted(cluster.metadata([]).brokers)
-
-
-def _partitions(store: ObjectStore) -> list[Any]:
-    from millstream.tiers.inspection import find_partitions
-
-    return find_partitions(store)
-
-
-def _finding(kind: str, piece: Piece, what: str) -> dict[str, Any]:
-    return {"kind": kind, "topic": piece.topic, "partition": piece.partition, "place": piece.place, "what": what}
+def _finding(kind: str, topic: str, partition: int, place: str, what: str) -> dict[str, Any]:
+    return {"kind": kind, "topic": topic, "partition": partition, "place": place, "what": what}
 
 
 def _report(

@@ -20,9 +20,7 @@ import msgspec
 
 from millstream.errors import MillstreamError
 from millstream.format.events.batch import decode_event_batch
-from millstream.format.events.descriptor import (
-    DESCRIPTOR_BYTES,
-)
+from millstream.format.events.descriptor import DESCRIPTOR_BYTES
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import BytePosition, Offset

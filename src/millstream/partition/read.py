@@ -92,8 +92,9 @@ def read_here(
             return (_NONE, high_watermark, stable, start, None, diverging, None)
         if error is not ErrorCode.NONE:
             return refused(int(error))
-    if not partition.log.start_offset <= offset <= partition.log.next_offset:
-        return refused(int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    error = range_error(partition, Offset(offset))
+    if error is not ErrorCode.NONE:
+        return refused(int(error))
     if offset >= end:
         watch.arm(partition)
         return (_NONE, high_watermark, stable, start, None, None, None)
@@ -197,8 +198,11 @@ def offset_error(partition: Partition, offset: int) -> ErrorCode:
     """NONE when ``offset`` may be read. From the high watermark on it is the empty read at the end: a leader that has
     just been elected may know less committed than the reader has seen.
     """
-    if partition.refusal:
-        return partition.refusal
+    return partition.refusal or range_error(partition, Offset(offset))
+
+
+def range_error(partition: Partition, offset: Offset) -> ErrorCode:
+    """NONE when the log has ``offset`` or ends there. Who leads the partition does not matter."""
     if partition.log.start_offset <= offset <= partition.log.next_offset:
         return ErrorCode.NONE
     return ErrorCode.OFFSET_OUT_OF_RANGE

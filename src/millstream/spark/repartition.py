@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from millstream.client import Cluster
 from millstream.client.cluster import EARLIEST, LATEST, error_of
 from millstream.errors import MillstreamError, Rejected
+from millstream.spark.jobs import begin_job, job_of
 
-_JOB_FILE: Final = "job.json"
 _POLL_S: Final = 0.5
 _ONE_TASK: Final = {"split.bytes": "1024g", "minPartitions": "1"}
 """One task for each partition and batch, which keeps the order of its records."""
@@ -60,10 +60,8 @@ def begin(bootstrap: str, source: str, target: str, directory: str) -> Repartiti
     Raises:
         Rejected: a topic does not exist, the target has records, or the directory is that of another job.
     """
-    path = os.path.join(directory, _JOB_FILE)
-    if os.path.exists(path):
-        with open(path, "rb") as file:
-            job = msgspec.json.decode(file.read(), type=RepartitionJob)
+    job = job_of(directory, RepartitionJob)
+    if job is not None:
         if (job.source, job.target) != (source, target):
             raise Rejected(
                 f"{directory} belongs to a job that copies {job.source} to {job.target}: give this one another --id"
@@ -77,12 +75,7 @@ def begin(bootstrap: str, source: str, target: str, directory: str) -> Repartiti
     if filled:
         raise Rejected(f"topic {target} has records already: create a new topic for the copy")
     job = RepartitionJob(source, target, {key: max(end, begins[key]) for key, end in ends.items()})
-    os.makedirs(directory, exist_ok=True)
-    with open(path + ".new", "wb") as file:
-        file.write(msgspec.json.encode(job))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".new", path)
+    begin_job(directory, job)
     return job
 
 

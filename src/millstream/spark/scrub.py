@@ -30,12 +30,12 @@ from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, may_follow, p
 from millstream.model.quantities import FilePosition
 from millstream.objects import ObjectKey
 from millstream.spark.archived_segment import task_store
+from millstream.spark.jobs import JOB_FILE, begin_job, job_of
 from millstream.wire.records import batch_crc_ok
 
 READ_BYTES: Final = 8 << 20
 """Bytes of one read. A batch or block that is larger is read whole."""
 
-_JOB_FILE: Final = "job.json"
 _CHECKED_FILE: Final = "checked.jsonl"
 _PATIENCE_S: Final = 30.0
 
@@ -229,20 +229,10 @@ def begin(directory: str, topics: Sequence[str]) -> dict[Piece, Checked]:
     Raises:
         Rejected: the directory is that of another job.
     """
-    path, job = os.path.join(directory, _JOB_FILE), ScrubJob(tuple(sorted(topics)))
-    if not os.path.exists(path):
-        os.makedirs(directory, exist_ok=True)
-        with open(path + ".new", "wb") as file:
-            file.write(msgspec.json.encode(job))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".new", path)
+    job, known = ScrubJob(tuple(sorted(topics))), job_of(directory, ScrubJob)
+    if known is None:
+        begin_job(directory, job)
         return {}
-    try:
-        with open(path, "rb") as file:
-            known = msgspec.json.decode(file.read(), type=ScrubJob)
-    except msgspec.MsgspecError:
-        raise Rejected(f"{directory} belongs to a job of another kind: give this one another --id") from None
     if known != job:
         named = ", ".join(known.topics) or "all topics"
         raise Rejected(f"{directory} belongs to a job that reads {named}: give this one another --id")
@@ -289,7 +279,7 @@ def run(
 
 def end(directory: str) -> None:
     """The job has come to its end: the next one of this directory reads everything again."""
-    for name in (_CHECKED_FILE, _JOB_FILE):
+    for name in (_CHECKED_FILE, JOB_FILE):
         if os.path.exists(path := os.path.join(directory, name)):
             os.remove(path)
 

@@ -100,6 +100,13 @@ class Topic:
                 found |= {record.key: record.value for record in iter_records(batch)}
         return found
 
+    def pass_over(self, times: int) -> None:
+        """Overwrite ``a``, compact, and let the time for tombstones go by, some times over."""
+        for count in range(times):
+            self.plain(b"a", b"%d" % count)
+            self.compact()
+            self.shard.reactor.advance(RETENTION_MS * 1000)
+
 
 def test_a_marker_goes_after_the_records_of_its_transaction_and_the_time_for_tombstones() -> None:
     topic = Topic()
@@ -139,10 +146,7 @@ def test_the_only_trace_of_a_producers_epoch_stays() -> None:
     topic = Topic()
     topic.write(7, 0, b"a", b"aborted")
     marker = topic.end(7, 1, commits=False)
-    for count in range(4):
-        topic.plain(b"a", b"%d" % count)
-        topic.compact()
-        topic.shard.reactor.advance(RETENTION_MS * 1000)
+    topic.pass_over(4)
     assert topic.markers() == [marker]
     again = Topic(disk=stopped(topic))
     assert again.state.epoch_of(7) == 1
@@ -159,19 +163,13 @@ def test_a_producers_last_batch_keeps_its_marker_until_the_producer_is_forgotten
     topic = Topic()
     topic.write(7, 0, b"a", b"aborted")
     marker = topic.end(7, 0, commits=False)
-    for count in range(4):
-        topic.plain(b"a", b"%d" % count)
-        topic.compact()
-        topic.shard.reactor.advance(RETENTION_MS * 1000)
+    topic.pass_over(4)
     assert topic.markers() == [marker]
     again = Topic(disk=stopped(topic))
     assert again.state.last_offsets() == {7: 0}
     assert not again.state.transactions.open
     again.state.evict_oldest()
-    for count in range(3):
-        again.plain(b"a", b"%d" % count)
-        again.compact()
-        again.shard.reactor.advance(RETENTION_MS * 1000)
+    again.pass_over(3)
     assert again.markers() == []
     assert again.aborted() == []
 

@@ -9,8 +9,8 @@
 **Laws.** The objects of a partition cover its offsets from start to end without a hole and without an overlap. A range
 is committed by the leader of that epoch alone, and only at the committed end. A broker whose epoch is fenced changes
 nothing any more. A command is taken whole or not at all; a commit that is repeated changes nothing and succeeds,
-because the broker repeats what it got no answer to. An object is removable when no offset needs it, nobody leases it,
-and the grace period is over: readers that found it a moment ago still read it.
+because a broker repeats a command whose answer was lost. An object is removable when no offset needs it, nobody leases
+it, and the grace period is over: readers that found it a moment ago still read it.
 
 Every command raises Rejected when it breaks a law, and changes nothing then.
 """
@@ -115,7 +115,7 @@ class Catalogue:
         self._alive[writer.node_id] = self._epochs[writer.node_id] = writer.broker_epoch
 
     def fence(self, writer: Writer, now_ms: TimestampMs) -> None:
-        """This life of the broker changes nothing any more. Objects that it prepared are nobody's."""
+        """Fence a broker epoch: it changes nothing from now on. The objects that it prepared become orphans."""
         if self._alive.get(writer.node_id) == writer.broker_epoch:
             del self._alive[writer.node_id]
         for object_id in [one for one, by in self._prepared.items() if by == writer]:

@@ -79,7 +79,7 @@ def load_replica(
         OSError: the disk failed.
     """
     mends = replicated and expected
-    if mends and not is_here(disk, directory):
+    if mends and not has_log(names_in(disk, directory)):
         note("replica_lost", f"{directory} has no files; the other replicas are asked for what was in it")
         mark_lost(disk, directory, LogState())
     try:
@@ -100,9 +100,9 @@ def load_replica(
         return load_log(disk, directory, now_ms, note, replicated=True)
 
 
-def is_here(disk: Disk, directory: str) -> bool:
-    """Whether a replica has files."""
-    return any(name in _SIGNS or name.endswith(SEGMENT_SUFFIX) for name in names_in(disk, directory))
+def has_log(names: list[str]) -> bool:
+    """Whether the files of a directory, by name, are those of a replica."""
+    return any(name in _SIGNS or name.endswith(SEGMENT_SUFFIX) for name in names)
 
 
 def check_beginning(directory: str, record: WalRecord) -> None:

@@ -34,7 +34,7 @@ from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
 from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
-from millstream.storage.log.lost import check_beginning, is_here
+from millstream.storage.log.lost import check_beginning, has_log
 from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs, remove_segment
 from millstream.storage.recovery.chunk_fill import ChunkFill
 from millstream.storage.recovery.quarantine import QuarantinedBatches
@@ -105,7 +105,7 @@ class LogReplay:
         """File and byte of the last record that does not verify."""
 
         names = names_in(disk, place.directory)
-        self._bare = place.replicated and not is_here(disk, place.directory)
+        self._bare = place.replicated and not has_log(names)
         self._fenced = FAULT_FILE in names
         self._files: dict[int, str] = {}
         saved: LogState | None = None

@@ -7,13 +7,13 @@ A bug replaces a function while it is planted; production code knows nothing of 
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from unittest.mock import patch
 
 from millstream.core.shared import catalogue, uploads
 from millstream.core.shared.catalogue import Catalogue
 from millstream.errors import Rejected
+from millstream.testing.planting import planted
 from millstream.testing.shared_world import logs
 from millstream.testing.shared_world.world import Finding, play
 from millstream.tiers import object_wal, shared_objects
@@ -48,9 +48,7 @@ class Hunt(NamedTuple):
 
 def hunt(bug: PlantedBug) -> Hunt:
     """Play histories with the bug planted until one finds it or the budget is used up."""
-    with ExitStack() as planted:
-        for owner, attribute, replacement in bug.replaced:
-            planted.enter_context(patch.object(owner, attribute, replacement))
+    with planted(bug.replaced):
         for seed in range(bug.histories):
             finding = play(seed, Counter())
             if finding is not None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
 
+from millstream.testing.planting import planted
 from millstream.testing.sim.brokers_history import Counts
 
 if TYPE_CHECKING:
@@ -42,9 +41,7 @@ def hunt_in(
 ) -> Hunt:
     """Play histories of a world with the bug planted until one finds it or the budget is used up."""
     counts = Counts()
-    with ExitStack() as planted:
-        for owner, attribute, replacement in bug.replaced:
-            planted.enter_context(patch.object(owner, attribute, replacement))
+    with planted(bug.replaced):
         for seed in range(first_seed, first_seed + bug.histories):
             finding = play(seed, counts, bug.shape(draw(seed)))
             if finding is not None:

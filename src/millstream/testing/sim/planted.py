@@ -8,9 +8,7 @@ make it reachable: a guard that hides it is off, a fault that it needs is on.
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -20,6 +18,7 @@ from millstream.core.raft.messages import AppendReply, Configuration
 from millstream.core.raft.ready import Refusal
 from millstream.core.raft.replica import Ballot
 from millstream.core.raft.term_log import TermLog
+from millstream.testing.planting import planted
 from millstream.testing.sim.campaign import Report, run_seed
 from millstream.testing.sim.knobs import draw_knobs
 
@@ -57,9 +56,7 @@ def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
     """Run seeds with the bug planted until one finds it or the budget is used up."""
     report = Report()
     seed = first_seed
-    with ExitStack() as planted:
-        for owner, attribute, replacement in bug.replaced:
-            planted.enter_context(patch.object(owner, attribute, replacement))
+    with planted(bug.replaced):
         while report.events < bug.budget_events:
             finding = run_seed(seed, report, bug.shape(draw_knobs(seed, harsh=True)))
             seed += 1

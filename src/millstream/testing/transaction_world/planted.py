@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from unittest.mock import patch
 
 import msgspec
 
@@ -16,6 +14,7 @@ from millstream.core.txn.partition_state import PartitionTransactions
 from millstream.core.txn.state import PREPARING, TransactionState
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
+from millstream.testing.planting import planted
 from millstream.testing.transaction_world.judge import Violation
 from millstream.testing.transaction_world.world import run
 
@@ -133,9 +132,7 @@ PLANTED: Final = (
 
 def found_by(bug: PlantedBug, seeds: range) -> tuple[int, str] | None:
     """The first seed that finds a bug, and the violation; None if none does."""
-    with ExitStack() as stack:
-        for owner, name, change in bug.changes:
-            stack.enter_context(patch.object(owner, name, change))
+    with planted(bug.changes):
         for seed in seeds:
             try:
                 run(seed)
