@@ -6,8 +6,10 @@ are. acks=all waits for the commit, acks=1 for the leader's own disk, which is t
 never answered and never waits.
 
 A partition whose commit takes longer than the request's ``timeout_ms`` is answered REQUEST_TIMED_OUT: the batch may
-well be in the log, and an idempotent producer's retry will be recognised. Closing the connection changes nothing for
-what was appended.
+well be in the log, and an idempotent producer's retry will be recognised. A shorter time-out than ``MIN_TIMEOUT_US``
+counts as ``MIN_TIMEOUT_US``: in Kafka the time for followers starts after the leader's own write, and here the leader's
+own sync is part of the wait, so that a time-out of 0 would fail on a healthy broker. Closing the connection changes
+nothing for what was appended.
 """
 
 import struct
@@ -32,6 +34,9 @@ from millstream.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+
+MIN_TIMEOUT_US: Final = 5_000_000
+"""Shortest time for a commit before its slot is answered REQUEST_TIMED_OUT: far more than a healthy disk's sync."""
 
 _NONE: Final = int(ErrorCode.NONE)
 _PENDING: Final = (int(ErrorCode.REQUEST_TIMED_OUT), -1, -1, -1)
@@ -91,7 +96,9 @@ class ProduceCall:
     def expire(self, now_us: int) -> None:
         """Answer when the client's timeout has passed: slots that are not committed get REQUEST_TIMED_OUT."""
         context = self.context
-        if self.request.acks and not context.done and now_us - context.received_us >= self.request.timeout_ms * 1000:
+        if not self.request.acks or context.done:
+            return
+        if now_us - context.received_us >= max(self.request.timeout_ms * 1000, MIN_TIMEOUT_US):
             self.answer(settled=False)
 
     def answer(self, *, settled: bool = True) -> None:
