@@ -168,6 +168,21 @@ def test_consume_says_that_the_broker_is_gone_and_goes_on_when_it_is_back(broker
         assert reader.returncode == 0
 
 
+def test_consume_without_a_group_leaves_nothing_at_the_broker(broker_factory):
+    broker = broker_factory(topics={"t": 2})
+    where = ["--bootstrap", broker.bootstrap]
+    subprocess.run([*COMMAND, "produce", "t", *where], input="a\n", text=True, check=True, timeout=60)
+
+    def run(*words):
+        command = [*COMMAND, *words, *where]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    assert run("consume", "t", "-e") == "a\n"
+    assert run("consume", "t", "-e", "--from", "end", "--isolation", "read_uncommitted") == ""
+    assert [entry["topic"] for entry in json.loads(run("topic", "list", "--internal", "--json"))] == ["t"]
+    assert json.loads(run("group", "list", "--json")) == []
+
+
 def test_a_consumer_group_is_described_with_its_epochs(millstream, broker, topic):
     from confluent_kafka import Consumer
 

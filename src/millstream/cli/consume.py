@@ -1,7 +1,8 @@
 """``millstream consume``: records of a topic on stdout.
 
-Without ``--group`` it reads every partition and stores no offsets. With ``--group`` it joins that consumer
-group, starts where the group stands, and commits what it has printed. Ends after ``--count`` records, with
+Without ``--group`` it reads every partition (``cli/consume_partitions.py``): it stores no offsets and looks up no
+coordinator, so that the broker keeps nothing of it. With ``--group`` it joins that consumer group, starts where the
+group stands, and commits what it has printed (``cli/consume_group.py``). Ends after ``--count`` records, with
 ``--exit-at-end`` at the end of all partitions, or on Ctrl-C or SIGTERM; each of those is success.
 
 Leaving takes no longer than ``--timeout``: with a broker that does not answer any more, the command ends with an error
@@ -17,33 +18,27 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import click
 
-from millstream.cli.connect import admin_client, consumer_client, explained, partition_numbers, reachable
-from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer
+from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
-from millstream.cli.output import FIRST_TASK, count_progress, emit, emit_now, remark
-from millstream.cli.positions import EXPECTED, Anchor, parse_position, resolve
+from millstream.cli.output import FIRST_TASK, count_progress, emit, emit_now
+from millstream.cli.positions import EXPECTED
 from millstream.cli.records import TEMPLATE_FIELDS, compile_template, key_and_value, record_to_json, value_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from types import TracebackType
 
-    from millstream.cli.confluent import Consumer, KafkaError, KafkaException, Message
+    from millstream.cli.records import Message
 
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 """Values of ``--isolation``; the first is the default, as it is librdkafka's."""
 
 _BATCH = 500
-_WAIT_S = 0.2
-_LOOK_S = 1.0
-"""Time between two attempts to connect to a broker that is gone, in s."""
 
 
 @click.command("consume")
@@ -97,15 +92,17 @@ def consume(
     if group is not None and partition:
         raise WrongUsage("--partition and --group cannot be given together; a group shares out partitions itself")
     render = _rendering(template, as_json=as_json)
-    watch = Watch(bootstrap)
-    settings = _configuration(group, watch, isolation)
     if group is None:
-        consumer = _reading_all(topic, start or "beginning", partition, bootstrap, timeout, settings)
+        from millstream.cli.consume_partitions import PartitionSource
+
+        source: Source = PartitionSource(topic, start or "beginning", partition, isolation, bootstrap, timeout)
     else:
-        consumer = _joining(topic, group, start, bootstrap, timeout, settings)
+        from millstream.cli.consume_group import GroupSource
+
+        source = GroupSource(topic, group, start, isolation, bootstrap, timeout)
     with (
         _terminated_like_interrupted(),
-        Reading(consumer, render, bootstrap, topic, group, timeout, watch) as reading,
+        Reading(source, render) as reading,
         suppress(KeyboardInterrupt),  # the ordinary way to leave
     ):
         reading.run(count, exit_at_end=exit_at_end)
@@ -120,74 +117,49 @@ def _rendering(template: str | None, *, as_json: bool) -> Callable[[Message], by
     return key_and_value if sys.stdout.isatty() else value_line
 
 
-class Watch:
-    """Reports on stderr that the broker is gone, or back. Used by one thread.
+class Source(Protocol):
+    """Where the records come from. Errors leave it as ``CommandFailed``."""
 
-    Lifecycle: ``suspect`` is the client's callback for errors; ``look`` runs between two reads, and connects at most
-    once in ``_LOOK_S`` while the broker may be gone, never otherwise.
-    """
+    def read(self, limit: int) -> Sequence[Message]:
+        """The next records, at most ``limit``; empty after a short wait without any."""
+        ...
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._suspected = False
-        self._gone = False
-        self._next_look_s = 0.0
+    def printed(self, message: Any) -> None:
+        """Note that a record is in the output."""
+        ...
 
-    def suspect(self, error: KafkaError) -> None:
-        """Note an error that the client reports."""
-        self._suspected = self._suspected or _passes_by_itself(error)
+    def flushed(self) -> None:
+        """Note that the output with the printed records was written out."""
+        ...
 
-    def look(self) -> None:
-        """Check whether the broker is reachable after an error, and report a change."""
-        if not self._suspected or time.monotonic() < self._next_look_s:
-            return
-        self._next_look_s = time.monotonic() + _LOOK_S
-        there = reachable(self._bootstrap)
-        if there and self._gone:
-            remark(f"a broker answers at {self._bootstrap} again")
-        elif not there and not self._gone:
-            remark(f"no broker answers at {self._bootstrap}; waiting until one does, Ctrl-C ends this")
-        self._gone = not there
-        self._suspected = self._gone
+    def reached_end(self) -> bool:
+        """Whether every partition was read to its end."""
+        ...
+
+    def close(self) -> None:
+        """Leave. Raises CommandFailed if it is uncertain whether the printed records count as read."""
+        ...
 
 
 class Reading:
-    """Prints the records of a consumer, stores the offsets of printed records, and detects the end."""
+    """Prints the records of a source, and closes it."""
 
-    def __init__(
-        self,
-        consumer: Consumer,
-        render: Callable[[Message], bytes],
-        bootstrap: str,
-        topic: str,
-        group: str | None,
-        timeout_s: float,
-        watch: Watch,
-    ) -> None:
-        self.watch = watch
-        self.consumer = consumer
+    def __init__(self, source: Source, render: Callable[[Message], bytes]) -> None:
+        self.source = source
         self.render = render
-        self.bootstrap = bootstrap
-        self.what = f"topic '{topic}'"
-        self.group = group
-        self.timeout_s = timeout_s
-        self.printed = 0
-        self._last: dict[tuple[str, int], Message] = {}  # the last of each partition that may not be committed yet
-        self._at_end: set[tuple[str, int]] = set()
+        self.count = 0
 
-    def run(self, count: int | None, *, exit_at_end: bool) -> None:
-        """Print records until ``count`` are out, the end is reached (if asked for), or Ctrl-C."""
-        with count_progress("reading", count) as bar:
-            while count is None or self.printed < count:
-                limit = _BATCH if count is None else min(_BATCH, count - self.printed)
-                with explained(self.what, self.bootstrap):
-                    messages = self.consumer.consume(limit, timeout=_WAIT_S)
-                for message in messages:
-                    self._take(message)
+    def run(self, limit: int | None, *, exit_at_end: bool) -> None:
+        """Print records until ``limit`` are out, the end is reached (if asked for), or Ctrl-C."""
+        with count_progress("reading", limit) as bar:
+            while limit is None or self.count < limit:
+                for message in self.source.read(_BATCH if limit is None else min(_BATCH, limit - self.count)):
+                    emit(self.render(message))
+                    self.count += 1
+                    self.source.printed(message)
                 self._hand_over()
-                self.watch.look()
-                bar.update(FIRST_TASK, completed=self.printed)
-                if exit_at_end and self._reached_end():
+                bar.update(FIRST_TASK, completed=self.count)
+                if exit_at_end and self.source.reached_end():
                     return
 
     def __enter__(self) -> Self:
@@ -197,75 +169,21 @@ class Reading:
         self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is None:
-            self.close()
+            self._close()
         else:
             with suppress(CommandFailed):  # the first failure is reported
-                self.close()
+                self._close()
 
-    def close(self) -> None:
-        """Leave the group with what was printed committed, within ``timeout_s``; raises CommandFailed otherwise."""
+    def _close(self) -> None:
         try:
             self._hand_over()
         finally:
-            leaving = _Leaving(self)
-            leaving.start()
-            leaving.join(self.timeout_s)
-        if self.group is None:
-            return  # the broker stores nothing of this consumer
-        if leaving.is_alive():
-            raise CommandFailed(
-                f"group '{self.group}': what was printed last may not be committed, and will be printed again then; "
-                f"{no_answer(self.bootstrap, self.timeout_s)}"
-            )
-        if leaving.failure is not None:
-            with explained(f"group '{self.group}'", self.bootstrap):
-                raise leaving.failure
+            self.source.close()
 
     def _hand_over(self) -> None:
-        """Flush the output, then allow the group to commit its offsets."""
+        """Flush the output, then allow the source to commit its records."""
         emit_now()
-        for message in self._last.values():
-            self.consumer.store_offsets(message)
-        self._last.clear()
-
-    def _take(self, message: Message) -> None:
-        error = message.error()
-        if error is None:
-            self._at_end.discard(_place(message))
-            emit(self.render(message))
-            self.printed += 1
-            if self.group is not None:
-                self._last[_place(message)] = message
-        elif error.name() == "_PARTITION_EOF":
-            self._at_end.add(_place(message))
-        elif not _passes_by_itself(error):
-            raise explain(error, self.what, self.bootstrap)
-
-    def _reached_end(self) -> bool:
-        assigned = {(partition.topic, partition.partition) for partition in self.consumer.assignment()}
-        return bool(assigned) and assigned <= self._at_end
-
-
-class _Leaving(threading.Thread):
-    """Commits and closes in a thread, because these calls have no timeout and block signals."""
-
-    def __init__(self, reading: Reading) -> None:
-        super().__init__(name="leaving", daemon=True)
-        self.reading = reading
-        self.failure: KafkaException | None = None
-
-    def run(self) -> None:
-        from millstream.cli.confluent import KafkaException
-
-        consumer = self.reading.consumer
-        try:
-            if self.reading.group is not None and self.reading.printed:
-                consumer.commit(asynchronous=False)
-        except KafkaException as failure:
-            if failure.args[0].name() != "_NO_OFFSET":
-                self.failure = failure
-        finally:
-            consumer.close()
+        self.source.flushed()
 
 
 @contextmanager
@@ -276,74 +194,3 @@ def _terminated_like_interrupted() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _reading_all(
-    topic: str, start: str, only: Sequence[int], bootstrap: str, timeout: float, settings: dict[str, Any]
-) -> Consumer:
-    """A consumer assigned to the partitions themselves; nothing is committed."""
-    from millstream.cli.confluent import OFFSET_BEGINNING, OFFSET_END, TopicPartition
-
-    position = parse_position(start, "--from")
-    client = admin_client(bootstrap)
-    known = partition_numbers(client, topic, bootstrap, timeout)
-    missing = sorted(set(only) - set(known))
-    if missing:
-        raise WrongUsage(
-            f"--partition: topic '{topic}' has no partition {missing[0]}, expected one of {_ranges(known)}"
-        )
-    chosen = sorted(set(only)) if only else known
-    if position.anchor in (Anchor.BEGINNING, Anchor.END):
-        where = OFFSET_BEGINNING if position.anchor is Anchor.BEGINNING else OFFSET_END
-        offsets = dict.fromkeys(chosen, where)
-    else:
-        found = resolve(client, [(topic, number) for number in chosen], position, bootstrap, timeout)
-        offsets = {number: found[topic, number] for number in chosen}
-    consumer = consumer_client(bootstrap, settings)
-    consumer.assign([TopicPartition(topic, number, offsets[number]) for number in chosen])
-    return consumer
-
-
-def _joining(
-    topic: str, group: str, start: str | None, bootstrap: str, timeout: float, settings: dict[str, Any]
-) -> Consumer:
-    """A consumer that joins the group; ``start`` counts where the group has no offset yet."""
-    position = parse_position(start or "beginning", "--from")
-    if position.anchor not in (Anchor.BEGINNING, Anchor.END):
-        raise WrongUsage(
-            f"--from {start} cannot be used with --group, which starts where it stands; "
-            f"'millstream group reset {group} --topic {topic} --to {start} --execute' moves it"
-        )
-    partition_numbers(admin_client(bootstrap), topic, bootstrap, timeout)
-    reset = "earliest" if position.anchor is Anchor.BEGINNING else "latest"
-    consumer = consumer_client(bootstrap, settings | {"auto.offset.reset": reset})
-    consumer.subscribe([topic])
-    return consumer
-
-
-def _configuration(group: str | None, watch: Watch, isolation: str) -> dict[str, Any]:
-    return {
-        "group.id": group or "millstream-cli",
-        "error_cb": watch.suspect,
-        "isolation.level": isolation,
-        "enable.auto.commit": group is not None,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        "fetch.wait.max.ms": 100,
-    }
-
-
-def _passes_by_itself(error: KafkaError) -> bool:
-    """Whether librdkafka retries by itself (a broker restarts, a leader moves)."""
-    return error.retriable() or error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
-
-
-def _place(message: Message) -> tuple[str, int]:
-    topic, partition = message.topic(), message.partition()
-    assert topic is not None and partition is not None, "a record or an end that was fetched has a place"
-    return topic, partition
-
-
-def _ranges(numbers: list[int]) -> str:
-    return f"0 to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millstream.cli.confluent import KafkaError
+    from millstream.errors import MillstreamError
 
 
 class CommandFailed(Exception):
@@ -108,3 +109,12 @@ def explain(error: KafkaError, what: str, bootstrap: str) -> CommandFailed:
     reason = reason.removeprefix("Broker: ").rstrip(".")
     template = _SENTENCES.get(name, "{what}: {reason}")
     return CommandFailed(template.format(what=what, reason=reason), name)
+
+
+def explain_error(error: MillstreamError, what: str, bootstrap: str) -> CommandFailed:
+    """The sentence for an error of the project's own client."""
+    name = error.code.name
+    if name in ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"):
+        return unreachable(bootstrap, error.message)
+    template = _NO_TOPIC if name in ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID") else "{what}: {reason}"
+    return CommandFailed(template.format(what=what, reason=error.message), name)

@@ -14,14 +14,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from millstream.cli.failure import WrongUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from millstream.cli.confluent import Message
 
 TEMPLATE_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _PLACEHOLDER = re.compile(rb"\{([a-z_]+)\}")
@@ -30,6 +28,18 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 
 Header = tuple[str, str | bytes | None]
 """Name and value, as confluent-kafka takes them."""
+
+
+class Message(Protocol):
+    """A record that was read, as confluent-kafka shows it. ``timestamp`` is (kind, ms); kind 0 is no timestamp."""
+
+    def topic(self) -> str | None: ...
+    def partition(self) -> int | None: ...
+    def offset(self) -> int | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def key(self) -> str | bytes | None: ...
+    def value(self) -> str | bytes | None: ...
+    def headers(self) -> Any: ...
 
 
 class NewRecord(NamedTuple):

@@ -5,8 +5,9 @@ groups and no batching; a call does one thing and returns. It speaks to any Kafk
 imports only the codec, so it can ship to machines that run no broker.
 
 ``Cluster`` routes requests: metadata, offsets, produce, configuration. ``PartitionLog`` reads one partition and keeps
-one request in flight. ``transactional`` writes in transactions, ``transactions`` is what administrators ask about them.
-``Connection`` is one socket. Each object belongs to the thread that uses it.
+one request in flight; ``record_reader`` reads the records of many. ``transactional`` writes in transactions,
+``transactions`` is what administrators ask about them. ``Connection`` is one socket. Each object belongs to the thread
+that uses it.
 """
 
 from millstream.client.cluster import EARLIEST, LATEST, MAX_TIMESTAMP, Cluster

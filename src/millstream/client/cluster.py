@@ -90,16 +90,19 @@ class Cluster:
 
     def metadata(self, topics: Sequence[str] | None = None) -> ClusterMetadata:
         """Metadata of topics by name (None: all). Unknown topics have an error code; none is created."""
+        return self.insist("metadata", lambda: self.metadata_once(topics))
+
+    def metadata_once(self, topics: Sequence[str] | None = None) -> ClusterMetadata:
+        """As ``metadata``, without retries.
+
+        Raises:
+            Unavailable: no broker answers.
+        """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-
-        def ask() -> ClusterMetadata:
-            connection = self.any_connection()
-            # Version 10 has topic ids (Kafka 2.8). Without them a topic that was deleted and created again goes
-            # unnoticed.
-            return read_metadata(connection.call(request, MetadataResponse, connection.version_of(3, lowest=10)))
-
-        found = self.insist("metadata", ask)
+        connection = self.any_connection()
+        # Version 10 has topic ids (Kafka 2.8). Without them a topic that was deleted and created again goes unnoticed.
+        found = read_metadata(connection.call(request, MetadataResponse, connection.version_of(3, lowest=10)))
         known = found.topics if topics is None else {**self._metadata.topics, **found.topics}
         self._metadata = ClusterMetadata(found.cluster_id, found.controller_id, found.brokers, known)
         return found

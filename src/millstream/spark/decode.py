@@ -21,13 +21,14 @@ import msgspec
 import numpy as np
 from crc32c import crc32c
 
+from millstream.client.aborted import AbortedProducers
 from millstream.errors import Corruption
 from millstream.spark import read_kernel as k
 from millstream.spark.columns import BatchBuilder, BufferPool, RecordBatch
 from millstream.spark.wanted import Wanted
 from millstream.wire.compression import decompress
 from millstream.wire.errors import BatchError
-from millstream.wire.records import ABORT, CODEC_MASK, CONTROL, TRANSACTIONAL, iter_records
+from millstream.wire.records import CODEC_MASK, CONTROL, TRANSACTIONAL, iter_records
 
 DECOMPRESSED_MAX: Final = 1 << 30
 """Limit of one batch's decompressed records in a Spark worker, far above a broker's limit."""
@@ -132,7 +133,11 @@ class Decoder:
             Corruption: a checksum, a structure or the order of batches is wrong.
             TransactionInSegment: a transactional batch was met with ``aborted`` None.
         """
-        gone = aborted if isinstance(aborted, AbortedSpans) else _AbortedProducers(aborted or ())
+        gone = (
+            aborted
+            if isinstance(aborted, AbortedSpans)
+            else AbortedProducers((one.producer_id, one.first_offset) for one in aborted or ())
+        )
         run = _Run(self, scan, where)
         for index, row in enumerate(scan.table[: scan.rows].tolist()):
             base, last, attributes = row[k.BASE_OFFSET], row[k.LAST_OFFSET], row[k.ATTRIBUTES]
@@ -274,27 +279,6 @@ class AbortedSpans:
 
     def end(self, producer_id: int, last_offset: int, marker: int) -> None:
         """A marker: where it stands is known already."""
-
-
-class _AbortedProducers:
-    """Producers with an open aborted transaction, tracked as a consumer does (KIP-98, read_committed)."""
-
-    def __init__(self, aborted: Sequence[Aborted]) -> None:
-        self._coming = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
-        self._open: set[int] = set()
-
-    def covers(self, producer_id: int, last_offset: int) -> bool:
-        self._advance(last_offset)
-        return producer_id in self._open
-
-    def end(self, producer_id: int, last_offset: int, marker: int) -> None:
-        self._advance(last_offset)
-        if marker == ABORT:
-            self._open.discard(producer_id)
-
-    def _advance(self, last_offset: int) -> None:
-        while self._coming and self._coming[-1].first_offset <= last_offset:
-            self._open.add(self._coming.pop().producer_id)
 
 
 def _marker(view: memoryview, row: list[int]) -> int:

@@ -1,6 +1,6 @@
-"""A broker that is a dictionary, behind the calls of confluent-kafka that the command line makes.
+"""A broker that is a dictionary, behind the calls that the command line makes of its clients.
 
-Only the edge is faked: results and errors are confluent-kafka's own classes where it lets them be made.
+Only the edge is faked: results and errors are the clients' own classes where they let them be made.
 """
 
 from concurrent.futures import Future
@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from millstream.client import EARLIEST, LATEST
+from millstream.wire.records import Record
 
 NODE = SimpleNamespace(id=1)
 
@@ -317,3 +320,37 @@ class FakeConsumer:
 
     def close(self):
         self.topic_partitions = []
+
+
+class FakeReader:
+    """A ``RecordReader``: gives every record once, then a round without any, then a Ctrl-C."""
+
+    def __init__(self, cluster, client, starts, *, read_committed):
+        self.cluster = cluster
+        self.positions = dict(starts)
+        self.at_end = set()
+        self.failure = None
+        self.rounds_at_end = 0
+        isolation = "read_committed" if read_committed else "read_uncommitted"
+        cluster.configurations.append({"isolation.level": isolation, "enable.auto.commit": False})
+
+    def read_round(self):
+        for (topic, partition), position in list(self.positions.items()):
+            messages = self.cluster.topics[topic][partition]
+            start = {EARLIEST: 0, LATEST: len(messages)}.get(position, position)
+            for message in messages[start:]:
+                headers = tuple(message.header_list)
+                yield (
+                    (topic, partition),
+                    Record(
+                        message.offset_number, message.timestamp_ms, message.key_bytes, message.value_bytes, headers
+                    ),
+                )
+            self.positions[topic, partition] = len(messages)
+            self.at_end.add((topic, partition))
+        self.rounds_at_end += 1
+        if self.rounds_at_end > 2:
+            raise KeyboardInterrupt
+
+    def close(self):
+        self.positions = {}

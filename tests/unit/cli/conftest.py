@@ -1,13 +1,14 @@
-"""The command line as a person meets it, with confluent-kafka faked at its edge."""
+"""The command line as a person meets it, with its clients faked at their edge."""
 
 import socket
 from dataclasses import dataclass
 
 import pytest
-from cli_fakes import FakeAdmin, FakeCluster, FakeConsumer, FakeProducer
+from cli_fakes import FakeAdmin, FakeCluster, FakeConsumer, FakeProducer, FakeReader
 
 from millstream.cli import confluent
 from millstream.cli.__main__ import main
+from millstream.client import record_reader
 
 
 @dataclass
@@ -43,4 +44,5 @@ def cluster(monkeypatch):
         monkeypatch.setattr(confluent, "AdminClient", lambda configuration, logger: FakeAdmin(fake, configuration))
         monkeypatch.setattr(confluent, "Producer", lambda configuration, logger: FakeProducer(fake, configuration))
         monkeypatch.setattr(confluent, "Consumer", lambda configuration, logger: FakeConsumer(fake, configuration))
+        monkeypatch.setattr(record_reader, "RecordReader", lambda *given, **named: FakeReader(fake, *given, **named))
         yield fake

@@ -7,7 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from cli_fakes import FakeConsumer, FakeGroup, FakeMessage
+from cli_fakes import FakeConsumer, FakeGroup, FakeMessage, FakeReader
 from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from millstream.cli.failure import CommandFailed
 from millstream.cli.record_input import record_from_json
 from millstream.cli.records import compile_template, record_to_json
+from millstream.errors import Corruption
 
 
 @pytest.fixture
@@ -191,6 +192,20 @@ def test_consume_counts_and_picks_partitions(millstream, cluster):
         2,
         "error: --partition: topic 't' has no partition 2, expected one of 0 to 1\n",
     )
+
+
+def test_records_before_a_failure_are_printed_before_it_is_reported(millstream, cluster, monkeypatch):
+    cluster.fill("t", b"one", b"two")
+    whole = FakeReader.read_round
+
+    def broken(reader):
+        yield from whole(reader)
+        raise Corruption("t-0 at offset 2: checksum does not match")
+
+    monkeypatch.setattr(FakeReader, "read_round", broken)
+    outcome = millstream("consume", "t")
+    assert (outcome.code, outcome.out) == (1, "one\ntwo\n")
+    assert outcome.err == "error: topic 't': t-0 at offset 2: checksum does not match\n"
 
 
 def test_json_output_is_one_object_a_line(millstream, cluster):

@@ -119,6 +119,11 @@ class FakeKafka:
         return self
 
     def __exit__(self, *_):
+        if self._listener.fileno() >= 0:
+            self.stop()
+
+    def stop(self):
+        """Close the port and every connection, for good."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in self._sockets:
@@ -209,8 +214,15 @@ class FakeKafka:
         return ListOffsetsResponse(topics=topics)
 
     def _on_fetch(self, request, fault):
-        (topic,) = request.topics
-        (item,) = topic.partitions
+        topics = [
+            FetchableTopicResponse(
+                topic.topic, topic.topic_id, [self._fetched(topic, item, fault) for item in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+        return FetchResponse(responses=topics)
+
+    def _fetched(self, topic, item, fault):
         by_id = {found.id: found for found in self.topics.values()}
         found = by_id.get(topic.topic_id) if not topic.topic else self.topics.get(topic.topic)
         if found is None:
@@ -220,7 +232,7 @@ class FakeKafka:
             log = found.logs[item.partition]
         if not fault and not log.start <= item.fetch_offset <= log.end:
             fault = ErrorCode.OFFSET_OUT_OF_RANGE
-        data = PartitionData(
+        return PartitionData(
             item.partition,
             fault,
             log.end,
@@ -229,7 +241,6 @@ class FakeKafka:
             aborted_transactions=[AbortedTransaction(*entry) for entry in log.aborted],
             records=b"" if fault else log.read(item.fetch_offset, item.partition_max_bytes),
         )
-        return FetchResponse(responses=[FetchableTopicResponse(topic.topic, topic.topic_id, [data])])
 
     def _on_produce(self, request, fault):
         (topic,) = request.topic_data
