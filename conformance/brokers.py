@@ -9,6 +9,8 @@ thinks. A broker that ended by itself is one too.
 import contextlib
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -27,6 +29,7 @@ pause before a group's first assignment two members that subscribe together get 
 """
 REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 """What topics of a suite get when it runs against three brokers."""
+HAND_OVER_LIMIT_S = 240.0
 PEER = {"node.id": "0", "auto.create.topics.enable": "true"}
 """The peer gets the node id that some tests expect, and the defaults that this harness otherwise changes for it."""
 
@@ -43,6 +46,12 @@ class Served(Protocol):
 
     def restart(self) -> None:
         """Starts what was killed again, on the same data."""
+        ...
+
+    def hand_over(self) -> None:
+        """Moves what one broker of a cluster leads to the others, and lets it lead again; another one at each call. One
+        broker alone does nothing.
+        """
         ...
 
     def revive(self) -> bool:
@@ -71,6 +80,13 @@ class RunningCluster:
 
     def restart(self) -> None:
         self._cluster.restart(self._turn)
+
+    def hand_over(self) -> None:
+        self._turn = self._turn % len(self._cluster.brokers) + 1
+        for change in ("drain", "undrain"):
+            program = [sys.executable, "-m", "millstream.cli"]
+            command = [*program, "cluster", change, str(self._turn), "--bootstrap", self.bootstrap]
+            subprocess.run(command, capture_output=True, timeout=HAND_OVER_LIMIT_S, check=True)
 
     def revive(self) -> bool:
         ended = [node for node, broker in self._cluster.brokers.items() if not broker.running]
@@ -117,6 +133,9 @@ class Running:
     def restart(self) -> None:
         """Starts it again on the same data and port."""
         self._broker.restart()
+
+    def hand_over(self) -> None:
+        """Does nothing: there is no other broker."""
 
     def revive(self) -> bool:
         """Starts it again if it has ended by itself; returns whether it had."""

@@ -2,7 +2,8 @@
 
 ``TransactionalMessageCopier`` is what Kafka's system tests use. It reads a partition, writes its records elsewhere in
 transactions, some of which it aborts, and commits its offsets with them. Two of them make a chain. Meanwhile copiers
-and the broker are killed with SIGKILL in turn. A read_committed consumer must find each record at the end of the chain
+and the broker are killed with SIGKILL in turn; in a cluster the leaderships of one broker after the other, coordinators
+among them, are handed over between the kills. A read_committed consumer must find each record at the end of the chain
 once, in order.
 """
 
@@ -68,6 +69,7 @@ def _copy(bench: Bench, source: str, target: str) -> None:
                         process.kill()
                         process.wait()
                     else:
+                        bench.broker.hand_over()
                         bench.broker.kill()
                         bench.broker.restart()
                 else:
