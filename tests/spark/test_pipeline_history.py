@@ -1,7 +1,14 @@
 """History into a table that began later, and dead letters once more: each record is in one place, whatever fails."""
 
+import contextlib
 import json
+import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import msgspec
 import pytest
@@ -14,7 +21,7 @@ from spark_support import check_exact, delta
 from millstream.errors import Rejected
 from millstream.pipeline import replay as replay_module
 from millstream.pipeline.backfill import prepared_backfill
-from millstream.pipeline.model import Pipeline, Sink, Source, Transform
+from millstream.pipeline.model import Pipeline, Sink, Source, Transform, Trigger
 from millstream.pipeline.replay import replay
 from millstream.pipeline.runner import run
 from millstream.pipeline.sink_query import SinkFailed
@@ -103,3 +110,54 @@ def test_dead_letters_become_rows_after_the_schema_is_mended_each_once(spark, to
     sums = msgspec.structs.replace(mended, transform=Transform(sql="SELECT count(*) AS n FROM source"))
     with pytest.raises(Rejected, match=r"puts records together \(Aggregate\)"):
         replay(sums, str(tmp_path))
+
+
+def commits(place):
+    log = place / "t" / "_delta_log"
+    return len(list(log.glob("*.json"))) if log.is_dir() else 0
+
+
+@pytest.mark.timeout(3600)
+def test_history_and_present_are_exact_when_both_are_killed_around_the_hand_over(orders, tmp_path):
+    """``MILLSTREAM_KILLS`` times a backfill, a run that catches up and goes on live, or both at once are killed."""
+    kills, chance = int(os.environ.get("MILLSTREAM_KILLS", "9")), random.Random(os.environ.get("MILLSTREAM_SEED", "7"))
+    orders.send(4000)
+    source = msgspec.structs.replace(orders.pipeline().source, start="latest", max_records=100)
+    document = msgspec.to_builtins(orders.pipeline(source=source, state="state", trigger=Trigger(every="200ms")))
+    (tmp_path / "p.yaml").write_text(json.dumps(document))
+    command = [sys.executable, "-m", "millstream.cli", "pipeline"]
+    killed = 0
+
+    def start(verb):
+        with open(tmp_path / "log", "ab") as log:
+            given = [*command, verb, str(tmp_path / "p.yaml")]
+            return subprocess.Popen(given, start_new_session=True, stdout=log, stderr=log)
+
+    def until_killed(verbs, awaited):
+        """Runs these until the table has more commits than awaited; returns how many were killed."""
+        before, drivers = commits(tmp_path), [start(verb) for verb in verbs]
+        deadline = time.monotonic() + 300
+        try:
+            while commits(tmp_path) <= before + awaited and time.monotonic() < deadline:
+                if all(driver.poll() is not None for driver in drivers):
+                    break
+                if "run" in verbs and commits(tmp_path) > before:
+                    orders.send(5)  # something for the live part
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 0.5))
+            return sum(driver.poll() is None for driver in drivers)
+        finally:
+            for driver in drivers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait(60)
+
+    for number in range(kills):
+        orders.send(100)
+        verbs = (["backfill"], ["run"], ["backfill", "run"])[number % 3]
+        killed += until_killed(verbs, number // 3 % 3)  # the first commit, or one or two later: a live one by then
+    assert killed >= kills // 2, (tmp_path / "log").read_text()[-3000:]
+    for verb in (["run", "--once"], ["backfill"]):
+        with open(tmp_path / "log", "ab") as log:
+            subprocess.run([*command, *verb, str(tmp_path / "p.yaml")], stdout=log, stderr=log, timeout=900, check=True)
+    check_exact(orders, tmp_path)
