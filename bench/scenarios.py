@@ -1,12 +1,13 @@
 """The loads of ``make bench``: every row of the table, its figures, and the budget of each.
 
 ``LOADS`` run on brokers that stay up and take turns; ``ALONE`` on brokers of their own. What is measured stands in
-``plain``, ``busy``, ``wide``, ``hop``, ``events``, ``transactions``, ``spark_beside`` and ``spark_sink``.
+``plain``, ``busy``, ``wide``, ``hop``, ``events``, ``transactions``, ``spark_beside``, ``spark_sink`` and
+``spark_tables``.
 """
 
 import functools
 
-from bench import busy, events, hop, plain, spark_beside, spark_sink, transactions, wide
+from bench import busy, events, hop, plain, spark_beside, spark_sink, spark_tables, transactions, wide
 from bench.rows import FULL, QUICK, Alone, Figure, Figures, Plan, Scenario
 
 __all__ = ["ALL", "ALONE", "FULL", "HEADLINES", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
@@ -327,6 +328,24 @@ ALONE: tuple[Scenario, ...] = (
         rounds=1,
         alone=spark_sink.ALONE,
     ),
+    Scenario(
+        "spark-tables",
+        "Spark, 1 KB values, local[2]; the peer's with Spark's own Kafka connector",
+        (
+            Figure("backfill_cpu", "topic to Parquet (ours fused), CPU-s a GB", True, 2),
+            Figure("backfill_gb", "topic to Parquet (ours fused), GB a second", False, 2),
+            Figure("classic_cpu", "topic to Parquet with a query, CPU-s a GB", True, 2),
+            Figure("classic_gb", "topic to Parquet with a query, GB a second", False, 2),
+            Figure("fused_gain", "CPU with a query ÷ CPU fused", False, 2, 4.0),
+            Figure("range_ms", "a time range of 1 %, ms", True, 0),
+            Figure("range_gain", "time of the whole topic ÷ time of the range", False, 1),
+            Figure("latency_p50_ms", "record to foreachBatch, trigger of 1 s, p50, ms", True, 0),
+            Figure("latency_p99_ms", "record to foreachBatch, trigger of 1 s, p99, ms", True, 0),
+        ),
+        spark_tables.measure,
+        rounds=1,
+        alone=spark_tables.ALONE,
+    ),
 )
 
 ALL = (*LOADS, *ALONE)
@@ -350,5 +369,6 @@ HEADLINES: dict[str, tuple[str, ...]] = {
     "events": ("produced_per_s", "consumed_per_s", "metadata_per_s", "ack_p50_ms", "read_ratio"),
     "spark": ("mrows_100", "gb_1000"),
     "spark-sink": ("mrows_once", "slower_percent"),
+    "spark-tables": ("backfill_cpu", "fused_gain", "range_ms", "latency_p50_ms"),
 }
 """Figures of ``docs/performance.md`` by scenario; every figure is in ``docs/notes/figures.md``."""
