@@ -1,6 +1,7 @@
 """An object store as far away as a cloud's: hook of a broker (``internal.shard.hook=bench.slow_store:install``).
 
 Each request waits first, as long as a log-normal distribution says: 30 ms in the middle, 120 ms at the 99th percentile.
+The bytes of a read or of an upload then take their time at 100 MiB a second.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 MEDIAN_S = 0.030
 P99_S = 0.120
+BYTES_A_SECOND = 100 << 20
+"""Of one stream."""
+
 _SIGMA = 0.596  # ln(120 / 30) / 2.326
 
 
@@ -32,9 +36,18 @@ class SlowStore:
 
         def later(*arguments: Any) -> Any:
             time.sleep(MEDIAN_S * random.lognormvariate(0, _SIGMA))
-            return found(*arguments)
+            if verb == "put_stream":
+                key, parts = arguments
+                return found(key, map(_taking_time, parts))
+            answer = found(*arguments)
+            return _taking_time(answer) if verb == "get" else answer
 
         return later
+
+
+def _taking_time(data: Any) -> Any:
+    time.sleep(memoryview(data).nbytes / BYTES_A_SECOND)
+    return data
 
 
 def install(_node: object) -> None:

@@ -1,212 +1,226 @@
-"""What a warm cache is worth to groups that read the same archived data one after the other.
+"""What a warm cache is worth to groups that read the same archived data, and what the archive costs producers.
 
-    python -m bench.warm_fanout [--seconds 45] [--plot docs/images/warm_fanout.png] [--trace FILE]
+    make bench-tiers [ARGS="--seconds 240 --repeats 3"]
 
 One broker with one shard and little memory, a tiered topic whose local copies go at once, a store that answers like a
-cloud's (`bench.slow_store`), 4 MiB a second, and groups that follow 30, 50 and 70 seconds behind. Each arm is measured
-for some seconds after the last group has come. Each further group needs 80 MiB of cache, and the cache has 112 MiB.
+cloud's (`bench.slow_store`), 8 MiB a second, and groups that follow 15, 25 and 35 seconds behind (`bench.warm_arm`).
+Each arm is measured for some seconds after the last group has come. Each further group needs 80 MiB of cache; most
+arms have 112 MiB, which is too little for the third group, and in two arms there is room for all. Then producers are
+measured beside the archive and without it, and the archive and the reading of history by themselves
+(`bench.archive_load`).
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import json
 import os
-import re
 import sys
-import tempfile
 import time
-import urllib.request
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from bench import archive_load, report, warm_arm, warm_plots
+from bench.warm_arm import Arm
+from millstream.core.eviction import POLICIES
+from millstream.testing import fetch_traces
 
-from millstream.testing.process import Broker
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
-PARTITIONS = 8
-RATE = 4096
-RECORD_BYTES = 1024
-LAGS_S = (30, 50, 70)
-SETTLE_S = 85
-TOPIC = "fanout"
-CONFIG = {
-    "storage.mode": "tiered",
-    "internal.segment.bytes": str(1 << 20),
-    "retention.ms": "-1",
-    "retention.local.target.ms": "0",
-    "segment.upload.max.ms": "2000",
-}
-SETTINGS = {
-    "log.retention.check.interval.ms": 500,
-    "checkpoint.ms": 1000,
-    "internal.shard.hook": "bench.slow_store:install",
-    "cache.max.size.bytes": 112 << 20,
-    "cache.min.free.percent": 0,
-}
+    from bench.archive_load import Beside, History
+    from bench.warm_arm import Result
 
-
-class Arm(NamedTuple):
-    """One way to run it."""
-
-    name: str
-    groups: int
-    settings: dict[str, object]
-
-
+ROOMY: dict[str, object] = {"cache.max.size.bytes": 280 << 20}
+NVME: dict[str, object] = {"cache.type": "nvme"}
+ONE, OFF = "one group, no cache", "no cache"
+ALL_FIT = "nvme, interval, room for all"
 ARMS = (
-    Arm("one group, no cache", 1, {}),
-    Arm("no cache", 3, {}),
-    Arm("memory", 3, {"cache.type": "memory"}),
-    Arm("nvme, lru", 3, {"cache.type": "nvme", "cache.eviction.policy": "lru"}),
-    Arm("nvme, interval", 3, {"cache.type": "nvme"}),
-    Arm("nvme, filled at upload", 3, {"cache.type": "nvme", "cache.fill": "both"}),
+    Arm(ONE, 1, {}),
+    Arm(OFF, 3, {}, repeats=True),
+    Arm("unread only, 60 s", 3, {"internal.shard.hook": "bench.warm_hooks:unread_only"}),
+    Arm("memory, interval", 3, {"cache.type": "memory"}),
+    Arm("nvme, lru", 3, NVME | {"cache.eviction.policy": "lru"}, repeats=True),
+    Arm("nvme, interval", 3, NVME, repeats=True),
+    Arm(ALL_FIT, 3, NVME | ROOMY),
+    Arm("nvme, filled at upload too", 3, NVME | ROOMY | {"cache.fill": "both"}),
 )
+TRACE = Arm("trace", 3, {"internal.shard.hook": "bench.trace_reads:install"})
+SLOTS = (40, 80, 120, 160, 240)
+"""Sizes of the cache in which a recorded trace is replayed, in blocks."""
+
+DOCS = Path(__file__).parents[1] / "docs"
+BEGIN, END = "<!-- tiers: written by make bench-tiers -->", "<!-- end of tiers -->"
+HIT_GOAL_MS = 3.0
+GETS_GOAL = 1.1
+PRODUCE_GOAL = 1.05
 
 
-class Result(NamedTuple):
-    """What one arm came to, over the time that was measured."""
-
-    arm: Arm
-    gets_per_mib: float
-    hits: float
-    hit_p99_ms: float
-    get_p99_ms: float
-    produce_p99_ms: float
+def median(runs: Sequence[Result], field: str) -> float:
+    """The middle run's figure; the better one of two in the middle is not taken."""
+    values = sorted(getattr(one, field) for one in runs)
+    return values[len(values) // 2]
 
 
-def produce(bootstrap: str, end_s: float) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "batch.size": 16384})
-    value, sent, begun_s = bytes(range(256)) * (RECORD_BYTES // 256), 0, time.time()
-    while (now_s := time.time()) < end_s:
-        while sent < (now_s - begun_s) * RATE:
-            producer.produce(TOPIC, value, partition=sent // 16 % PARTITIONS)
-            sent += 1
-        producer.poll(0.005)
-    producer.flush(10)
-
-
-def consume(bootstrap: str, lag_s: float, end_s: float) -> None:
-    options = {
-        "bootstrap.servers": bootstrap,
-        "group.id": f"lag-{lag_s}",
-        "enable.auto.commit": False,
-        "fetch.message.max.bytes": 1 << 20,
-        "queued.max.messages.kbytes": 1024,
-        "queued.min.messages": 500,
-    }
-    consumer = Consumer(options)
-    consumer.assign([TopicPartition(TOPIC, one, 0) for one in range(PARTITIONS)])
-    while time.time() < end_s:
-        for message in consumer.consume(200, 0.2):
-            if message.error() is None:
-                wait_s = message.timestamp()[1] / 1000 + lag_s - time.time()
-                if wait_s > 0:
-                    time.sleep(min(wait_s, 1))
-    consumer.close()
-
-
-def page(broker: Broker) -> dict[str, float]:
-    """The metrics, by name and labels."""
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
-
-
-def p99_ms(before: dict[str, float], after: dict[str, float], name: str, labels: str = "") -> float:
-    """The 99th percentile of what was observed between two pages: the upper end of its bucket."""
-    found: list[tuple[float, float]] = []
-    for key, count in after.items():
-        match = re.fullmatch(rf'millstream_{name}_bucket{{(.*,)?le="(.+)"}}', key)
-        if match and labels in key:
-            found.append((float(match[2].replace("+Inf", "inf")), count - before.get(key, 0)))
-    found.sort()
-    wanted = 0.99 * found[-1][1] if found else 0
-    return next((1000 * bound for bound, count in found if count >= wanted and count), 0.0)
-
-
-def run(arm: Arm, seconds: float) -> Result:
-    """One arm, on a broker of its own."""
-    with (
-        tempfile.TemporaryDirectory() as cache,
-        Broker(settings=SETTINGS | arm.settings | {"cache.path": f"{cache}/cache"}, shards=1, memory="64MiB") as broker,
-    ):
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=CONFIG)])[TOPIC].result(20)
-        end_s = time.time() + SETTLE_S + seconds + 2
-        jobs = [multiprocessing.Process(target=produce, args=(broker.bootstrap, end_s))]
-        jobs += [
-            multiprocessing.Process(target=consume, args=(broker.bootstrap, lag_s, end_s))
-            for lag_s in LAGS_S[: arm.groups]
-        ]
-        for job in jobs:
-            job.start()
-        time.sleep(SETTLE_S)
-        before = page(broker)
-        time.sleep(seconds)
-        after = page(broker)
-        for job in jobs:
-            job.join()
-
-    def grown(key: str) -> float:
-        return after.get(key, 0) - before.get(key, 0)
-
-    blocks = {
-        one: grown(f'millstream_archive_blocks_total{{source="{one}"}}') for one in ("memory", "hot_tier", "store")
-    }
-    gets = grown('millstream_object_request_latency_seconds_count{operation="get"}')
-    return Result(
-        arm,
-        gets / (seconds * RATE * RECORD_BYTES / 2**20),
-        1 - blocks["store"] / max(1, sum(blocks.values())),
-        p99_ms(before, after, "hot_tier_read_latency_seconds"),
-        p99_ms(before, after, "object_request_latency_seconds", 'operation="get"'),
-        p99_ms(before, after, "kafka_request_latency_seconds", 'api="Produce"'),
+def table(results: Mapping[str, Sequence[Result]]) -> list[str]:
+    """The arms, as lines of Markdown: medians of their runs."""
+    columns = (
+        ("GETs per MiB", "gets_per_mib", "{:.2f}", 1),
+        ("not from the store", "hits", "{:.0f} %", 100),
+        ("hit p50, ms", "hit_p50_ms", "{:.2f}", 1),
+        ("hit p99, ms", "hit_p99_ms", "{:.2f}", 1),
+        ("bare preadv p99, ms", "bare_p99_ms", "{:.2f}", 1),
+        ("produce p99, ms", "produce_p99_ms", "{:.1f}", 1),
+        ("CPU s per GiB", "cpu_s_per_gib", "{:.1f}", 1),
+        ("produced, MiB/s", "produced_mib_s", "{:.1f}", 1),
+        ("read, MiB/s", "read_mib_s", "{:.1f}", 1),
+        ("cache writes per MiB", "filled_per_mib", "{:.2f}", 1),
+        ("memory, MiB", "memory_mib", "{:.0f}", 1),
     )
+    lines = [
+        "| Arm | runs | " + " | ".join(title for title, *_ in columns) + " |",
+        "|---|---:|" + "---:|" * len(columns),
+    ]
+    for name, runs in results.items():
+        cells = [
+            shape.format(factor * value) if (value := median(runs, field)) else "–"
+            for _, field, shape, factor in columns
+        ]
+        lines.append(f"| {name} | {len(runs)} | " + " | ".join(cells) + " |")
+    return lines
 
 
-def plot(results: list[Result], path: str) -> None:
-    import matplotlib as mpl
+def beside_table(besides: Sequence[Beside]) -> list[str]:
+    """Producers beside the archive and without it, run by run."""
+    lines = [
+        "| Scheduled load on a | p50, ms | p99, ms | p99.9, ms | archived, MiB/s | CPU, µs a request | sent late |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {'tiered' if one.tiered else 'local'} topic | {one.p50_ms:.2f} | {one.p99_ms:.2f} | {one.p999_ms:.2f} | "
+        f"{one.archived_mib_s:.1f} | {one.cpu_us:.1f} | {one.late_sends} |"
+        for one in besides
+    ]
+    return lines
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 3))
-    axes.barh([one.arm.name for one in results][::-1], [one.gets_per_mib for one in results][::-1], color="#3b6ea5")
-    axes.set_xlabel("GET requests to the object store per MiB produced")
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
+def verdicts(results: Mapping[str, Sequence[Result]], besides: Sequence[Beside], history: History | None) -> list[str]:
+    """Each goal with what was measured; goals of what was not run are left out."""
+    lines: list[str] = []
+
+    def say(what: str, value: float, goal: float, unit: str = "") -> None:
+        lines.append(f"- {what}: {value:.2f}{unit}, goal ≤ {goal:g}{unit}: {'met' if value <= goal else 'missed'}")
+
+    nvme = {name: runs for name, runs in results.items() if name.startswith("nvme")}
+    for name, runs in nvme.items():
+        say(f"p99 of a hit, {name} (bare preadv: {median(runs, 'bare_p99_ms'):.2f} ms)",
+            median(runs, "hit_p99_ms"), HIT_GOAL_MS, " ms")  # fmt: skip
+    if ONE in results:
+        one = median(results[ONE], "gets_per_mib")
+        for name in (OFF, *nvme):
+            if name in results:
+                ratio = median(results[name], "gets_per_mib") / one
+                if name == ALL_FIT or "upload" in name:
+                    say(f"GETs of three groups to those of one, {name}", ratio, GETS_GOAL)
+                else:
+                    lines.append(f"- GETs of three groups to those of one, {name}: {ratio:.2f}")
+    if besides:
+        tiered, local = (sorted(each.p99_ms for each in besides if each.tiered is kind) for kind in (True, False))
+        ratio = tiered[len(tiered) // 2] / local[len(local) // 2]
+        say("produce p99 with the archiver on, to that with it off", ratio, PRODUCE_GOAL)
+    if history is not None:
+        lines.append(f"- archive of a local topic that becomes tiered: {history.archive_mib_s:.0f} MiB/s")
+        lines.append(
+            f"- catch-up from the store while producing: {history.catch_up_mib_s:.0f} MiB/s, p99 of a fetch "
+            f"{history.fetch_p99_ms:.0f} ms; produce p99 {history.produce_p99_ms:.1f} ms, and "
+            f"{history.alone_p99_ms:.1f} ms without it"
+        )
+    return lines
+
+
+def replay(path: Path) -> list[str]:
+    """Hit rates of every policy, and of the offline optimum, on a recorded trace."""
+    reads = fetch_traces.recorded(path.read_text(encoding="ascii").splitlines())
+    lines = [
+        "| Blocks in the cache | " + " | ".join(POLICIES) + " | optimum |",
+        "|---:|" + "---:|" * (len(POLICIES) + 1),
+    ]
+    for slots in SLOTS:
+        rates = [fetch_traces.hit_rate(name, reads, slots) for name in POLICIES]
+        rates.append(fetch_traces.optimal_rate(reads, slots))
+        lines.append(f"| {slots} | " + " | ".join(f"{rate:.1%}" for rate in rates) + " |")
+    return lines
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.warm_fanout", description="What a warm cache is worth, and what the archive costs."
+    )
+    parser.add_argument("--seconds", type=float, default=20, help="time that each arm is measured (20)")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of no cache, lru and interval, in turn (1)")
+    parser.add_argument("--arms", default="", help="only arms whose name has this text; 'none' for none")
+    parser.add_argument("--io", choices=("direct", "buffered", "auto"), default="direct", help="cache.io (direct)")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of producers with and without the archive (2)")
+    parser.add_argument("--no-history", action="store_true", help="leave out archiving and catch-up")
+    parser.add_argument("--trace", action="store_true", help="record what would reach a cache, and replay every policy")
+    parser.add_argument("--write-docs", action="store_true", help="also into docs/performance.md and docs/images")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-tiers"), help="directory of results and plots")
+    return parser.parse_args()
+
+
+def _run_arms(options: argparse.Namespace) -> dict[str, list[Result]]:
+    results: dict[str, list[Result]] = {}
+    for number in range(max(1, options.repeats)):
+        for arm in ARMS:
+            if options.arms in arm.name and (arm.repeats or not number):
+                _say(f"{arm.name}, run {number + 1}")
+                results.setdefault(arm.name, []).append(warm_arm.run(arm, options.seconds, options.io))
+    return results
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
 
 
 def main() -> None:
-    """Run all arms, or those named, and print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.warm_fanout", description="What a warm cache is worth to consumer groups."
-    )
-    parser.add_argument("--seconds", type=float, default=45, help="time that each arm is measured")
-    parser.add_argument("--arms", default="", help="only arms whose name has this text")
-    parser.add_argument("--plot", help="write the requests per MiB as PNG")
-    parser.add_argument("--trace", help="run the three groups without a cache, and record what would reach it")
-    options = parser.parse_args()
+    """Run the arms and the rest, print the tables, and write results and plots."""
+    options = _options()
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
     if options.trace:
-        os.environ["MILLSTREAM_TRACE"] = os.path.abspath(options.trace)
-        run(Arm("trace", 3, {"internal.shard.hook": "bench.trace_reads:install"}), options.seconds)
+        trace = out / "trace.txt"
+        trace.unlink(missing_ok=True)
+        os.environ["MILLSTREAM_TRACE"] = str(trace.absolute())
+        warm_arm.run(TRACE, options.seconds, options.io)
+        sys.stdout.write("\n".join(replay(trace)) + "\n")
         return
-    out, results = sys.stdout.write, []
-    out("| Arm | GETs per MiB | Blocks not from the store | p99 of a hit | p99 of a GET | p99 of a produce |\n")
-    out("|---|---|---|---|---|---|\n")
-    for arm in ARMS:
-        if options.arms in arm.name:
-            one = run(arm, options.seconds)
-            results.append(one)
-            out(
-                f"| {arm.name} | {one.gets_per_mib:.2f} | {one.hits:.0%} | {one.hit_p99_ms:.1f} ms | "
-                f"{one.get_p99_ms:.0f} ms | {one.produce_p99_ms:.1f} ms |\n"
-            )
-            sys.stdout.flush()
-    if options.plot:
-        plot(results, options.plot)
+    results = _run_arms(options)
+    besides: list[Beside] = []
+    if options.rounds:
+        _say("producers with and without the archive")
+        besides = archive_load.beside(options.seconds, options.rounds)
+    history = None
+    if not options.no_history:
+        _say("archive and catch-up")
+        history = archive_load.history(options.seconds)
+    machine = ", ".join(f"{name} {value}" for name, value in report.machine().items())
+    parts = [table(results), beside_table(besides) if besides else [], verdicts(results, besides, history)]
+    command = f"    python -m bench.warm_fanout {' '.join(sys.argv[1:])}"
+    text = "\n\n".join([f"Measured: {machine}.", command, *("\n".join(part) for part in parts if part)]) + "\n"
+    (out / "summary.md").write_text(text, encoding="utf-8")
+    document = {
+        "arms": {name: [one._asdict() for one in runs] for name, runs in results.items()},
+        "beside": [one._asdict() for one in besides],
+        "history": None if history is None else history._asdict(),
+    }
+    (out / "results.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    paths = warm_plots.draw(results, besides, DOCS / "images" if options.write_docs else out)
+    if options.write_docs:
+        images = "".join(f"\n![{path.stem}](images/{path.name})\n" for path in paths)
+        report.write_document(DOCS / "performance.md", text + images, BEGIN, END)
+    sys.stdout.write(text)
+    _say(f"written: {', '.join(str(path) for path in (out / 'summary.md', out / 'results.json', *paths))}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 from millstream.objects.local import LocalStore
+from millstream.objects.remote import RemoteStore
 from millstream.storage.log.log import Log
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.partition_archive import PartitionArchive
@@ -28,9 +29,39 @@ STEPS = (
 
 def kill_at_step(node):
     _ = node
-    put, put_stream = LocalStore.put, LocalStore.put_stream
     settle, propose = Archiver._settle_uploads, PartitionArchive.propose
     apply, trim_local = PartitionArchive._apply, Log.trim_local
+
+    def settled(self, archive):
+        if archive.uploads and archive.uploads[0].result is not None and not archive.uploads[0].is_proposed:
+            _step("before the proposal")
+        settle(self, archive)
+
+    def proposed(self, entry):
+        propose(self, entry)
+        _step("after the proposal")
+
+    def applied(self, entry):
+        apply(self, entry)
+        _step("after the commit")
+
+    def trimmed(self, offset):
+        after = trim_local(self, offset)
+
+        def drop():
+            _step("before local copies go")
+            after()
+
+        return drop
+
+    for store in (LocalStore, RemoteStore):
+        _watch_uploads(store)
+    Archiver._settle_uploads, PartitionArchive.propose = settled, proposed
+    PartitionArchive._apply, Log.trim_local = applied, trimmed
+
+
+def _watch_uploads(store):
+    put, put_stream = store.put, store.put_stream
 
     def streamed(self, key, parts):
         if not key.endswith(".segment"):
@@ -55,31 +86,7 @@ def kill_at_step(node):
             _step("after the manifest")
         return found
 
-    def settled(self, archive):
-        if archive.uploads and archive.uploads[0].result is not None and not archive.uploads[0].is_proposed:
-            _step("before the proposal")
-        settle(self, archive)
-
-    def proposed(self, entry):
-        propose(self, entry)
-        _step("after the proposal")
-
-    def applied(self, entry):
-        apply(self, entry)
-        _step("after the commit")
-
-    def trimmed(self, offset):
-        after = trim_local(self, offset)
-
-        def drop():
-            _step("before local copies go")
-            after()
-
-        return drop
-
-    LocalStore.put, LocalStore.put_stream = written, streamed
-    Archiver._settle_uploads, PartitionArchive.propose = settled, proposed
-    PartitionArchive._apply, Log.trim_local = applied, trimmed
+    store.put, store.put_stream = written, streamed
 
 
 def _step(name):

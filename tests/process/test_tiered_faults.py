@@ -4,18 +4,22 @@ import os
 import random
 import subprocess
 import tempfile
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from archive_kill_hook import STEPS
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic, OffsetSpec
+from tiered_stores import object_store
 from tiering import (
     AT_ONCE,
     RECORDS,
     TIERED,
+    InBackground,
     ask,
     consume,
     create,
@@ -30,8 +34,10 @@ from tiering import (
     value,
 )
 
+from millstream.cli.exposition import read_exposition
 from millstream.testing import cluster
 from millstream.testing.process import Broker
+from millstream.tiers.hot_tier.slots import PAGE_BYTES, SLOT_BYTES
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -106,12 +112,18 @@ def produce_until(broker, topic, start, ended, patience_s=120):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_broker_that_is_killed_at_any_step_of_upload_and_commit_loses_nothing(tmp_path):
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["local", "s3"])
+def test_a_broker_that_is_killed_at_any_step_of_upload_and_commit_loses_nothing(kind, tmp_path, monkeypatch):
+    with object_store(kind, tmp_path, monkeypatch) as store:
+        kill_at_each_step(tmp_path, store.url)
+
+
+def kill_at_each_step(tmp_path, url):
     step, aside = tmp_path / "step", tmp_path / "aside"
     hook = {"internal.shard.hook": "archive_kill_hook:kill_at_step"}
     where = {"PYTHONPATH": str(Path(__file__).parent), "MILLSTREAM_KILL_AT": str(step)}
-    with Broker(settings=AT_ONCE | hook, shards=1, env=where) as broker:
+    with Broker(settings=AT_ONCE | hook | {"objects.url": url}, shards=1, env=where) as broker:
         create(broker, "killed")
         acknowledged = {}
         for number, name in enumerate(STEPS):
@@ -157,44 +169,130 @@ def small_disk():
             subprocess.run(["umount", "--lazy", directory], check=True)
 
 
-@pytest.mark.slow
-@pytest.mark.ci
-def test_nothing_that_happens_to_the_files_of_the_warm_cache_reaches_a_reader(small_disk):
-    """Corrupt, truncate and delete them under load, and fill their disk: no fetch fails, and no byte is wrong."""
-    cache = {
+@contextmanager
+def broker_with_a_cache(small_disk):
+    """One whose every read of history asks the warm cache, and the harm that can be done to that."""
+    settings = {
         "cache.type": "nvme",
         "cache.path": f"{small_disk}/cache",
         "cache.fill": "both",
         "cache.max.segment.age.ms": 10**13,
         "cache.io": "buffered",
         "evict.interval.ms": 100,
+        "internal.shard.hook": "warm_cache_hook:ask_always",
     }
-    with Broker(settings=AT_ONCE | cache, shards=1) as broker:
+    here = {"PYTHONPATH": str(Path(__file__).parent)}
+    path, other, chance = Path(small_disk, "cache", "shard-0"), Path(small_disk, "other"), random.Random(7)
+
+    def corrupt():
+        with path.open("r+b") as file:
+            for slot in range(path.stat().st_size // SLOT_BYTES + 1):
+                file.seek(slot * SLOT_BYTES + chance.randrange(2 * PAGE_BYTES))
+                file.write(os.urandom(2000))
+
+    def truncate():
+        os.truncate(path, 100)
+
+    def fill():
+        with suppress(OSError), other.open("wb") as file:
+            while True:
+                file.write(bytes(1 << 16))
+
+    def make_room():
+        other.unlink()
+
+    with Broker(settings=AT_ONCE | settings, shards=1, env=here) as broker:
+        yield broker, (corrupt, truncate, fill, make_room, corrupt, path.unlink)
+
+
+def begin_with_a_full_cache(broker):
+    """What is archived is in no other memory and in no local file: its readers ask the warm cache."""
+    until(lambda: only_the_tail_is_local(broker), "local copies stayed", 120)
+    broker.stop()
+    broker.start()
+    assert consume(broker, "abused", patience_s=120) == expected(range(RECORDS))
+    until(lambda: metric(broker, "millstream_hot_tier_fills_total") > 5, "nothing is in the cache", 120)
+
+
+def is_full_again(broker):
+    """Whether it has something after everything was read."""
+    assert consume(broker, "abused", patience_s=120) == expected(range(RECORDS))
+    return metric(broker, "millstream_hot_tier_size_bytes") > 100_000
+
+
+def check_that_it_was_asked(broker):
+    found = read_exposition(f"{broker.http}/metrics", 10)
+    assert found.value("millstream_archive_read_failures_total") == 0
+    assert found.value("millstream_hot_tier_hits_total") > 10
+    assert found.value("millstream_archive_blocks_total", source="store") > 10
+    assert found.value("millstream_hot_tier_evictions_total", reason="fault") > 0, "no harm was noticed"
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_nothing_that_happens_to_the_files_of_the_warm_cache_reaches_a_reader(small_disk):
+    """Corrupt, truncate and delete them, and fill their disk: no fetch fails, and no byte is wrong."""
+    with broker_with_a_cache(small_disk) as (broker, harms):
         create(broker, "abused")
         produce(broker, "abused", range(RECORDS))
-        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
-        until(lambda: metric(broker, "millstream_hot_tier_fills_total") > 2, "nothing is in the cache")
-        path = Path(small_disk, "cache", "shard-0")
-        chance = random.Random(7)
-
-        def corrupt():
-            with path.open("r+b") as file:
-                for _ in range(200):
-                    file.seek(chance.randrange(path.stat().st_size))
-                    file.write(os.urandom(2000))
-
-        def fill():
-            with suppress(OSError), Path(small_disk, "other").open("wb") as file:
-                while True:
-                    file.write(bytes(1 << 16))
-
-        for harm in (corrupt, lambda: os.truncate(path, 100), path.unlink, fill):
+        begin_with_a_full_cache(broker)
+        for harm in harms:
+            until(lambda: is_full_again(broker) or harm.__name__ == "make_room", "the cache is empty", 120)  # noqa: B023
+            hits = metric(broker, "millstream_hot_tier_hits_total")
+            assert consume(broker, "abused") == expected(range(RECORDS))
+            assert metric(broker, "millstream_hot_tier_hits_total") > hits or harm.__name__ == "make_room"
             harm()
             for _ in range(2):
                 assert consume(broker, "abused") == expected(range(RECORDS)), harm
-        assert metric(broker, "millstream_archive_read_failures_total") == 0
+        check_that_it_was_asked(broker)
         produce(broker, "abused", range(RECORDS, RECORDS + 20))
         assert consume(broker, "abused") == expected(range(RECORDS + 20))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_harm_to_the_warm_cache_reaches_nobody_while_records_come_and_go(small_disk):
+    """As above, with a producer and two readers of everything that never stop."""
+    with broker_with_a_cache(small_disk) as (broker, harms):
+        create(broker, "abused")
+        produce(broker, "abused", range(RECORDS))
+        begin_with_a_full_cache(broker)
+        ending, end, passes = threading.Event(), [RECORDS], [0, 0]
+
+        def add():
+            while not ending.is_set():
+                produce(broker, "abused", range(end[0], end[0] + 10))
+                end[0] += 10
+                ending.wait(0.3)
+
+        def read(reader):
+            while not ending.is_set():
+                least = end[0]
+                found = consume(broker, "abused", patience_s=240)
+                assert found == expected(range(len(found)))
+                assert len(found) >= least, "records are missing"
+                passes[reader] += 1
+
+        def every_reader_has_passed():
+            for one in going:
+                one.check()
+            return min(passes) >= 2  # one of them began after the harm
+
+        going = [InBackground(add), InBackground(partial(read, 0)), InBackground(partial(read, 1))]
+        try:
+            for harm in harms + harms:
+                if harm.__name__ in ("corrupt", "truncate"):
+                    until(lambda: metric(broker, "millstream_hot_tier_size_bytes") > 0, "the cache is empty", 240)
+                with suppress(FileNotFoundError):  # the second round: the file has no name any more
+                    harm()
+                passes[:] = 0, 0
+                until(every_reader_has_passed, f"a reader does not get on after {harm}", 240)
+        finally:
+            ending.set()
+        for one in going:
+            one.join(240)
+        check_that_it_was_asked(broker)
+        assert consume(broker, "abused", patience_s=240) == expected(range(end[0]))
 
 
 @pytest.mark.slow

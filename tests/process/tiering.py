@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -134,3 +135,29 @@ def leader(broker):
     client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     topics = client.list_topics(timeout=20).topics
     return topics["copies"].partitions[0].leader if "copies" in topics else -1
+
+
+class InBackground(threading.Thread):
+    """Something that goes on beside the test; `join` raises what it raised."""
+
+    def __init__(self, work):
+        super().__init__(daemon=True)
+        self._work, self._error, self.result = work, None, None
+        self.start()
+
+    def run(self):
+        try:
+            self.result = self._work()
+        except BaseException as error:  # noqa: BLE001  # raised again by the test
+            self._error = error
+
+    def check(self):
+        """Raise what it raised so far."""
+        if self._error is not None:
+            raise self._error
+
+    def join(self, timeout=None):
+        super().join(timeout)
+        self.check()
+        assert not self.is_alive(), "it does not end"
+        return self.result

@@ -1,0 +1,288 @@
+"""One arm of the warm-fanout bench: a producer and groups that follow it at their lags, on a broker of their own.
+
+Every record has a number, from which its place follows; a group that reads anything else in a place ends the bench.
+What is measured lies between two moments, when every group has come: counters of the broker, how long each hit of the
+warm cache took (`bench.warm_hooks`), and how long a producer waited for one record of each batch. Before the load ends,
+the same blocks are read from the cache's file without the broker, for comparison.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import multiprocessing
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench import processes
+from bench.raw import UnexpectedAnswer
+from bench.warm_hooks import CACHE_BYTES
+from millstream.cli.exposition import Exposition, read_exposition
+from millstream.testing.process import Broker
+from millstream.tiers.hot_tier.slots import SLOT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PARTITIONS = 8
+RATE = 8192
+RECORD_BYTES = 1024
+LAGS_S = (15, 25, 35)
+"""Each further group needs 80 MiB of cache."""
+
+SETTLE_S = LAGS_S[-1] + 10
+RUN = 16
+"""Records one after the other for one partition."""
+
+TOPIC = "fanout"
+CONFIG = {
+    "storage.mode": "tiered",
+    "internal.segment.bytes": str(1 << 20),
+    "retention.ms": "-1",
+    "retention.local.target.ms": "0",
+    "segment.upload.max.ms": "2000",
+}
+SETTINGS: dict[str, object] = {
+    "log.retention.check.interval.ms": 500,
+    "checkpoint.ms": 1000,
+    "internal.shard.hook": "bench.warm_hooks:install",
+    "cache.max.size.bytes": CACHE_BYTES,
+    "cache.min.free.percent": 0,
+}
+BARE_READS = 400
+_MIB = 1 << 20
+
+
+class Arm(NamedTuple):
+    """One way to run it."""
+
+    name: str
+    groups: int
+    settings: dict[str, object]
+    repeats: bool = False
+    """Whether ``--repeats`` counts for it."""
+
+
+class Result(NamedTuple):
+    """What one arm came to, over the time that was measured. Times are in ms, 0 without any."""
+
+    gets_per_mib: float
+    """GET requests to the store per MiB produced."""
+
+    hits: float
+    """Share of the blocks that did not come from the store."""
+
+    hit_p50_ms: float
+    hit_p99_ms: float
+    bare_p50_ms: float
+    bare_p99_ms: float
+    produce_p50_ms: float
+    produce_p99_ms: float
+    cpu_s_per_gib: float
+    """Broker CPU per GiB produced."""
+
+    produced_mib_s: float
+    """What the producer sent; less than the rate of `RATE` on a machine that is too slow for it."""
+
+    read_mib_s: float
+    """What the groups got from the archive."""
+
+    filled_per_mib: float
+    """MiB written to the cache per MiB produced."""
+
+    memory_mib: float
+    hit_ms: list[float]
+    """A sample of the hits, sorted, for the plot."""
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Of sorted values; 0 of none."""
+    return values[min(len(values) - 1, math.ceil(len(values) * percent / 100) - 1)] if values else 0.0
+
+
+def place(number: int) -> tuple[int, int]:
+    """Partition and offset of a record."""
+    run, within = divmod(number, RUN)
+    return run % PARTITIONS, run // PARTITIONS * RUN + within
+
+
+def _value(number: int) -> bytes:
+    return number.to_bytes(8, "big") + bytes(range(248)) + bytes(range(256)) * (RECORD_BYTES // 256 - 1)
+
+
+def _produce(bootstrap: str, end_s: float, answers: Any) -> None:
+    options = {
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": True,
+        "linger.ms": 5,
+        "batch.size": RUN * 1200,
+    }
+    producer, waits = Producer(options), list[tuple[float, float]]()
+    tail, sent, begun_s = _value(0)[8:], 0, time.time()
+
+    def delivered(error: object, sent_s: float) -> None:
+        if error is not None:
+            raise UnexpectedAnswer(f"a record was not taken: {error}")
+        now_s = time.time()
+        waits.append((now_s, 1000 * (now_s - sent_s)))
+
+    while (now_s := time.time()) < end_s:
+        while sent < (now_s - begun_s) * RATE:
+            heard = None
+            if sent % RUN == 0:
+                heard = _with(delivered, time.time())
+            partition, _ = place(sent)
+            try:
+                producer.produce(TOPIC, sent.to_bytes(8, "big") + tail, partition=partition, on_delivery=heard)
+            except BufferError:
+                break  # the broker is far behind; the rest follows
+            sent += 1
+        producer.poll(0.005)
+    if producer.flush(30):
+        raise UnexpectedAnswer("records were not taken in time")
+    answers.send(waits)
+
+
+def _with(delivered: Callable[[object, float], None], sent_s: float) -> Any:
+    def heard(error: object, _message: object) -> None:
+        delivered(error, sent_s)
+
+    return heard
+
+
+def _consume(bootstrap: str, lag_s: float, end_s: float) -> None:
+    options = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"lag-{lag_s}",
+        "enable.auto.commit": False,
+        "check.crcs": True,
+        "auto.offset.reset": "error",
+        "fetch.message.max.bytes": _MIB,
+        "queued.max.messages.kbytes": 1024,
+        "queued.min.messages": 500,
+    }
+    consumer = Consumer(options)
+    consumer.assign([TopicPartition(TOPIC, one, 0) for one in range(PARTITIONS)])
+    expected = [0] * PARTITIONS
+    tail = _value(0)[8:]
+    while time.time() < end_s:
+        for message in consumer.consume(200, 0.2):
+            if message.error() is not None:
+                raise UnexpectedAnswer(f"a group {lag_s} s behind: {message.error()}")
+            value: Any = message.value()
+            at: Any = message.partition(), message.offset()
+            if at != (at[0], expected[at[0]]) or place(int.from_bytes(value[:8], "big")) != at or value[8:] != tail:
+                raise UnexpectedAnswer(f"a group {lag_s} s behind read another record at {at}")
+            expected[at[0]] += 1
+            wait_s = message.timestamp()[1] / 1000 + lag_s - time.time()
+            if wait_s > 0:
+                time.sleep(min(wait_s, 1))
+    consumer.close()
+    if not all(expected):
+        raise UnexpectedAnswer(f"a group {lag_s} s behind read nothing of some partitions")
+
+
+def metrics(broker: Broker) -> Exposition:
+    """What the broker counts."""
+    return read_exposition(f"{broker.http}/metrics", 10)
+
+
+def bare_reads(path: str, direct: bool, count: int = BARE_READS) -> list[float]:
+    """How long ``count`` reads of slots of the cache's file take, in ms, sorted."""
+    flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
+    descriptor, buffer = os.open(path, flags), mmap.mmap(-1, SLOT_BYTES)
+    try:
+        slots = os.fstat(descriptor).st_size // SLOT_BYTES
+        took: list[float] = []
+        for _ in range(count if slots else 0):
+            position = random.randrange(slots) * SLOT_BYTES
+            begun = time.perf_counter()
+            os.preadv(descriptor, [buffer], position)
+            took.append(1000 * (time.perf_counter() - begun))
+        return sorted(took)
+    finally:
+        os.close(descriptor)
+
+
+def _hits(path: Path, begun_s: float, ended_s: float) -> list[float]:
+    """Sorted, in ms."""
+    if not path.exists():
+        return []
+    rows = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    return sorted(float(row[1]) / 1000 for row in rows if len(row) == 2 and begun_s <= float(row[0]) <= ended_s)
+
+
+def run(arm: Arm, seconds: float, io: str = "direct", settle_s: float = SETTLE_S) -> Result:
+    """One arm, on a broker of its own. Raises UnexpectedAnswer if anything that was read or written is wrong."""
+    with tempfile.TemporaryDirectory(prefix="warm-fanout-") as directory:
+        cache, hits = f"{directory}/cache", Path(directory, "hits")
+        settings = SETTINGS | {"cache.path": cache, "cache.io": io} | arm.settings
+        with Broker(settings=settings, shards=1, memory="64MiB", env={"MILLSTREAM_HITS": str(hits)}) as broker:
+            return _measure(broker, arm, seconds, settle_s, io, (cache, hits))
+
+
+def _measure(broker: Broker, arm: Arm, seconds: float, settle_s: float, io: str, paths: tuple[str, Path]) -> Result:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=CONFIG)])[TOPIC].result(20)
+    end_s = time.time() + settle_s + seconds + 5
+    heard, tells = multiprocessing.Pipe(duplex=False)
+    jobs = [multiprocessing.Process(target=_produce, args=(broker.bootstrap, end_s, tells))]
+    jobs += [
+        multiprocessing.Process(target=_consume, args=(broker.bootstrap, lag_s, end_s))
+        for lag_s in LAGS_S[: arm.groups]
+    ]
+    with contextlib.ExitStack() as ending:
+        for job in jobs:
+            job.start()
+            ending.callback(job.kill)
+            tells.close()  # here, and so in the groups: a producer that fails is noticed
+        time.sleep(settle_s)
+        begun_s, before, cpu_s = time.time(), metrics(broker), processes.cpu_seconds(broker.pid)
+        time.sleep(seconds)
+        ended_s, after = time.time(), metrics(broker)
+        cpu_s = processes.cpu_seconds(broker.pid) - cpu_s
+        memory_mib = processes.pss_bytes(broker.pid) / _MIB
+        bare: list[float] = []
+        if arm.settings.get("cache.type") == "nvme":
+            bare = bare_reads(f"{paths[0]}/shard-0", direct=io == "direct")
+        waits = heard.recv()
+        for job in jobs:
+            job.join(60)
+            if job.exitcode:
+                raise UnexpectedAnswer(f"{arm.name}: a client ended with {job.exitcode}")
+
+    def grown(name: str, **labels: str) -> float:
+        return after.value(f"millstream_{name}", **labels) - before.value(f"millstream_{name}", **labels)
+
+    blocks = {one: grown("archive_blocks_total", source=one) for one in ("memory", "hot_tier", "store")}
+    took_s = ended_s - begun_s
+    produce_ms = sorted(wait_ms for at_s, wait_ms in waits if begun_s <= at_s <= ended_s)
+    produced_mib = len(produce_ms) * RUN * RECORD_BYTES / _MIB
+    if not produced_mib:
+        raise UnexpectedAnswer(f"{arm.name}: nothing was produced in {took_s:.0f} s")
+    hit_ms = _hits(paths[1], begun_s, ended_s)
+    return Result(
+        gets_per_mib=grown("object_request_latency_seconds_count", operation="get") / produced_mib,
+        hits=1 - blocks["store"] / max(1, sum(blocks.values())),
+        hit_p50_ms=percentile(hit_ms, 50),
+        hit_p99_ms=percentile(hit_ms, 99),
+        bare_p50_ms=percentile(bare, 50),
+        bare_p99_ms=percentile(bare, 99),
+        produce_p50_ms=percentile(produce_ms, 50),
+        produce_p99_ms=percentile(produce_ms, 99),
+        cpu_s_per_gib=cpu_s / produced_mib * 1024,
+        produced_mib_s=produced_mib / took_s,
+        read_mib_s=grown("read_bytes_total", source="archive") / took_s / _MIB,
+        filled_per_mib=grown("hot_tier_fills_total") * SLOT_BYTES / _MIB / produced_mib,
+        memory_mib=memory_mib,
+        hit_ms=hit_ms[:: max(1, len(hit_ms) // 1000)],
+    )

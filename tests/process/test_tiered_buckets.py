@@ -1,0 +1,125 @@
+"""Tiered topics over a store that is away for long, and a broker of a cluster that loses its disk."""
+
+import threading
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from tiered_stores import REFUSED, STALLED, THROTTLED, object_store
+from tiering import (
+    AT_ONCE,
+    RECORDS,
+    TIERED,
+    InBackground,
+    ask,
+    consume,
+    create,
+    expected,
+    leader,
+    metric,
+    only_the_tail_is_local,
+    produce,
+    tier,
+    until,
+)
+
+from millstream.testing import cluster
+from millstream.testing.process import Broker
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
+
+LONG_S = 240
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [("local", REFUSED), ("s3", REFUSED), ("s3", STALLED), ("s3", THROTTLED)],
+)
+def test_a_store_that_is_away_longer_than_any_request_waits_costs_time_and_nothing_else(
+    kind, how, tmp_path, monkeypatch
+):
+    """Producers and readers of the tail do not notice, a reader of history waits, and then everything is archived."""
+    with (
+        object_store(kind, tmp_path, monkeypatch) as store,
+        Broker(settings={**AT_ONCE, "objects.url": store.url}) as broker,
+    ):
+        create(broker, "away")
+        produce(broker, "away", range(RECORDS))
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed", LONG_S)
+        broker.stop()  # what is in memory is gone
+        broker.start()
+        end, ending = [RECORDS], threading.Event()
+
+        def go_on():
+            while not ending.is_set():
+                produce(broker, "away", range(end[0], end[0] + 20))
+                end[0] += 20
+                ending.wait(0.5)
+
+        store.away(how)
+        try:
+            producing = InBackground(go_on)
+            history = InBackground(lambda: consume(broker, "away", patience_s=2 * LONG_S))
+            failures = "millstream_archive_upload_failures_total"
+            until(lambda: metric(broker, failures) > 0, "no upload gave up", LONG_S)
+            until(lambda: metric(broker, "millstream_archive_read_failures_total") > 0, "no read gave up", LONG_S)
+            place = end[0]
+            tail = consume(broker, "away", start=place - 20, patience_s=LONG_S)
+            assert tail[:20] == expected(range(place - 20, place))
+        finally:
+            ending.set()
+            producing.join(LONG_S)
+            store.back()
+        found = history.join(2 * LONG_S)
+        assert found == expected(range(len(found)))
+        assert len(found) >= RECORDS
+        until(lambda: only_the_tail_is_local(broker), "the archive does not go on", LONG_S)
+        until(lambda: not tier(broker, "verify")["findings"], "the store is not what the manifest says", LONG_S)
+        assert consume(broker, "away", patience_s=LONG_S) == expected(range(end[0]))
+
+
+@pytest.mark.parametrize("kind", ["local", "s3"])
+def test_a_broker_that_lost_its_disk_gets_the_archived_partitions_of_its_cluster_back(kind, tmp_path, monkeypatch):
+    with object_store(kind, tmp_path, monkeypatch) as store:
+        settings = {**AT_ONCE, "objects.url": store.url}
+        with cluster(3, settings=settings) as three:
+            brokers = three.brokers
+            config = {**TIERED, "min.insync.replicas": "2"}
+            ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=config)], "copies")
+            until(lambda: leader(brokers[1]) in brokers, "nobody leads", LONG_S)
+            produce(brokers[1], "copies", range(RECORDS))
+
+            def archived_to(broker):
+                partitions = tier(broker, "status", "copies")["partitions"]
+                return partitions and partitions[0]["archived_end_offset"]
+
+            until(lambda: archived_to(brokers[1]) > RECORDS // 2, "nothing is archived", LONG_S)
+            lost = leader(brokers[1])
+            three.kill(lost)
+            other = next(broker for node, broker in brokers.items() if node != lost)
+            until(lambda: leader(other) not in (lost, -1), "nobody leads after the kill", LONG_S)
+            three.replace(lost)
+            produce(other, "copies", range(RECORDS, RECORDS + 60))
+            again = brokers[lost]
+
+            def has_it():
+                (topic_id,) = (path.name for path in (other.data_dir / "topics").iterdir())
+                return sorted((again.data_dir / "topics" / topic_id).rglob("*.log"))
+
+            until(has_it, "the new broker has no replica", LONG_S)
+            until(lambda: in_sync(other) == {1, 2, 3}, "the replica is not in sync", LONG_S)
+            first = leader(other)
+            three.kill(first)  # the new one has to lead, or to help who does
+            alive = next(broker for broker in brokers.values() if broker.running)
+            until(lambda: leader(alive) not in (first, -1), "nobody leads without the first", LONG_S)
+            assert consume(again, "copies", patience_s=LONG_S) == expected(range(RECORDS + 60))
+            produce(again, "copies", range(RECORDS + 60, RECORDS + 90))
+            assert consume(again, "copies", patience_s=LONG_S) == expected(range(RECORDS + 90))
+            three.restart(first)
+            until(lambda: not tier(again, "verify")["findings"], "the store is not what the manifest says", LONG_S)
+
+
+def in_sync(broker):
+    from confluent_kafka.admin import AdminClient
+
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    return set(client.list_topics("copies", timeout=60).topics["copies"].partitions[0].isrs)
