@@ -24,6 +24,8 @@ from typing import NamedTuple
 VERSIONS = "4.1.4,4.2.1,4.3.0"
 CACHE = Path.home() / ".cache" / "millstream" / "spark-versions"
 QUICK = "spark and not slow and not conformance"
+HANGS_S = 600
+"""Time limit of a test. It ends one that hangs; a busy machine needs minutes for the first query of a session."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 
@@ -80,7 +82,7 @@ def tried(version: str, cache: Path, tests: Sequence[str]) -> Outcome:
     if found != version:
         sys.exit(f"PySpark {found} was imported instead of {version}")
     begun, log = time.monotonic(), cache / f"{version}.log"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-m", QUICK, *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", f"--timeout={HANGS_S}", "-m", QUICK, *tests]
     with log.open("w", encoding="utf-8") as output:
         code = subprocess.run(command, env=env, stdout=output, stderr=output, check=False).returncode
     return Outcome(version, code, counted(log.read_text(encoding="utf-8")), time.monotonic() - begun)

@@ -1,7 +1,9 @@
 """Three broker processes as one cluster under a stock client: the controller and partitions are replicated."""
 
+import json
 import threading
 import time
+import urllib.request
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
@@ -119,6 +121,19 @@ def test_every_broker_knows_all_of_them_and_creates_topics_anywhere(three):
             leaders = {part.leader for part in found.topics[f"made-by-{node}"].partitions.values()}
             assert leaders == {1, 2, 3}, "the partitions of a topic are spread over the brokers"
     assert len({metadata(broker).cluster_id for broker in three.brokers.values()}) == 1
+
+
+def test_a_manifest_says_on_whose_disk_its_files_are(three):
+    create(three.brokers[1], "manifested", 3, factor=3)
+    found = {}
+    for broker in three.brokers.values():
+        wait_for(lambda broker=broker: "manifested" in metadata(broker).topics)
+        with urllib.request.urlopen(f"{broker.http}/v1/topics/manifested/segments", timeout=20) as answer:
+            manifest = json.load(answer)
+        with open(f"{manifest['data_dir']}/identity.json", encoding="utf-8") as file:
+            found[manifest["incarnation"]] = json.load(file)["incarnation"]
+    assert len(found) == 3, "no two directories have the same"
+    assert all(named == stored for named, stored in found.items())
 
 
 def test_clients_are_sent_to_the_broker_that_has_the_partition(three):

@@ -418,6 +418,8 @@ class Supervisor:
         partitions = [entry for answer in answers for entry in answer["partitions"]]
         about["node_id"] = self.settings.node_id
         about["data_dir"] = os.path.abspath(self.settings.data_dir)
+        if self.identity is not None:
+            about["incarnation"] = self.identity.incarnation
         if any("archived_end_offset" in entry for entry in partitions):
             about["objects_url"] = store_url(self.settings)
         about["partitions"] = sorted(partitions, key=lambda entry: entry["partition"])

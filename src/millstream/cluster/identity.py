@@ -29,12 +29,13 @@ from millstream.cluster.state_files import controller_log_directory, load_state
 from millstream.config.forms import Endpoint
 from millstream.config.settings import Settings
 from millstream.errors import Corruption, Rejected
+from millstream.format.names import IDENTITY_FILE
 from millstream.model.cluster import INCARNATION_BYTES, Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.replication import ReplicaId, replica_id
 from millstream.storage.disk import Disk, read_file, replace_file
 
-FILE: Final = "identity.json"
+FILE: Final = IDENTITY_FILE
 VERSION: Final = 1
 
 _HEX: Final = re.compile(f"[0-9a-f]{{{2 * INCARNATION_BYTES}}}")

@@ -2,6 +2,7 @@
 
 ::
 
+    identity.json                                    which disk of which cluster this is (`cluster.identity`)
     topics/<topic id>/topic                          the topic's name, for people and for tools
     topics/<topic id>/<partition>/epochs             where the log starts, leader epochs, how far it is compacted
                                  /00000000000000000000.log  .index  .producers
@@ -31,6 +32,7 @@ SEGMENT_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 PRODUCERS_SUFFIX = ".producers"
 QUARANTINED_SUFFIX = ".quarantined"
+IDENTITY_FILE = "identity.json"
 TOPICS_DIRECTORY = "topics"
 WAL_DIRECTORY = "wal"
 EPOCHS_FILE = "epochs"

@@ -24,6 +24,7 @@ from millstream.errors import Corruption, Unavailable
 from millstream.events import EventsClient
 from millstream.events.serializers import JsonSerializer
 from millstream.format.events import decode_descriptor
+from millstream.spark.data_directory import require_own
 from millstream.spark.declared import ArrowType, parse_schema
 from millstream.spark.event_chunks import ChunkFile, EventRun
 from millstream.spark.loss import LossPolicy
@@ -183,6 +184,7 @@ class _PartitionReader:
     def _from_chunk(self, chunk: Segment) -> Iterator[Any]:
         end = min(chunk.end_offset, self._span.end)
         try:
+            require_own(chunk.directory)
             with ChunkFile(chunk.path, chunk.base_offset) as file:
                 for run in file.runs(self._at, end):
                     texts = [self._raw.deserialize(one) for one in run.metadata]

@@ -9,8 +9,8 @@ Of a tiered topic the answer also says how far each partition is archived and in
 needs are gone, or are not on this machine, `archive` lists the archived segments. One that has a file as well keeps
 both: the task takes what it can open.
 
-A manifest is trusted only for the topic id that was requested, and a file only if it exists. The reader checks its
-content.
+A manifest is trusted only for the topic id that was requested, and a file only if it exists on the disk of the broker
+that named it (`data_directory`). The reader checks its content.
 """
 
 import base64
@@ -29,6 +29,7 @@ from millstream.client.cluster import BROKER_RESOURCE
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 from millstream.spark.archive import Archived, Archives
+from millstream.spark.data_directory import DataDirectory, is_own
 from millstream.spark.planner import Segment, Span
 
 _LOG: Final = logging.getLogger("millstream.spark")
@@ -155,7 +156,9 @@ def _connect(endpoint: str) -> http.client.HTTPConnection:
 def _at_hand(files: Sequence[Segment], span: Span) -> bool:
     """Whether files of this machine begin at or before a span."""
     first = next((file for file in files if file.end_offset > span.start), None)
-    return first is not None and first.base_offset <= span.start and os.path.exists(first.path)
+    if first is None or first.base_offset > span.start:
+        return False
+    return os.path.exists(first.path) and is_own(first.directory)
 
 
 def _merged(files: Sequence[Segment], archived: Sequence[Segment]) -> tuple[Segment, ...]:
@@ -176,10 +179,11 @@ def _read(manifest: Mapping[str, Any], topic_id: str, files: str) -> dict[tuple[
     if _hex(str(manifest.get("topic_id", ""))) != topic_id:
         raise Unavailable("the manifest is of another topic of that name")
     try:
-        url = manifest.get("objects_url")
+        url, incarnation = manifest.get("objects_url"), manifest.get("incarnation")
+        directory = DataDirectory(str(manifest["data_dir"]), str(incarnation)) if incarnation is not None else None
         return {
             (topic_id, int(partition["partition"])): Listed(
-                _segments(partition[files]),
+                _segments(partition[files], directory),
                 Archived(str(url), int(partition["archived_end_offset"]))
                 if url and "archived_end_offset" in partition
                 else None,
@@ -190,7 +194,7 @@ def _read(manifest: Mapping[str, Any], topic_id: str, files: str) -> dict[tuple[
         raise Unavailable(f"the manifest is not of the form expected: {error!r}") from error
 
 
-def _segments(entries: Iterable[Mapping[str, Any]]) -> tuple[Segment, ...]:
+def _segments(entries: Iterable[Mapping[str, Any]], directory: DataDirectory | None) -> tuple[Segment, ...]:
     files = [
         Segment(
             int(entry["base_offset"]),
@@ -200,6 +204,7 @@ def _segments(entries: Iterable[Mapping[str, Any]]) -> tuple[Segment, ...]:
             int(entry.get("min_timestamp", -1)),
             int(entry.get("max_timestamp", -1)),
             aborted=_aborted(entry.get("aborted")),
+            directory=directory,
         )
         for entry in entries
     ]

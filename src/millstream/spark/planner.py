@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from millstream.format.manifest import ArchivedSegment
+from millstream.spark.data_directory import DataDirectory
 
 UNKNOWN_ROW_BYTES: Final = 512
 """Assumed bytes per offset for log without segment sizes."""
@@ -47,6 +48,8 @@ class Segment(msgspec.Struct, frozen=True):
     """The aborted transactions with a record in the file: (producer id, first offset, offset of the marker). None:
     unknown, only the leader can serve what is transactional in it.
     """
+    directory: DataDirectory | None = None
+    """Where ``path`` means this file; None if the broker has no replicas beside it."""
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from typing import Final, Self
 from millstream.format.index import scan_index
 from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX
 from millstream.spark.columns import RecordBatch
+from millstream.spark.data_directory import require_own
 from millstream.spark.decode import AbortedSpans, Decoder
 from millstream.spark.planner import Segment
 
@@ -32,8 +33,9 @@ class SegmentFile:
         """Open the file.
 
         Raises:
-            OSError: it cannot be opened on this machine.
+            OSError: it cannot be opened on this machine, or it is another broker's.
         """
+        require_own(segment.directory)
         self.segment = segment
         self.bytes_read = 0
         self._descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)

@@ -26,7 +26,7 @@ def index_of(log, base):
 
 class Manifest:
     """Serves the manifest of files that ``seal`` wrote; ``requests`` counts, ``broken`` breaks it. ``archived`` has the
-    archive's end of partitions, in the store at ``objects_url``.
+    archive's end of partitions, in the store at ``objects_url``. ``incarnation`` makes it a broker of a cluster.
     """
 
     def __init__(self, directory):
@@ -37,6 +37,7 @@ class Manifest:
         self.broken = False
         self.objects_url = None
         self.archived = {}
+        self.incarnation = None
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -101,4 +102,6 @@ class Manifest:
         answer = {"topic": topic, "topic_id": self.topic_ids[topic].hex(), "partitions": partitions}
         if self.objects_url is not None:
             answer["objects_url"] = self.objects_url
+        if self.incarnation is not None:
+            answer |= {"data_dir": str(self.directory), "incarnation": self.incarnation}
         return 200, json.dumps(answer).encode()

@@ -116,6 +116,23 @@ def test_files_that_are_gone_are_read_from_the_broker(query, kafka, manifest):
     assert (stats.segment_rows, stats.tail_rows) == (40, 60)
 
 
+@pytest.mark.parametrize("found", ['{"incarnation": "bb"}', "{}", "[", "", None])
+def test_a_diverged_file_at_the_same_path_on_another_disk_is_not_read(query, kafka, manifest, found):
+    log = fill(kafka, manifest)
+    manifest.incarnation, identity = "aa", manifest.directory / "identity.json"
+    identity.write_text('{"incarnation": "aa"}')
+    assert query()[1].segment_rows == 80
+    entry = manifest.files["t", 0][1]
+    with open(entry["path"], "wb") as file:  # as on a replica that has not yet learned that others were elected
+        file.write(plain(10, start=20, timestamp=5) + plain(10, start=30, timestamp=5))
+    identity.unlink() if found is None else identity.write_text(found)
+    rows, stats = query(**SMALL_FETCHES)
+    assert rows == expected(log)
+    assert (stats.segment_rows, stats.tail_rows) == (0, 100)
+    with pytest.raises(Unavailable, match=r"read\.path=segments, but .* cannot be read"):
+        query(read__path="segments")
+
+
 def test_a_file_that_is_shorter_than_it_was_is_completed_from_the_broker(query, kafka, manifest):
     log = fill(kafka, manifest)
     entry = manifest.files["t", 0][2]
