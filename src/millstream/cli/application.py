@@ -210,6 +210,10 @@ application = click.version_option(
 application.context_settings = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
+_CLICKS_WORDS = {"a valid integer range": "a whole number", "a valid float range": "a number"}
+"""click's name for a type, and what people call it."""
+
+
 def run_application(words: list[str]) -> int:
     """Run one command; usage errors leave as ``WrongUsage``."""
     try:
@@ -221,6 +225,8 @@ def run_application(words: list[str]) -> int:
         context = getattr(problem, "ctx", None)
         path = context.command_path if context is not None else "millstream"
         sentence = problem.format_message().rstrip(".")
+        for clicks, ours in _CLICKS_WORDS.items():
+            sentence = sentence.replace(clicks, ours)
         joint = " " if sentence.endswith("?") else "; "
         raise WrongUsage(f"{sentence[:1].lower()}{sentence[1:]}{joint}'{path} --help' shows what it takes") from None
     except click.Abort:

@@ -12,7 +12,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer, unreachable
+from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer, unreachable, with_port
 from millstream.cli.output import print_json, remark
 from millstream.config.forms import Endpoint, parse_endpoint
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _SILENT = logging.getLogger("millstream.cli.librdkafka")
 _SILENT.setLevel(logging.CRITICAL + 1)
 _CONNECT_TIMEOUT_S = 5.0
-_KAFKA_PORT = 9092
 _NO_LEADER = "LEADER_NOT_AVAILABLE"
 _NO_OFFSET = -1
 """Smaller offsets are librdkafka's symbolic values (beginning, end, stored)."""
@@ -264,9 +263,7 @@ def _reach(bootstrap: str) -> None:
 def _endpoint(text: str) -> Endpoint:
     """``HOST:PORT``; a host alone has Kafka's port."""
     try:
-        if text and (":" not in text or text.endswith("]")):
-            text = f"{text}:{_KAFKA_PORT}"
-        return parse_endpoint(text)
+        return parse_endpoint(with_port(text))
     except ValueError:
         raise WrongUsage(
             f"--bootstrap: {text!r} is not valid, expected HOST:PORT or HOST, such as 127.0.0.1:9092"

@@ -44,6 +44,9 @@ class ReaderLeft(Exception):
     """The reader of the output has closed the pipe. The command ends; this is no failure."""
 
 
+KAFKA_PORT = 9092
+"""Port of an address that names none."""
+
 _UNREACHABLE = frozenset(
     {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE"}
 )
@@ -87,10 +90,16 @@ def without_extra(error: Exception) -> str | None:
 
 def unreachable(bootstrap: str, reason: str) -> CommandFailed:
     """No broker answers at ``bootstrap``."""
+    first = with_port(bootstrap.partition(",")[0].strip())
     return CommandFailed(
-        f"no broker answers at {bootstrap} ({reason}); start one with 'millstream start --listen {bootstrap}', or name "
+        f"no broker answers at {bootstrap} ({reason}); start one with 'millstream start --listen {first}', or name "
         "another with --bootstrap HOST:PORT"
     )
+
+
+def with_port(address: str) -> str:
+    """``HOST:PORT`` of an address that may be a host alone."""
+    return f"{address}:{KAFKA_PORT}" if address and (":" not in address or address.endswith("]")) else address
 
 
 def no_answer(bootstrap: str, timeout_s: float) -> CommandFailed:

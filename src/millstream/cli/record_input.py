@@ -66,7 +66,9 @@ def _said(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     text = str(error)
-    return f"{text[:1].lower()}{text[1:]}".rstrip(".")
+    if text[1:2].islower():  # a word, not JSON
+        text = f"{text[:1].lower()}{text[1:]}"
+    return text.rstrip(".")
 
 
 def _bytes(value: Any, encoded: str | None, name: str) -> bytes | None:

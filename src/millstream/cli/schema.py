@@ -184,8 +184,9 @@ def _ask(registry: str, method: str, path: str, body: Any = None) -> Any:
         raise _refusal(error) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
+        words = reason.strerror.lower() if isinstance(reason, OSError) and reason.strerror else reason
         raise CommandFailed(
-            f"no schema registry answers at {registry} ({reason}); name one with --registry URL"
+            f"no schema registry answers at {registry} ({words}); name one with --registry URL"
         ) from None
 
 

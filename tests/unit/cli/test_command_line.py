@@ -111,8 +111,15 @@ def test_a_host_without_a_port_has_kafkas_port(millstream, monkeypatch):
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr("millstream.cli.connect.socket.create_connection", refused)
-    assert millstream("topic", "list", "--bootstrap", "localhost,[::1]").code == 1
+    outcome = millstream("topic", "list", "--bootstrap", "localhost,[::1]")
+    assert outcome.code == 1
     assert tried == [("localhost", 9092), ("::1", 9092)]
+    assert "start one with 'millstream start --listen localhost:9092', or" in outcome.err  # start takes no host alone
+
+
+def test_a_value_that_is_no_number_is_called_that(millstream):
+    assert "'x' is not a whole number; " in millstream("consume", "t", "--count", "x").err
+    assert "'x' is not a number; " in millstream("topic", "list", "--timeout", "x").err
 
 
 @pytest.mark.parametrize("words", [(), ("topic",), ("group",), ("config",), ("log",)])

@@ -136,6 +136,13 @@ def test_bad_json_names_the_line(line):
         record_from_json(line, 3)
 
 
+def test_bad_json_is_said_in_whole_words():
+    with pytest.raises(CommandFailed, match=r"\(JSON is malformed: invalid character"):
+        record_from_json(b"nonsense", 1)
+    with pytest.raises(CommandFailed, match=r"\(object contains unknown field `val`\)"):
+        record_from_json(b'{"val": 1}', 1)
+
+
 @given(
     st.one_of(st.none(), st.binary()), st.one_of(st.none(), st.binary()), st.lists(st.tuples(st.text(), st.binary()))
 )

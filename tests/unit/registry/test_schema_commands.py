@@ -88,7 +88,7 @@ def test_a_schema_that_does_not_fit_is_refused_with_the_reasons(schema):
         (["register", "s", "/nowhere.avsc"], "/nowhere.avsc cannot be read"),
         (["register", "s", "/nowhere.txt"], "say --type"),
         (["register", "s", "/nowhere.avsc", "--reference", "x"], "NAME=SUBJECT:VERSION"),
-        (["list", "--registry", "http://127.0.0.1:1"], "no schema registry answers at http://127.0.0.1:1"),
+        (["list", "--registry", "http://127.0.0.1:1"], "answers at http://127.0.0.1:1 (connection refused);"),
         (["list", "--registry", "127.0.0.1:1"], "no URL"),
     ],
 )
