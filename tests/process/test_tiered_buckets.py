@@ -1,9 +1,11 @@
 """Tiered topics over a store that is away for long, and a broker of a cluster that loses its disk."""
 
 import threading
+import uuid
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
 from tiered_stores import REFUSED, STALLED, THROTTLED, object_store
 from tiering import (
     AT_ONCE,
@@ -119,7 +121,51 @@ def test_a_broker_that_lost_its_disk_gets_the_archived_partitions_of_its_cluster
 
 
 def in_sync(broker):
-    from confluent_kafka.admin import AdminClient
-
     client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     return set(client.list_topics("copies", timeout=60).topics["copies"].partitions[0].isrs)
+
+
+@pytest.mark.ci
+def test_objects_of_a_topic_that_is_deleted_while_the_store_is_away_go_when_it_is_back(tmp_path, monkeypatch):
+    """Also after a kill; and nobody recovers the topic meanwhile, or afterwards."""
+    with (
+        object_store("local", tmp_path, monkeypatch) as store,
+        Broker(settings={**AT_ONCE, "objects.url": store.url}) as broker,
+    ):
+        create(broker, "kept")
+        create(broker, "gone", partitions=2)
+        for topic in ("kept", "gone"):
+            produce(broker, topic, range(RECORDS))
+        until(lambda: len(topic_ids(store)) == 2, "nothing is archived", LONG_S)
+        until(lambda: tier(broker, "verify")["segments"] > 10, "no manifest is written", LONG_S)
+        (kept,) = (one["topic_id"] for one in topics_of(broker) if one["name"] == "kept")
+        store.away(REFUSED)
+        ask(broker, "delete_topics", ["gone"], "gone")
+        marks = broker.data_dir / "purges"
+        until(lambda: marks.is_dir() and len(list(marks.iterdir())) == 2, "the deletion is not noted", LONG_S)
+        broker.kill()
+        store.back()
+        assert len(topic_ids(store)) == 2
+        broker.start()
+        until(lambda: topic_ids(store) == {kept}, "objects of the deleted topic stayed", LONG_S)
+        until(lambda: not list(marks.iterdir()), "it is not noted that they are gone", LONG_S)
+        assert [one["topic"] for one in tier(broker, "recover", code=1)["topics"]] == ["kept"]
+        assert consume(broker, "kept", patience_s=LONG_S) == expected(range(RECORDS))
+
+
+def topic_ids(store):
+    """The topics that have anything in the store."""
+    return {info.key.split("/")[1] for info in store.open().list("topics/")}
+
+
+def topics_of(broker):
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    found = client.describe_topics(TopicCollection(["kept", "gone"]))
+    described = [one.result(60) for one in found.values()]
+    return [{"name": one.name, "topic_id": uuid_of(one.topic_id).hex} for one in described]
+
+
+def uuid_of(topic_id):
+    parts = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
+    high, low = (part % (1 << 64) for part in parts)
+    return uuid.UUID(int=high << 64 | low)

@@ -124,7 +124,8 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
 
     report = recover(disk, settings.data_dir, locate, shards=settings.shards, in_cluster=bool(settings.seeds))
     if not report.clean:
-        remove_stale_topics(disk, settings.data_dir, in_cluster=bool(settings.seeds))
+        archives = bool(settings.objects_url) or os.path.isdir(f"{settings.data_dir}/objects")
+        remove_stale_topics(disk, settings.data_dir, in_cluster=bool(settings.seeds), archives=archives)
     tell_repairs(report.repairs)
     for fault in report.faults:
         log.error("not served: %s", fault)

@@ -320,6 +320,8 @@ class ShardProcess:
         if hook:
             module, _, name = hook.partition(":")
             getattr(importlib.import_module(module), name)(self.node)
+        if shard.id == CONTROLLER_SHARD:
+            self.archiver.purges.resume()
         if self.peers is not None:
             self._watch_replicas()
             BrokerModeListener(shard.reactor, self.metadata, self.peers.raft, self.peers.network, control).start()

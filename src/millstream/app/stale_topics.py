@@ -3,8 +3,9 @@ still there.
 
 Recovery runs it after a crash, before anything is served. The directory of a topic that the controller does not know is
 removed if the controller's log says that the topic was deleted. Its name goes first, durably, so that a crash in the
-middle leaves nothing that looks like a topic. An unknown directory (because the controller's files came from a backup,
-or its log is damaged where a snapshot has its state) stays and is logged, for a person to decide.
+middle leaves nothing that looks like a topic. Before that, the topic is marked for the removal of what it may have in
+the object store, if the broker ``archives`` (`tiers.purging`). An unknown directory (because the controller's files
+came from a backup, or its log is damaged where a snapshot has its state) stays and is logged, for a person to decide.
 
 In a cluster only what the broker has noted as committed counts (`cluster.committed_mark`): any later deletion may be
 taken back, and a directory that is unknown up to there may belong to a topic that comes later in the log.
@@ -17,9 +18,10 @@ from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY
 from millstream.storage.disk import Disk
 from millstream.storage.segments.files import remove_deleted
 from millstream.telemetry.log import log
+from millstream.tiers.purging import mark
 
 
-def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False) -> None:
+def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False, archives: bool = False) -> None:
     """Complete the deletions that a crash interrupted. ``in_cluster``: the controller's log is replicated.
 
     Raises:
@@ -46,6 +48,8 @@ def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False) 
     gone = [name for name in names if name.endswith(DELETED_SUFFIX)]
     for name in strays:
         if _id_of(name) in deleted:
+            if archives:
+                mark(disk, data_dir, name)
             disk.rename(f"{root}/{name}", f"{root}/{name}{DELETED_SUFFIX}")
             gone.append(f"{name}{DELETED_SUFFIX}")
         elif not in_cluster:

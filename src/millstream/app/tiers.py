@@ -34,6 +34,7 @@ from millstream.telemetry.table import OBJECT_OPERATION, OBJECT_TRANSFER
 from millstream.tiers.inspection import describe_topics, manifest_of
 from millstream.tiers.manifest import Archive
 from millstream.tiers.messages import CacheReport
+from millstream.tiers.purging import forget_topic
 from millstream.tiers.readers import needed_bytes
 
 if TYPE_CHECKING:
@@ -237,6 +238,7 @@ def prepare_topics(
             try:
                 if any(queries.ask_all(KNOWN, topic.topic_id)):
                     raise Rejected(f"the topic {topic.name} is here already", ErrorCode.TOPIC_ALREADY_EXISTS)
+                forget_topic(disk, data_dir, uuid.UUID(topic.topic_id))
                 result["records"] = _write_states(store, disk, data_dir, topic)
             except MillstreamError as error:
                 result["error"] = error.message

@@ -27,7 +27,7 @@ from typing import Final
 from crc32c import crc32c
 
 from millstream.cluster.committed_mark import read_mark
-from millstream.core.controller.commands import AnyCommand, ReplicasChanged, TopicDeleted, decode_command
+from millstream.core.controller.commands import AnyCommand, ReplicasChanged, TopicCreated, TopicDeleted, decode_command
 from millstream.core.controller.state import ControllerState, TopicState, decode_state, encode_state
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.names import SEGMENT_SUFFIX, parse_offset
@@ -141,6 +141,8 @@ def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:
 
 def deleted_topics(disk: Disk, data_dir: str, until: int = _NO_END) -> set[bytes]:
     """Ids of the topics that the log deletes before ``until``, as far back as it reaches. Their files may still exist.
+    A topic that is created again under its id, as one that is recovered from the object store, is not deleted; also not
+    if its creation comes after ``until``, because its files may be there already.
 
     Raises:
         Corruption, OSError: as in ``load_state``.
@@ -151,9 +153,12 @@ def deleted_topics(disk: Disk, data_dir: str, until: int = _NO_END) -> set[bytes
     for name in names:
         path = os.path.join(directory, name)
         for _, data in _batches(path, memoryview(read_file(disk, path)), last=name == names[-1]):
-            records = [record for record in iter_records(data) if record.offset < until]
-            commands = [decode_command(record.value or b"") for record in records]
-            found.update(command.topic_id for command in commands if isinstance(command, TopicDeleted))
+            for record in iter_records(data):
+                command = decode_command(record.value or b"")
+                if isinstance(command, TopicCreated):
+                    found.discard(command.topic_id)
+                elif isinstance(command, TopicDeleted) and record.offset < until:
+                    found.add(command.topic_id)
     return found
 
 

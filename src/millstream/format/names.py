@@ -10,6 +10,8 @@
                                  /….log.cleaned                              one that it has not finished
                                  /fault              why this log may not be served (only after corruption was found)
     topics/<topic id>/<partition>.<position>.staged/…    a log that another replica sends, until it is whole
+    purges/<topic id>-<partition>                    a deleted partition that may have objects in the object store yet
+    purges/<topic id>                                a whole topic of that kind
     controller/log/…                                 the controller's log, the same files
     wal/<shard>/00000000.wal  state  state.copy      write-ahead log
     wal/opened                                       what an orderly stop knew of all logs
@@ -34,6 +36,7 @@ PRODUCERS_SUFFIX = ".producers"
 QUARANTINED_SUFFIX = ".quarantined"
 IDENTITY_FILE = "identity.json"
 TOPICS_DIRECTORY = "topics"
+PURGES_DIRECTORY = "purges"
 WAL_DIRECTORY = "wal"
 EPOCHS_FILE = "epochs"
 FAULT_FILE = "fault"

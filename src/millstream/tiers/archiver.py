@@ -11,7 +11,8 @@ behind it are given up, and uploaded again. One other request a partition is und
 written once for all segments of `_DERIVED_US`, or when there is nothing more to upload. A failed request is repeated
 after a wait that doubles up to `_WAIT_MAX_US`; the first failure of a row is logged. A crash between upload and commit
 leaves an object that no entry names, and the segment is uploaded again. Objects of a deleted topic go after the last
-upload of the topic is answered. Producers never wait: the work is in another process, at a bounded rate.
+upload of the topic is answered (`tiers.purging`). Producers never wait: the work is in another process, at a bounded
+rate.
 
 **Retention.** A tiered partition keeps two limits. ``retention.local.target.ms/bytes`` bound what stays on this disk:
 segments that are archived and committed leave it, after a checkpoint has noted where the files begin.
@@ -32,7 +33,6 @@ from millstream.format.archive import (
     encode_topic,
     manifest_key,
     part_key,
-    partition_folder,
     topic_key,
 )
 from millstream.format.manifest import ArchivedSegment, ManifestPart, encode_manifest, encode_part
@@ -42,6 +42,7 @@ from millstream.raft.group import GroupRole
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 from millstream.tiers.partition_archive import PartitionArchive, PendingUpload
+from millstream.tiers.purging import Purges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -88,6 +89,7 @@ class Archiver:
         self._reactor = reactor
         self._storage = storage
         self.link = self._link = link
+        self.purges = Purges(reactor, storage.disk, storage.data_dir, link)
         self._describe = describe
         self._retention_us = retention_interval_ms * 1000
         self._next_retention_us = 0
@@ -124,28 +126,14 @@ class Archiver:
         archive.closed = True
         self._archives.pop(archive.log.group, None)
         archive.purges = purge and archive.group.role is GroupRole.LEADING
+        if archive.purges:
+            self.purges.mark(archive.owner)
         self._settle_uploads(archive)
-
-    def _purge(self, archive: PartitionArchive, wait_us: int) -> None:
-        """Remove the objects of a deleted partition. The description of the topic goes first, so that nobody recovers
-        a topic of which a part is gone.
-        """
-
-        def removed(error: MillstreamError | None) -> None:
-            if error is None or self._stopped:
-                return
-            if _LINES.allows():
-                operator_log.at(archive.log.name).warning(
-                    "objects of the deleted topic could not be removed, that is tried again: %s", error.message
-                )
-            again = min(2 * wait_us, _WAIT_MAX_US)
-            self._reactor.call_later(wait_us, lambda: self._purge(archive, again))
-
-        self._link.remove_keys((topic_key(archive.owner), partition_folder(archive.owner)), archive.owner, removed)
 
     def stop(self) -> None:
         """Start nothing more."""
         self._stopped = True
+        self.purges.stop()
         self._link.stop()
 
     # -- the look ------------------------------------------------------------------------------------------------------
@@ -260,7 +248,7 @@ class Archiver:
                 self._failed(archive, *trouble)
         if archive.closed and archive.purges:
             archive.purges = False
-            self._purge(archive, _WAIT_US)
+            self.purges.begin(archive.owner)
         self._advance(archive)
 
     def _propose_uploads(self, archive: PartitionArchive) -> None:

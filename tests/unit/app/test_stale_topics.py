@@ -15,6 +15,7 @@ from millstream.core.controller.commands import (
 )
 from millstream.storage.disk import make_directories, write_all
 from millstream.testing.sim_disk import PowerFailure, SimDisk
+from millstream.tiers.purging import marked
 from millstream.wire.records import build_batch
 
 KEPT, DELETED, STRANGE = (bytes([number]) * 16 for number in (1, 2, 3))
@@ -59,6 +60,20 @@ def test_a_deletion_that_a_crash_cut_short_is_finished_and_what_is_unknown_stays
     assert f"/data/topics/{STRANGE.hex()} belongs to no topic of this cluster; it is left as it is" in said[0]
     disk.crash(torn=False)
     assert topics(disk) == [KEPT.hex(), STRANGE.hex()]
+
+
+def test_a_deleted_topic_is_marked_for_the_removal_of_its_objects_before_it_goes(disk):
+    for step in range(1, 100):
+        disk.crash_at = disk.operations + step
+        try:
+            remove_stale_topics(disk, "/data", archives=True)
+        except PowerFailure:
+            disk.crash(torn=True)
+            assert f"{DELETED.hex()}" in disk.list("/data/topics") or marked(disk, "/data") == [DELETED.hex()]
+            continue
+        break
+    assert step > 1
+    assert marked(disk, "/data") == [DELETED.hex()]
 
 
 def test_a_crash_at_any_point_of_it_leaves_nothing_that_looks_like_the_topic_in_the_end(disk):

@@ -61,6 +61,20 @@ def test_only_files_of_a_noted_deletion_are_removed(disk, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("mark", [5, 6])
+def test_files_of_a_topic_that_was_created_again_under_its_id_are_kept(disk, mark, capfd):
+    """As by a recovery from the object store, noted as committed or not yet."""
+    again = build_batch([(None, encode_command(COMMANDS[2]), (), 0)], base_offset=len(COMMANDS))
+    assert isinstance(COMMANDS[2], TopicCreated)
+    assert COMMANDS[2].topic_id == TWO
+    path = f"/data/controller/log/{0:020d}.log"
+    file = disk.open(path)
+    write_all(file, [again], file.size())
+    write_mark(disk, "/data", mark)
+    remove_stale_topics(disk, "/data", in_cluster=True)
+    assert disk.list("/data/topics") == [TWO.hex()]
+
+
 def test_a_damaged_mark_counts_for_nothing(disk, capfd):
     write_mark(disk, "/data", 4)
     assert read_mark(disk, "/data") == 4
