@@ -17,29 +17,25 @@ consumer with ``targets`` feeds those and shares nothing.
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
+from millstream.errors import Rejected, Retriable, Unavailable
 from millstream.events.cluster import check
 from millstream.events.event import Event
+from millstream.events.fed_batch import FedBatch
 from millstream.events.futures import Pending
 from millstream.events.mailbox import Mailbox
 from millstream.events.membership import Membership
 from millstream.events.positions import Positions
-from millstream.events.topic import FETCH_EVENTS_MAX, by_event_id
-from millstream.format.events.batch import cut
 from millstream.format.events.descriptor import (
     DataDescriptor,
-    decode_descriptor,
-    encode_descriptor,
 )
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.feed_events import FeedEventsRequest, FeedEventsResponse
-from millstream.wire.messages.fetch_event_data import FoundEventData, WantedEventData
 
 if TYPE_CHECKING:
     from millstream.events.link import Link
@@ -58,16 +54,17 @@ _PAUSE_SECONDS: Final = 0.05
 _CANCEL_SECONDS: Final = 0.2
 
 
-class _Wanted(NamedTuple):
-    """Data to fetch: for the event at a place of its batch, into these buffers (None: into new memory)."""
+class _Run:
+    """One partition, from the first feed to the last."""
 
-    place: int
-    event_id: int
-    descriptor: bytes
-    size: int
-    buffers: list[memoryview] | None
-    by_id: bool = False
-    """Whether the descriptor names the event and not a place in a chunk."""
+    __slots__ = ("ended", "partition_index", "room")
+
+    def __init__(self, partition_index: int, batches_max: int) -> None:
+        self.partition_index = partition_index
+        self.room = asyncio.Semaphore(batches_max)
+        """Batches that may be asked for: fewer by those that the program has not taken."""
+        self.ended = False
+        """Nothing more goes into the mailbox."""
 
 
 class Consumer:
@@ -259,12 +256,13 @@ class Consumer:
             self._mailbox.end(Event(None))
 
     async def _feed(self, partition_index: int, position: int) -> None:
-        """Feed one partition to its end."""
-        room = asyncio.Semaphore(self.max_num_batches)
+        """Feed one partition to its end. The next batch is asked for while the one before is worked on."""
+        run = _Run(partition_index, self.max_num_batches)
+        working: asyncio.Task[None] | None = None
         link: Link | None = None
         try:
             while True:
-                await room.acquire()
+                await run.room.acquire()
                 try:
                     if link is None or not link.is_open:
                         link, _ = await self._cluster.own_link(self.topic.name, partition_index)
@@ -272,25 +270,33 @@ class Consumer:
                 except (Retriable, Unavailable):
                     self._cluster.forget(self.topic.name)
                     link = _closed(link)
-                    room.release()
+                    run.room.release()
                     await asyncio.sleep(_PAUSE_SECONDS)
                     continue
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     position = max(position, answer.log_start_offset)
-                    room.release()
+                    run.room.release()
                     continue
+                count = len(answer.metadata_sizes) // 4
+                if not count and not answer.no_more_events:
+                    run.room.release()
+                    continue
+                if working is not None:
+                    await working
+                if run.ended:
+                    return
                 if answer.no_more_events:
                     break
-                count = len(answer.metadata_sizes) // 4
-                if count:
-                    await self._work_on(partition_index, answer, room)
-                    position = answer.first_event_id + count
-                else:
-                    room.release()
+                batch = FedBatch(self, self.topic.name, self.topic.serializer.deserialize, partition_index, answer)
+                working = asyncio.ensure_future(self._work_on(run, batch))
+                position = answer.first_event_id + count
         except Exception as error:  # noqa: BLE001 (the program gets it, whatever it is)
             self._mailbox.end(error)
             return
         finally:
+            run.ended = True
+            if working is not None:
+                working.cancel()
             _closed(link)
         self._running.discard(partition_index)
         self._end_if_fed()
@@ -311,80 +317,23 @@ class Consumer:
             check(answer.error_code, f"feed of {self.topic.name}-{partition_index}", answer.error_message)
         return answer
 
-    async def _work_on(self, partition_index: int, answer: FeedEventsResponse, room: asyncio.Semaphore) -> None:
-        """Decide on a batch, fetch what is wanted of it, and put it into the mailbox."""
+    async def _work_on(self, run: _Run, batch: FedBatch) -> None:
+        """Decide on a batch, fetch what is wanted of it, and put it into the mailbox, part by part: while the data of
+        one part are on their way, the next one is decided on.
+        """
         loop = asyncio.get_running_loop()
-        events, wanted = await loop.run_in_executor(self._decisions, self._decide, partition_index, answer)
-        await self._fetch(partition_index, events, wanted)
-        self._mailbox.put(events, lambda: self._engine.call(room.release))
-
-    def _decide(
-        self, partition_index: int, answer: FeedEventsResponse
-    ) -> tuple[list[Event | Exception], list[_Wanted]]:
-        """On the consumer's thread: deserialize, ask selector and allocator."""
-        metadata = cut(_bytes(answer.metadata), _sizes(answer.metadata_sizes))
-        descriptors = cut(_bytes(answer.descriptors), _sizes(answer.descriptor_sizes))
-        times = [one.timestamp for one in answer.times for _ in range(one.count)]
-        if not len(metadata) == len(descriptors) == len(times):
-            raise Corruption(
-                f"a feed of {self.topic.name} with {len(metadata)} metadata, {len(descriptors)} descriptors"
-            )
-        events: list[Event | Exception] = []
-        wanted: list[_Wanted] = []
-        deserialize = self.topic.serializer.deserialize
-        choose = self._choose if self.data_selector is not None else None
-        event_id = answer.first_event_id
-        for place, (text, stored, timestamp) in enumerate(zip(metadata, descriptors, times, strict=True)):
-            try:
-                event = Event(event_id + place, partition_index, deserialize(text), (), timestamp, stored, self)
-                if choose is not None:
-                    one = choose(event, place)
-                    if one is not None:
-                        wanted.append(one)
-                elif stored[:8] != _NO_DATA:
-                    wanted.append(_Wanted(place, event_id + place, stored, int.from_bytes(stored[:8], "little"), None))
-                events.append(event)
-            except Exception as error:  # noqa: BLE001 (whatever the program's functions raise)
-                events.append(_failure(event_id + place, error))
-        return events, wanted
-
-    def _choose(self, event: Event, place: int) -> _Wanted | None:
-        """What is to be fetched for an event, as selector and allocator decide."""
-        assert event.id is not None and self.data_selector is not None and self.data_allocator is not None
-        selected = self.data_selector(event.metadata, event.descriptor)
-        if selected is None:
-            return None
-        event.data = list(self.data_allocator(event.metadata, selected))
-        buffers = [memoryview(one).cast("B") for one in event.data]
-        room, size = sum(map(len, buffers)), selected.size
-        if room != size:
-            raise Rejected(f"the allocator gave {room} bytes for {size}")
-        return _Wanted(place, event.id, encode_descriptor(selected), size, buffers) if size else None
-
-    async def _fetch(self, partition_index: int, events: list[Event | Exception], wanted: list[_Wanted]) -> None:
-        """Fetch the selected data of a batch, and put them where they belong."""
-        while wanted:
-            asked = wanted[:FETCH_EVENTS_MAX]
-            answer = await self.topic.fetch(
-                partition_index, [WantedEventData(one.event_id, one.descriptor) for one in asked]
-            )
-            if not answer.events:
-                raise Corruption(f"a fetch of data of {self.topic.name}-{partition_index} without an event")
-            data, at = _view(answer.data), 0
-            again: list[_Wanted] = []
-            for one, found in zip(asked, answer.events, strict=False):
-                piece, at = data[at : at + found.size], at + found.size
-                event = events[one.place]
-                assert isinstance(event, Event)
-                if found.error_code == ErrorCode.INVALID_REQUEST and not one.by_id:
-                    again.append(_by_id(one))
-                elif found.error_code or found.size != one.size:
-                    events[one.place] = _no_data(one, found)
-                elif one.buffers is None:
-                    event.data = [piece]
-                else:
-                    _scatter(piece, one.buffers)
-            wanted = [*again, *wanted[len(answer.events) :]]
+        parts = batch.parts()
+        try:
+            deciding = loop.run_in_executor(self._decisions, next, parts, None)
+            while (part := await deciding) is not None:
+                deciding = loop.run_in_executor(self._decisions, next, parts, None)
+                await part.fetch(self.topic, run.partition_index)
+                if run.ended:
+                    return
+                self._mailbox.put(part.events, partial(self._engine.call, run.room.release) if part.is_last else None)
+        except Exception as error:  # noqa: BLE001 (the program gets it, whatever it is)
+            run.ended = True
+            self._mailbox.end(error)
 
     # -- positions and end ---------------------------------------------------------------------------------------------
 
@@ -408,53 +357,6 @@ class Consumer:
         await self._positions.finish()
         if self._membership is not None:
             await self._membership.leave()
-
-
-def _failure(event_id: int, error: Exception) -> MillstreamError:
-    """The error of an event whose selector, allocator or metadata failed."""
-    if isinstance(error, MillstreamError):
-        return error
-    failure = Rejected(f"event {event_id}: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
-
-
-def _by_id(wanted: _Wanted) -> _Wanted:
-    """The same with the event's id for its place: chunks of another replica, which leads now, may be cut elsewhere."""
-    named = by_event_id(wanted.event_id, decode_descriptor(wanted.descriptor))
-    return wanted._replace(descriptor=encode_descriptor(named), by_id=True)
-
-
-def _no_data(wanted: _Wanted, found: FoundEventData) -> MillstreamError:
-    """Why the data of an event did not come."""
-    try:
-        check(found.error_code, f"data of event {wanted.event_id}", None)
-    except MillstreamError as error:
-        return error
-    return Corruption(f"{found.size} bytes of data for {wanted.size} of event {wanted.event_id}")
-
-
-def _scatter(data: memoryview, buffers: Sequence[memoryview]) -> None:
-    at = 0
-    for one in buffers:
-        one[:] = data[at : at + len(one)]
-        at += len(one)
-
-
-def _bytes(data: Any) -> bytes:
-    """A field of an answer, which decoders leave in its frame, as bytes: they are cut into many pieces."""
-    return b"" if data is None else bytes(data)
-
-
-def _sizes(data: bytes) -> array[int]:
-    sizes = array("I")
-    sizes.frombytes(data)
-    return sizes
-
-
-def _view(data: Any) -> memoryview:
-    """A records field of an answer, which decoders leave in its frame."""
-    return memoryview(b"" if data is None else data)
 
 
 def _closed(link: Link | None) -> None:

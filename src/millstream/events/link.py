@@ -2,14 +2,16 @@
 
 A lost connection fails every request in flight with ``Unavailable``; whether the broker carried one out is then not
 known, and the caller decides what that means. A link that failed stays failed; its user opens another.
+
+Answers are received into the memory that they stay in: small ones out of a buffer of the link, large ones into memory
+of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
@@ -24,21 +26,22 @@ _R = TypeVar("_R", bound=Response)
 
 FRAME_BYTES_MAX: Final = 1 << 30
 _CONNECT_SECONDS: Final = 10.0
+_BUFFER_BYTES: Final = 64 << 10
+_LENGTH_BYTES: Final = 4
 _SOFTWARE: Final = "millstream-events"
 
 
 class Link:
     """A connection. ``open`` makes one."""
 
-    def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
-        self._reader = reader
-        self._writer = writer
+        self._transport: asyncio.Transport | None = None
+        """None until it is connected."""
         self._due: deque[tuple[int, int, int, asyncio.Future[Response]]] = deque()
         self._correlation_id = 0
         self._failed: MillstreamError | None = None
-        self._receiving = asyncio.create_task(self._receive())
 
     @classmethod
     async def open(cls, host: str, port: int) -> Link:
@@ -50,10 +53,12 @@ class Link:
         """
         address = f"{host}:{port}"
         try:
-            reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT_SECONDS)
+            loop = asyncio.get_running_loop()
+            connecting = loop.create_connection(lambda: _Frames(cls(address)), host, port)
+            _, frames = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
         except (TimeoutError, OSError) as error:
             raise Unavailable(f"no broker answers at {address}: {error}", ErrorCode.NETWORK_EXCEPTION) from error
-        link = cls(address, reader, writer)
+        link = frames.link
         try:
             request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version="1")
             answer = await link.call(request, ApiVersionsResponse, 3, _CONNECT_SECONDS)
@@ -95,7 +100,8 @@ class Link:
         parts = encode_vectored(request, version, head)
         due: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._due.append((request.API_KEY, version, self._correlation_id, due))
-        self._writer.writelines([sum(map(len, parts)).to_bytes(4, "big"), *parts])
+        assert self._transport is not None, "a link is opened before it is used"
+        self._transport.writelines([sum(map(len, parts)).to_bytes(4, "big"), *parts])
         try:
             response = await asyncio.wait_for(asyncio.shield(due), timeout_s)
         except TimeoutError as error:
@@ -108,34 +114,94 @@ class Link:
         """Close; what is in flight fails."""
         self._fail(Unavailable(f"the connection to {self.address} was closed", ErrorCode.NETWORK_EXCEPTION))
 
-    async def _receive(self) -> None:
+    def connected(self, transport: asyncio.Transport) -> None:
+        """Requests can be sent."""
+        self._transport = transport
+
+    def received(self, frame: memoryview) -> None:
+        """The next frame, without its length."""
         try:
-            while True:
-                size = int.from_bytes(await self._reader.readexactly(4), "big")
-                if not 4 <= size <= FRAME_BYTES_MAX:
-                    raise ProtocolError(f"a frame of {size} bytes")
-                frame = memoryview(await self._reader.readexactly(size))
-                api_key, version, correlation_id, due = self._due.popleft()
-                if int.from_bytes(frame[:4], "big") != correlation_id:
-                    raise ProtocolError("an answer out of order")
-                start = 5 if response_header_version(api_key, version) else 4
-                response = decode_response(api_key, version, frame, start, len(frame))
-                if not due.done():
-                    due.set_result(response)
-        except (OSError, EOFError, IndexError, ProtocolError) as error:
-            self._fail(Unavailable(f"lost the broker at {self.address}: {error}", ErrorCode.NETWORK_EXCEPTION))
+            api_key, version, correlation_id, due = self._due[0]
+            if int.from_bytes(frame[:4], "big") != correlation_id:
+                raise ProtocolError("an answer out of order")
+            start = 5 if response_header_version(api_key, version) else 4
+            response = decode_response(api_key, version, frame, start, len(frame))
+        except (IndexError, ProtocolError) as error:
+            self.lost(error)
+            return
+        self._due.popleft()
+        if not due.done():
+            due.set_result(response)
+
+    def lost(self, reason: Exception | None) -> None:
+        """Nothing is received any more."""
+        why = reason or "it closed the connection"
+        self._fail(Unavailable(f"lost the broker at {self.address}: {why}", ErrorCode.NETWORK_EXCEPTION))
 
     def _fail(self, error: MillstreamError) -> None:
         if self._failed is None:
             self._failed = error
-            self._receiving.cancel()
-            with suppress(Exception):
-                self._writer.close()
+            if self._transport is not None:
+                self._transport.close()
         while self._due:
             due = self._due.popleft()[3]
             if not due.done():
                 due.set_exception(error)
                 due.exception()  # retrieved here: the caller may have stopped waiting
+
+
+class _Frames(asyncio.BufferedProtocol):
+    """Cuts what a connection receives into frames. A frame that is not whole in the link's buffer gets memory of its
+    own, and the rest is received into that.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._filled = 0
+        self._large: memoryview | None = None
+        """A frame that is being received, ``_large_at`` bytes of it so far."""
+        self._large_at = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.link.connected(cast("asyncio.Transport", transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.link.lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        _ = sizehint
+        return self._buffer[self._filled :] if self._large is None else self._large[self._large_at :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._large is None:
+            self._filled += nbytes
+            self._cut()
+            return
+        self._large_at += nbytes
+        if self._large_at == len(self._large):
+            frame, self._large = self._large, None
+            self.link.received(frame.toreadonly())
+
+    def _cut(self) -> None:
+        """Hand out the frames in the buffer. What is left of it afterwards is less than a length, or a large frame."""
+        at, filled = 0, self._filled
+        while filled - at >= _LENGTH_BYTES and self.link.is_open:
+            size = int.from_bytes(self._buffer[at : at + _LENGTH_BYTES], "big")
+            if not _LENGTH_BYTES <= size <= FRAME_BYTES_MAX:
+                self.link.lost(ProtocolError(f"a frame of {size} bytes"))
+                return
+            at += _LENGTH_BYTES
+            if filled - at < size:
+                self._large = memoryview(bytearray(size))
+                self._large_at = filled - at
+                self._large[: self._large_at] = self._buffer[at:filled]
+                at = filled
+                break
+            self.link.received(memoryview(bytes(self._buffer[at : at + size])))
+            at += size
+        self._buffer[: filled - at] = bytes(self._buffer[at:filled])
+        self._filled = filled - at
 
 
 def encode_vectored(request: Request, version: int, head: bytes) -> list[bytes | bytearray | memoryview]:

@@ -100,10 +100,10 @@ class TopicFacts:
             raise Rejected(f"topic {self.name} was deleted and created again")
         return found.complete
 
-    async def fetch(self, partition_index: int, wanted: list[WantedEventData]) -> FetchEventDataResponse:
+    async def fetch(self, partition_index: int, wanted: Sequence[WantedEventData]) -> FetchEventDataResponse:
         """One round trip on the engine's loop: the data of the first of the wanted events."""
         cluster = self.cluster
-        request = FetchEventDataRequest(self.id, partition_index, -1, FETCH_BYTES_MAX, wanted)
+        request = FetchEventDataRequest(self.id, partition_index, -1, FETCH_BYTES_MAX, list(wanted))
         what = f"data of {self.name}-{partition_index}"
 
         async def ask() -> FetchEventDataResponse:
