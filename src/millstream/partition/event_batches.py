@@ -76,7 +76,7 @@ class HeldBatch:
     store has no place in a chunk.
     """
 
-    __slots__ = ("_begins", "_buffer", "_described", "_end", "_sizes", "_start", "_to_chunk", "base", "end")
+    __slots__ = ("_begins", "_buffer", "_data_at", "_described", "_end", "_place", "_sizes", "_start", "base", "end")
 
     def __init__(self, place: BatchPlace | None, batch: EventBatchView, buffer: IoBuf) -> None:
         self.base = batch.base
@@ -84,7 +84,8 @@ class HeldBatch:
         self._buffer = buffer
         self._sizes = batch.data_sizes
         self._begins = starts(FilePosition(batch.data_at), batch.data_sizes)
-        self._to_chunk = None if place is None else place.before.data - batch.data_at
+        self._place = place
+        self._data_at = batch.data_at
         self._described = described(place, batch)
         self._start = self._end = 0
 
@@ -99,10 +100,11 @@ class HeldBatch:
         if text == self._described[number * DESCRIPTOR_BYTES : (number + 1) * DESCRIPTOR_BYTES]:
             return ((begin, begin + size),)  # all of it, as most consumers want it
         descriptor = decode_descriptor(text)
-        position = decode_location(descriptor.location).position  # the chunk that it is of has gone, if it has one
-        if self._to_chunk is not None:
-            position = FilePosition(begin + self._to_chunk)
-        if not descriptor.is_of(event_id, position, size):
+        place = decode_location(descriptor.location)
+        chunk, position = place.chunk, place.position  # the chunk that it is of has gone, if it has one
+        if self._place is not None:
+            chunk, position = self._place.chunk, FilePosition(begin + self._place.before.data - self._data_at)
+        if not descriptor.is_of(event_id, chunk, position, size):
             raise Rejected(f"the descriptor is not that of event {event_id}")
         return [(begin + one.offset, begin + one.end) for one in descriptor.flatten(ranges_max)]
 

@@ -20,7 +20,7 @@ from millstream.format.events import (
     encode_descriptor,
 )
 from millstream.format.events.batch import Producer, split
-from millstream.format.events.descriptor import descriptor_of_event
+from millstream.format.events.descriptor import decode_location, descriptor_of_event
 from millstream.model.error_code import ErrorCode
 from millstream.storage.chunks import BufferPool, ChunkStore, WantedData
 from millstream.storage.chunks.open_files import ChunkFileCache
@@ -219,6 +219,18 @@ def test_a_descriptor_of_another_event_or_of_none_reads_nothing():
     assert all(isinstance(one, Rejected) for one in results)
     assert data_of(store, [second], start=1) == [b"public"]
     assert data_of(store, [encode_descriptor(descriptor_of_event(1, 6))], start=1) == [b"public"]
+
+
+def test_a_descriptor_of_the_same_place_in_another_chunk_reads_nothing():
+    store = opened(fresh_disk(), limits=ChunkLimits(max_events_per_chunk=1))
+    for offset, data in enumerate((b"secret", b"public")):
+        store.append(batch_bytes([(b"", data)], base_offset=offset))
+    (_, first, _), (_, second, _) = fed(store)
+    assert decode_location(decode_descriptor(first).location).position == 0
+    assert decode_location(decode_descriptor(second).location).position == 0
+    refused = store.reads.fetch_data([WantedData(0, second), WantedData(1, first)], 1 << 20)
+    assert all(isinstance(one, Rejected) for one in refused)
+    assert data_of(store, [first, second]) == [b"secret", b"public"]
 
 
 def test_trimmed_chunks_are_gone_for_readers_and_on_disk():

@@ -82,13 +82,11 @@ class DataDescriptor(msgspec.Struct, frozen=True):
             size = view_size(size, view)
         return size
 
-    def is_of(self, event_id: Offset, position: FilePosition, size: int) -> bool:
-        """Whether it is that of an event whose data, ``size`` bytes, lie at ``position`` of its chunk. Which chunk that
-        is follows from the event.
-        """
-        location = decode_location(self.location)
-        there = event_id if location.chunk == BY_ID else position
-        return self.base_size == size == location.size and location.position == there
+    def is_of(self, event_id: Offset, chunk: ChunkId, position: FilePosition, size: int) -> bool:
+        """Whether it is that of an event whose data, ``size`` bytes, lie at ``position`` of a chunk."""
+        place = decode_location(self.location)
+        there = (BY_ID, event_id) if place.chunk == BY_ID else (chunk, position)
+        return self.base_size == size == place.size and (place.chunk, place.position) == there
 
     def flatten(self, limit: int = RANGES_MAX) -> list[Segment]:
         """The selected ranges of the data, as ``views.flatten`` says."""

@@ -297,7 +297,7 @@ def _selection(
     chunk, record = places[wanted.offset]
     descriptor = decode_descriptor(wanted.descriptor)
     start = record.data_position
-    if not descriptor.is_of(wanted.offset, start, record.data_size):
+    if not descriptor.is_of(wanted.offset, chunk.id, start, record.data_size):
         raise Rejected(f"the descriptor is not that of event {wanted.offset}")
     return chunk, [
         FileRange(FilePosition(start + one.offset), FilePosition(start + one.end)) for one in descriptor.flatten(limit)
