@@ -10,6 +10,8 @@
 ``GET /v1/cache``                    what the caches have, and how large the warm cache must be
 ``POST /v1/tiers/prepare``           write the logs of topics of the object store (``{"topics": […]}``, empty for all)
 ``POST /v1/cluster``                 modes of brokers, moves of replicas (`app.cluster_changes`)
+``GET /v1/recovery``                 what this broker knows of each of its Raft groups (`app.recovering`)
+``POST /v1/recovery``                lead groups alone whose majority is lost for good
 ``POST /v1/tiers/recover``           create them; every broker of the cluster is prepared before
 ``GET /v1/topics/<name>/segments``   where the files of a topic are (``partition.manifest``)
 ===================================  ==================================================================
@@ -52,6 +54,14 @@ class Broker(Protocol):
 
     def change_cluster(self, body: bytes) -> dict[str, Any]:
         """Raises Rejected for a request that is none, another error for one that was not carried out."""
+        ...
+
+    def replicas(self) -> dict[str, Any]:
+        """What this broker knows of each of its Raft groups."""
+        ...
+
+    def lead_alone(self, body: bytes) -> dict[str, Any]:
+        """Unsafe recovery. Raises Rejected for a request that is none or must not be carried out."""
         ...
 
     def segments(self, topic: str) -> dict[str, Any]: ...
@@ -107,9 +117,13 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
         _ = request
         return Response(dump(broker.cluster()))
 
-    def change(request: Request) -> Response:
+    def replicas(request: Request) -> Response:
+        _ = request
+        return Response(dump(broker.replicas()))
+
+    def changed(request: Request, change: Callable[[bytes], dict[str, Any]]) -> Response:
         try:
-            return Response(dump(broker.change_cluster(request.body)))
+            return Response(dump(change(request.body)))
         except MillstreamError as error:
             raise HttpError(400 if isinstance(error, Rejected) else 503, error.code.name, error.message) from None
 
@@ -126,7 +140,9 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
     router.add("GET", "/metrics", metrics, count=counted("metrics"))
     router.add("GET", "/v1/status", status)
     router.add("GET", "/v1/cluster", cluster)
-    router.add("POST", "/v1/cluster", change, body_bytes_max=4 << 20)
+    router.add("POST", "/v1/cluster", lambda request: changed(request, broker.change_cluster), body_bytes_max=4 << 20)
+    router.add("GET", "/v1/recovery", replicas)
+    router.add("POST", "/v1/recovery", lambda request: changed(request, broker.lead_alone), body_bytes_max=4 << 20)
     router.add("GET", "/v1/topics/{topic}/segments", segments, count=counted("manifest"))
     _add_tiers(router, broker)
     return router

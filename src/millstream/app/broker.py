@@ -39,6 +39,7 @@ from millstream.app.limits import CONNECTIONS_MAX
 from millstream.app.listening import bind, bind_all, literal, plain, serve
 from millstream.app.lock import lock_data_dir
 from millstream.app.overview import gather, named_metrics
+from millstream.app.recovering import order_to_lead, show_replicas
 from millstream.app.recovery import RecoveryChild, count
 from millstream.app.registry_process import RegistryProcess
 from millstream.app.service import READY, STOPPING, print_ready_line, seconds_since_exec, tell_manager
@@ -127,6 +128,8 @@ class Supervisor:
         self.children: list[Child] = []
         self.ready = 0
         self.stopping = False
+        self.serving = False
+        """Clients are served. A broker of a cluster answers over HTTP before, while it waits for the others."""
         self.stats = StatsSlab()
         self.cluster_id = ""
         self.identity: Identity | None = None
@@ -294,6 +297,8 @@ class Supervisor:
         if self.ready == len(self.children) and not self.stopping:
             self.ready_timer.cancel()
             timeout_us = READY_TIMEOUT_US if self.identity is None else BEGIN_TIMEOUT_US
+            if self.identity is not None and not self._serve_http():
+                return
             self.controls[0].ask("begin", None, self._begun, timeout_us)
 
     def _begun(self, answer: Any) -> None:
@@ -316,12 +321,13 @@ class Supervisor:
         try:
             for listener in self.listeners.values():
                 serve(listener)
-            serve(self.http_listener, "--http")
         except MillstreamError as error:
             self.reactor.stop(EXIT_UNAVAILABLE, error.message)
             return
         self.acceptor.open(self.listeners)
-        self.http.start()
+        if self.identity is None and not self._serve_http():
+            return
+        self.serving = True
         self._watch_stalls()
         listeners = self._advertised()
         about = {
@@ -344,6 +350,16 @@ class Supervisor:
             f"millstream {__version__} serves after {seconds_since_exec():.1f} s: bootstrap {addresses}; "
             f"http {self.http.url}; {count} shard{'s' if count > 1 else ''}; data in {self.settings.data_dir}"
         )
+
+    def _serve_http(self) -> bool:
+        """Answer over HTTP from now on; False if the port is another's."""
+        try:
+            serve(self.http_listener, "--http")
+        except MillstreamError as error:
+            self.reactor.stop(EXIT_UNAVAILABLE, error.message)
+            return False
+        self.http.start()
+        return True
 
     def _advertised(self) -> dict[str, str]:
         """What clients of each listener are told, as far as that is known before they come."""
@@ -372,6 +388,8 @@ class Supervisor:
     def health(self) -> dict[str, Any]:
         if self.stopping:
             raise Unavailable("the broker is stopping")
+        if not self.serving:
+            raise Unavailable("the broker waits for a majority of its cluster")
         answers = self.queries.ask_all("status", None, PATIENCE_US)
         return {"accepts_writes": all(answer["accepts_writes"] for answer in answers)}
 
@@ -397,6 +415,12 @@ class Supervisor:
 
     def change_cluster(self, body: bytes) -> dict[str, Any]:
         return change_cluster(self.queries, body)
+
+    def replicas(self) -> dict[str, Any]:
+        return show_replicas(self.queries, self.cluster())
+
+    def lead_alone(self, body: bytes) -> dict[str, Any]:
+        return order_to_lead(self.queries, body)
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
         stats = [one["archive"] for one in self.shared.shard_stats]

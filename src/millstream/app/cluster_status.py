@@ -53,6 +53,8 @@ class BrokerStatus(msgspec.Struct):
     replicas: int = 0
     mode: str = "serving"
     """`serving`, `drained` or `leaving`."""
+    lost: bool = False
+    """Its disk was declared lost, and no other has taken its place."""
     leads_alone: int = 0
     """Partitions that it leads as their only replica."""
 
@@ -161,6 +163,7 @@ def _brokers(metadata: MetadataCache) -> list[BrokerStatus]:
                 profile.shards,
                 profile.release,
                 mode=registry.mode(node),
+                lost=registry.brokers[node].is_lost,
             )
         )
     return found
@@ -201,7 +204,13 @@ def _problems(status: ClusterStatus, voters: tuple[int, ...]) -> list[str]:
             f"broker {status.node_id} knows no controller, so topics cannot be changed; start brokers, or mend their "
             f"network, until {needed} of the brokers {', '.join(map(str, voters))} reach each other"
         )
-    dead = [str(broker.id) for broker in status.brokers if not broker.alive]
+    dead = [str(broker.id) for broker in status.brokers if not broker.alive and not broker.lost]
+    lost = [str(broker.id) for broker in status.brokers if broker.lost]
+    if lost:
+        problems.append(
+            f"brokers that were declared lost: {', '.join(lost)}; start each of them once with an empty directory and "
+            "--replace, or let it go with 'millstream cluster decommission ID'"
+        )
     if dead:
         problems.append(
             f"brokers that are not alive: {', '.join(dead)}; start each of them again, with its data directory"

@@ -77,6 +77,7 @@ class PeerShard:
             lost=self._on_lost,
         )
         self.network = Network(shard, hello, self.address_of, self._admit, inbound, randomness.random)
+        self.network.on_retired = self._on_retired
         installs = Installs(shard.stats, settings.replica_install_max_bytes_per_second / settings.shards)
         self.raft = RaftShard(
             shard.reactor, self.me, self.network, lambda: Seed(randomness.getrandbits(63)), installs=installs
@@ -139,11 +140,17 @@ class PeerShard:
             known = self._founders[node].incarnation
         registered = broker.replica if broker is not None else replica_id(node)
         replaces = hello.replica not in (registered, replica_id(node))  # the controller decides whether it may
-        if (known not in (None, hello.incarnation) and not replaces) or hello.incarnation in registry.retired:
+        if hello.incarnation in registry.retired:
+            return Refusal(
+                RefusalReason.RETIRED,
+                f"the data directory of broker {node} was replaced or declared lost, or its broker has left this "
+                "cluster: what it holds is outdated; start with an empty directory, and with --replace",
+            )
+        if known not in (None, hello.incarnation) and not replaces:
             return Refusal(
                 RefusalReason.OTHER_DISK,
-                f"broker {node} belongs to this cluster with another data directory, or has left it: start with an "
-                "empty directory, and with --replace if the other one is lost for good",
+                f"broker {node} belongs to this cluster with another data directory: start with an empty directory, "
+                "and with --replace if the other one is lost for good",
             )
         return None
 
@@ -166,6 +173,11 @@ class PeerShard:
 
     def _on_lost(self, peer: ReplicaId) -> None:
         self.raft.on_lost(peer)
+
+    def _on_retired(self, message: str) -> None:
+        """A broker knows that this directory must never take part again."""
+        if self.controller is not None:
+            self.controller.retire(message)
 
     def _home_of(self, group: int) -> int | None:
         return 0 if group == 0 else self._metadata.home_of_group(group)

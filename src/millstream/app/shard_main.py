@@ -23,6 +23,7 @@ from millstream.app.limits import TellSupervisor
 from millstream.app.overview import serve_overview
 from millstream.app.partitions import Partitions
 from millstream.app.peer_shard import PeerShard, registration
+from millstream.app.recovering import serve_recovery
 from millstream.app.shared import Shared
 from millstream.app.tiers import serve_tiers
 from millstream.cluster.client import ControllerClient
@@ -309,6 +310,7 @@ class ShardProcess:
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller)
+        serve_recovery(control, shard.reactor, self.metadata, self.peers)
         serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)
         client = self.client if shard.id == CONTROLLER_SHARD else None
         serve_tiers(control, shard.reactor, self.table, client, self.archiver.link, self.metadata)

@@ -88,6 +88,7 @@ application = Noun(
                 "decommission": "millstream.cli.cluster_changes:decommission",
                 "rebalance": "millstream.cli.cluster_changes:rebalance",
                 "move": "millstream.cli.cluster_changes:move",
+                "recover": "millstream.cli.cluster_recover:recover",
             },
         ),
         "dev": Noun(

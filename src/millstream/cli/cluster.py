@@ -89,7 +89,7 @@ def brokers(as_json: bool, bootstrap: str, timeout: float) -> None:
         [
             (
                 f"{broker['id']}*" if broker["id"] == status["controller"] else broker["id"],
-                ("alive" if broker["alive"] else "not alive")
+                ("alive" if broker["alive"] else "lost" if broker.get("lost") else "not alive")
                 + ("" if broker.get("mode", "serving") == "serving" else f", {broker['mode']}"),
                 *(broker[name] for name in ("address", "peer", "rack", "shards", "leaders", "replicas", "release")),
             )

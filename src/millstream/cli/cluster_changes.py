@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOOK_S = 0.25
-_ASK_S = 30.0
+ASK_S = 30.0
+"""How long a broker may take for an answer."""
 
 wait_option = click.option("--wait/--no-wait", default=True, help="Wait until it is done; the default.")
 broker_argument = click.argument("node", type=int, metavar="ID")
@@ -63,7 +64,7 @@ def undrain(node: int, as_json: bool, bootstrap: str, timeout: float) -> None:
     """Let a drained broker, or one that was to leave, serve again; leaderships return to it by themselves."""
     _ = timeout
     change_cluster(bootstrap, {"type": "set_broker_mode", "node": node, "mode": "serving"})
-    _finish(f"broker {node} serves", _nothing_left, False, as_json, bootstrap, _ASK_S)
+    _finish(f"broker {node} serves", _nothing_left, False, as_json, bootstrap, ASK_S)
 
 
 @click.command("decommission")
@@ -139,8 +140,8 @@ def change_cluster(bootstrap: str, request: dict[str, Any]) -> list[dict[str, An
     Raises:
         CommandFailed: the controller refuses (with its message), or does not answer.
     """
-    url = http_url(bootstrap, _ASK_S, "/v1/cluster", "takes no changes of its cluster")
-    results: list[dict[str, Any]] = ask_http(url, _ASK_S, json.dumps(request).encode())["results"]
+    url = http_url(bootstrap, ASK_S, "/v1/cluster", "takes no changes of its cluster")
+    results: list[dict[str, Any]] = ask_http(url, ASK_S, json.dumps(request).encode())["results"]
     refused = [one["message"] or one["error"] for one in results if one["error"]]
     if refused:
         raise CommandFailed("; ".join(dict.fromkeys(refused)))
@@ -161,7 +162,7 @@ def _partitions_of(topic: str, bootstrap: str) -> list[int]:
     from millstream.cli.connect import admin_client, explained
 
     with explained(f"topic '{topic}'", bootstrap):
-        found = admin_client(bootstrap).list_topics(timeout=_ASK_S).topics.get(topic)
+        found = admin_client(bootstrap).list_topics(timeout=ASK_S).topics.get(topic)
     if found is None or not found.partitions:
         raise CommandFailed(f"there is no topic '{topic}'")
     return sorted(found.partitions)
@@ -187,7 +188,7 @@ def _wait(what: str, left: Callable[[dict[str, Any]], int], bootstrap: str, time
     with _bar() as bar:
         task = None if bar is None else bar.add_task(what, total=None)
         while True:
-            still = left(cluster_status(bootstrap, _ASK_S))
+            still = left(cluster_status(bootstrap, ASK_S))
             first = max(first, still)
             if bar is not None and task is not None:
                 bar.update(task, total=max(first, 1), completed=first - still)

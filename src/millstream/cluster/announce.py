@@ -85,7 +85,12 @@ def _announce_broker(
             )
         case BrokerReplaced():
             disks = command.previous.hex(), command.incarnation.hex()
-            log.warning("broker %d: data directory %s is replaced by %s", command.node, *disks)
+            if command.reason:
+                log.warning(
+                    "broker %d: data directory %s was declared lost: %s", command.node, disks[0], command.reason
+                )
+            else:
+                log.warning("broker %d: data directory %s is replaced by %s", command.node, *disks)
         case BrokerFenced():
             log.warning("broker %d has stopped or gives no sign of life, and is fenced", command.node)
         case BrokerUnfenced():

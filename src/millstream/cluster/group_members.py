@@ -8,6 +8,9 @@ The members of a group are the replicas of its partition by the disks of their b
 that it moves to. The leader of the moment goes on where the one before it was, because each step shows in the group's
 own log. A group that has its members costs nothing; the others are visited every ``LOOK_US``.
 
+A replica on a disk that was declared lost is none until another disk takes its place. As long as one is missing, an odd
+number of the others votes and the rest learns, so that no two must both be alive.
+
 **Crash.** Nothing is kept here: a replica that begins to lead looks at its group once. **Failure.** A completion that
 was not taken is reported again. **Overload.** The look is background work, in slices.
 """
@@ -125,9 +128,15 @@ class GroupMembers(MetadataListener):
             return None
         move = state.moves.get(raft_group)
         replicas = move.target if move is not None else state.topics_by_id[place[0]].partitions[place[1]].replicas
-        if any(NodeId(node) not in self._disks for node in replicas):
+        brokers = state.registry.brokers
+        if any(NodeId(node) not in brokers for node in replicas):
             return None
-        if not group.steer(tuple(self._disks[NodeId(node)] for node in replicas)):
+        here = tuple(self._disks[NodeId(node)] for node in replicas if not brokers[NodeId(node)].is_lost)
+        voters = here if len(here) in (0, len(replicas)) else odd_voters(here, group.configuration.voters)
+        if not voters or not group.steer(voters, tuple(one for one in here if one not in voters)):
+            return None
+        if len(here) < len(replicas):
+            self._open.discard(raft_group)  # the others come with `broker_changed`, or the replicas change
             return None
         if move is None:
             self._open.discard(raft_group)
@@ -143,3 +152,10 @@ class GroupMembers(MetadataListener):
             self._reported.difference_update(groups)
 
         self._client.submit(CompleteMoves(done), answered)
+
+
+def odd_voters(replicas: tuple[ReplicaId, ...], voting: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
+    """The largest odd number of ``replicas``, those that vote already first, in their order of preference."""
+    count = len(replicas) - 1 + len(replicas) % 2
+    chosen = sorted(replicas, key=lambda one: one not in voting)[:count]
+    return tuple(one for one in replicas if one in chosen)

@@ -76,6 +76,7 @@ from millstream.peers.network import Network
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
+from millstream.shard.process import EXIT_UNAVAILABLE
 from millstream.telemetry.log import log as operator_log
 
 CONTROLLER_REQUEST: Final = 1
@@ -239,6 +240,14 @@ class QuorumController:
             broker = leadership.state.registry.brokers.get(node)
             if broker is not None and broker.fenced:
                 self._fence(leadership)  # it waits to serve
+
+    def retire(self, message: str) -> None:
+        """Another broker knows that this one's directory must never take part again: this broker ends."""
+        if self._ready is not None:
+            ready, self._ready = self._ready, None
+            ready(Rejected(message, ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+        elif not self._stopping:
+            self._shard.reactor.stop(EXIT_UNAVAILABLE, message)
 
     # A request
 

@@ -27,7 +27,7 @@ from millstream.iobuf import IoBuf
 from millstream.model.replication import ReplicaId
 from millstream.peers.beats import BeatsIn, BeatsOut
 from millstream.peers.frames import HEAD_BYTES_MAX, Buffer, FrameKind, encode_frame
-from millstream.peers.hello import Hello, Seed
+from millstream.peers.hello import Hello, Refusal, Seed
 from millstream.peers.items import Beat, Item, encode_item
 from millstream.peers.link import Events, Link
 from millstream.peers.raft_items import RaftItem, encode_raft
@@ -166,6 +166,8 @@ class Dial:
         self._on_turn = turn
         self._lost = lost
         self.name = name
+        self.on_refused: Callable[[Refusal], None] = _ignore
+        """Called with what a peer says that takes no connection of this broker."""
         self.link: Link | None = None
         self.turn = TurnFrame()
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
@@ -241,6 +243,8 @@ class Dial:
             self._lost(self, remote.replica)
         else:
             self._failed(reason)
+            if link.refusal is not None:
+                self.on_refused(link.refusal)
 
     def _failed(self, reason: str) -> None:
         if not self._silent:
@@ -310,3 +314,7 @@ class Dial:
     def _on_frame(self, link: Link, head: memoryview, body: object) -> None:
         _ = link, body
         self._on_turn(self, head)
+
+
+def _ignore(_: Refusal) -> None:
+    """The connection is tried again."""

@@ -65,6 +65,8 @@ class RefusalReason(IntEnum):
     NO_SUCH_SHARD = 5
     NOT_READY = 6
     SAME_BROKER = 7
+    RETIRED = 8
+    """The disk was replaced or declared lost, or its broker has left: it never comes back."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True):

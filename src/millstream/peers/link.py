@@ -90,6 +90,7 @@ class Link:
         "_writing",
         "closed",
         "dialled",
+        "refusal",
         "remote",
     )
 
@@ -109,6 +110,8 @@ class Link:
         """Whether this side began the connection."""
         self.remote: Hello | None = None
         """The hello of the other side."""
+        self.refusal: Refusal | None = None
+        """What the other side answered, if it took no connection."""
         self._timer = shard.reactor.call_later(HANDSHAKE_TIMEOUT_US, self._too_late)
         tune(sock)
 
@@ -247,7 +250,8 @@ class Link:
         elif kind is FrameKind.WELCOME and self.dialled and self.remote is None:
             self._welcomed(decode_hello(head))
         elif kind is FrameKind.REFUSAL and self.dialled and self.remote is None:
-            raise Rejected(f"refused: {decode_refusal(head).message}")
+            self.refusal = decode_refusal(head)
+            raise Rejected(f"refused: {self.refusal.message}")
         else:
             raise Corruption(f"a frame of kind {kind.name} is out of place")
 

@@ -37,7 +37,7 @@ from millstream.model.replication import ReplicaId, node_of
 from millstream.peers.beats import BeatsIn
 from millstream.peers.calls import Calls
 from millstream.peers.dial import Dial, Random
-from millstream.peers.hello import Hello, Refusal, Seed, decode_hello
+from millstream.peers.hello import Hello, Refusal, RefusalReason, Seed, decode_hello
 from millstream.peers.items import (
     Answer,
     Beat,
@@ -124,6 +124,8 @@ class Network:
         """Requests to other brokers and from them."""
         self.on_opened: Callable[[NodeId, int], None] = _ignore
         """Called with node and shard when a connection that this shard dialled opens."""
+        self.on_retired: Callable[[str], None] = _ignore
+        """Called when a broker refuses this one for ever, with its reason."""
         shard.mailbox.serve(FORWARD, self._serve_forward)
 
     def stop(self) -> None:
@@ -180,6 +182,12 @@ class Network:
         dial = self._dials.get((node, 0))
         return dial is not None and dial.remote is not None
 
+    @property
+    def connected(self) -> frozenset[NodeId]:
+        """Brokers with which this shard has a connection now, dialled by either side."""
+        remotes = [*(dial.remote for dial in self._dials.values()), *(link.remote for link in self._accepted)]
+        return frozenset(NodeId(node_of(remote.replica)) for remote in remotes if remote is not None)
+
     def _home(self, to: ReplicaId, group: int) -> int:
         return self._homes.get((to, group), 0)
 
@@ -198,8 +206,13 @@ class Network:
                 self._on_answers,
                 self._lost,
             )
+            dial.on_refused = self._on_refused
             dial.start()
         return dial
+
+    def _on_refused(self, refusal: Refusal) -> None:
+        if refusal.known_reason is RefusalReason.RETIRED:
+            self.on_retired(refusal.message)
 
     def _opened(self, at: tuple[NodeId, int], dial: Dial) -> None:
         remote = dial.remote

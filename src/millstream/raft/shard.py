@@ -147,6 +147,15 @@ class RaftShard:
         """
         return sum(group.leave() for group in self.groups.values())
 
+    def lead_alone(self, number: RaftGroupId) -> None:
+        """Unsafe recovery of one group (`core.raft.forcing`); nothing happens in a group that leads already."""
+        group = self.groups[number]
+        if group.core.has_write:
+            group.drain()
+        if not group.closed and not group.leads:
+            group.core.lead_alone(self.now())
+            self.schedule(group)
+
     def stop(self) -> None:
         """Take down every replica: nothing is appended any more."""
         for group in list(self.groups.values()):

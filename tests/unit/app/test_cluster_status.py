@@ -70,6 +70,7 @@ def test_a_healthy_cluster_has_no_problems():
         "replicas": 3,
         "mode": "serving",
         "leads_alone": 0,
+        "lost": False,
     }
     assert (status["moves"], status["voters"], status["feature_level"]) == ([], (1, 2, 3), 1)
 

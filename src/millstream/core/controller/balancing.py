@@ -58,7 +58,8 @@ def _evacuated(state: ControllerState, gone: set[NodeId]) -> Targets:
         replicas = partition.replicas
         if gone.isdisjoint(replicas):
             continue
-        if 2 * sum(node in alive for node in replicas) <= len(replicas):
+        standing = [node for node in replicas if not state.registry.brokers[NodeId(node)].is_lost]
+        if 2 * sum(node in alive for node in replicas) <= len(standing):
             continue
         kept = tuple(node for node in replicas if node not in gone)
         try:

@@ -112,6 +112,11 @@ def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyComm
         return [*first, registered]
     if before.incarnation == incarnation:
         return [BrokerRegistered(node, incarnation, profile)]
+    if not request.replace and before.is_lost:
+        raise Rejected(
+            f"broker {node} was declared lost: start it once with an empty directory and --replace, or with a free id",
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        )
     if not request.replace:
         raise Rejected(
             f"broker {node} is registered with another data directory (incarnation {before.incarnation.hex()}): give "
@@ -221,7 +226,8 @@ def internal_factor(state: ControllerState, rules: Rules) -> int:
     founder counts before it is registered: until then the factor is refused, and the client asks again.
     """
     alive = sum(broker.alive for broker in candidates(state))
-    return max(odd_at_most(max(alive, rules.founders), INTERNAL_FACTOR), 1)
+    lost = sum(broker.is_lost for broker in state.registry.brokers.values())
+    return max(odd_at_most(max(alive, rules.founders - lost), INTERNAL_FACTOR), 1)
 
 
 def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasMoving]:

@@ -137,7 +137,8 @@ class BrokerReplaced(Command, frozen=True, tag="broker_replaced"):
     """The disk ``previous`` of a fenced broker is gone for good: ``incarnation`` takes its place, empty.
 
     ``previous`` may never register again. Each Raft group takes it out of its voters and adds the new one as a learner.
-    From version 1 on the new disk says its ``replacement`` (`model.replication.replica_id`) itself.
+    From version 1 on the new disk says its ``replacement`` (`model.replication.replica_id`) itself. ``reason`` is set
+    where a person has declared the old one lost: the new one stands for a disk that does not exist yet (`is_lost`).
     """
 
     node: NodeId
@@ -145,6 +146,7 @@ class BrokerReplaced(Command, frozen=True, tag="broker_replaced"):
     incarnation: Incarnation
     profile: BrokerProfile
     replacement: int = 0
+    reason: str = ""
 
 
 class BrokerFenced(Command, frozen=True, tag="broker_fenced"):

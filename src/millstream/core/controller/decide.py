@@ -28,6 +28,7 @@ from millstream.core.controller.brokers import (
 from millstream.core.controller.commands import ClusterCreated, ProducerIdsAllocated
 from millstream.core.controller.configs import decide_alter_configs
 from millstream.core.controller.features import decide_update_features
+from millstream.core.controller.losing import decide_declare_lost
 from millstream.core.controller.moves import decide_complete_moves, decide_reassign, decide_replication_factor
 from millstream.core.controller.requests import (
     AllocateProducerIds,
@@ -38,6 +39,7 @@ from millstream.core.controller.requests import (
     CreateCluster,
     CreatePartitions,
     CreateTopics,
+    DeclareLost,
     DeleteTopics,
     EvacuateBrokers,
     FenceBroker,
@@ -96,5 +98,6 @@ _DECIDE: Final[dict[type, Callable[[ControllerState, Any, Rules], Decision]]] = 
     BalanceReplicas: decide_balance_replicas,
     EvacuateBrokers: decide_evacuate_brokers,
     UnregisterBroker: decide_unregister_broker,
+    DeclareLost: decide_declare_lost,
     UpdateFeatures: decide_update_features,
 }

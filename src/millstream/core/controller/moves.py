@@ -81,7 +81,7 @@ def _target(
     leaving = [node for node in asked.replicas if node not in {each.node for each in candidates(state)}]
     if leaving:
         raise Rejected(
-            f"The manual partition assignment includes broker {leaving[0]}, which is leaving the cluster.",
+            f"The manual partition assignment includes broker {leaving[0]}, which is leaving the cluster or lost.",
             ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
         )
     return asked.replicas

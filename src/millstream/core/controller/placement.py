@@ -9,7 +9,7 @@ Rules, in this order (hard constraints as in Redpanda's allocator, the spread of
 1. The replicas of a partition are on different brokers.
 2. As many different racks as there are, up to the number of replicas. Brokers of unknown rack share one.
 3. Brokers that are alive and not drained before the others; the others are never the preferred leader. A broker that
-   leaves the cluster is given nothing.
+   leaves the cluster, or was declared lost, is given nothing.
 4. The broker with the fewest replicas per core; for the preferred leader, the one with the fewest leaderships per core.
 5. Of equal ones, the one that follows this leader least; then in turn.
 
@@ -63,7 +63,7 @@ def candidates(state: ControllerState) -> tuple[Candidate, ...]:
             alive=not brokers[node].fenced,
         )
         for node in registry.nodes()
-        if registry.mode(node) != "leaving"
+        if registry.mode(node) != "leaving" and not brokers[node].is_lost
     )
 
 

@@ -2,8 +2,8 @@
 
 Every registered broker is a member. The voters are an odd number, at most seven: with an even number a further broker
 must be up for each decision and none more may fail, so a second broker stays a learner until a third joins. Who votes
-already goes on voting, unless its broker leaves the cluster, so that a plan never moves a vote for the sake of it.
-Further voters are taken alive ones first, from racks that have the fewest voters, in order of node id.
+already goes on voting, unless its broker leaves the cluster or was declared lost, so that a plan never moves a vote for
+the sake of it. Further voters are taken alive ones first, from racks that have the fewest voters, in order of node id.
 """
 
 from collections.abc import Collection
@@ -33,7 +33,8 @@ def odd_at_most(count: int, limit: int) -> int:
 def plan_members(state: ControllerState, voters: Collection[NodeId]) -> Members:
     """The members that group 0 should have, given those that vote now."""
     registry = state.registry
-    nodes = tuple(node for node in registry.nodes() if registry.mode(node) != "leaving")
+    brokers = registry.brokers
+    nodes = tuple(node for node in registry.nodes() if registry.mode(node) != "leaving" and not brokers[node].is_lost)
     chosen = [node for node in nodes if node in voters]
     wanted = odd_at_most(len(nodes), VOTERS_MAX)
     while len(chosen) < wanted:

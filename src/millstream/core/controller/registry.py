@@ -31,6 +31,9 @@ from millstream.errors import Corruption
 from millstream.model.cluster import INCARNATION_BYTES, BrokerEpoch, Incarnation, NodeId
 from millstream.model.replication import ReplicaId, replica_id
 
+LOST_PREFIX = b"\xff" * 8
+"""Begins the incarnation that stands for a disk that was declared lost; that of a real one is random."""
+
 
 class BrokerState(msgspec.Struct, frozen=True):
     """One registered broker. A broker that changes is a new value."""
@@ -47,6 +50,11 @@ class BrokerState(msgspec.Struct, frozen=True):
     def replica(self) -> ReplicaId:
         """The broker's identity in the configuration of Raft groups; another disk is another replica."""
         return replica_id(self.node, self.replacement)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the broker's disk was declared lost, and no other has taken its place."""
+        return self.incarnation.startswith(LOST_PREFIX)
 
 
 class Registry:

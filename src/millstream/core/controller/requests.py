@@ -220,6 +220,13 @@ class UnregisterBroker(Request, frozen=True, tag="unregister_broker"):
     node: NodeId
 
 
+class DeclareLost(Request, frozen=True, tag="declare_lost"):
+    """Disks of brokers that are not alive are gone for good, and never come back. ``reason`` goes into the log."""
+
+    nodes: tuple[NodeId, ...]
+    reason: str
+
+
 class UpdateFeatures(Request, frozen=True, tag="update_features"):
     """Change levels of features, all or none: (name, level, kind of change as in Kafka's UpgradeType)."""
 
@@ -244,11 +251,14 @@ AnyRequest: TypeAlias = (
     | BalanceReplicas
     | EvacuateBrokers
     | UnregisterBroker
+    | DeclareLost
     | UpdateFeatures
 )
 
 
-AdminRequest: TypeAlias = ReassignPartitions | SetReplicationFactor | SetBrokerMode | BalanceReplicas | UnregisterBroker
+AdminRequest: TypeAlias = (
+    ReassignPartitions | SetReplicationFactor | SetBrokerMode | BalanceReplicas | UnregisterBroker | DeclareLost
+)
 """What a person may ask for over HTTP."""
 
 

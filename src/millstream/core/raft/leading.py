@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from millstream.core.raft import commit, handover
 from millstream.core.raft.leader_log import append_control, note_unsynced
 from millstream.core.raft.membership import meet_members
-from millstream.core.raft.messages import Append, Heartbeat, InstallOffer, LogPoint, TermStart
+from millstream.core.raft.messages import Append, Configuration, Heartbeat, InstallOffer, LogPoint, TermStart
 from millstream.core.raft.progress import Flow
 from millstream.core.raft.quorum import reached
 from millstream.core.raft.ready import InstallNeeded, Outgoing, ReadConfirmed, Refusal, Role, Send
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def begin(replica: Replica) -> None:
-    """An election is won: lead, beginning with the term start."""
+    """An election is won: lead, beginning with the term start. Who is to lead alone is the only member then."""
     replica.role = Role.LEADER
     replica.leader = replica.me
     replica.votes.clear()
@@ -38,6 +38,10 @@ def begin(replica: Replica) -> None:
     replica.leading = Leading(RaftPosition(replica.log.end + 1))
     meet_members(replica)
     append_control(replica, TermStart())
+    if replica.alone:
+        replica.alone = False
+        append_control(replica, Configuration((replica.me,)))
+        meet_members(replica)
 
 
 def on_append_reply(replica: Replica, sender: ReplicaId, reply: AppendReply) -> None:

@@ -7,7 +7,7 @@ the other files of this room::
     following    entries, answers, adoption        leading       term start, peers, heartbeats, read barriers
     membership   changes of the members            handover      transfer of leadership
     commit       counting                          leader_log    positions of a leader's entries
-    rejoining    a replica that has lost its log
+    rejoining    a replica that has lost its log         forcing         unsafe recovery
 
 Promises: at most one leader a term; a committed entry is in every later leader's log; nothing is claimed before it is
 on disk. Pre-vote, the check of the quorum, priorities and pipelining are not needed for that (A11).
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.core.raft import commit, election, following, handover, leading, membership, rejoining
+from millstream.core.raft import commit, election, following, forcing, handover, leading, membership, rejoining
 from millstream.core.raft.leader_log import append_control, append_records
 from millstream.core.raft.messages import (
     Append,
@@ -270,6 +270,13 @@ class Raft:
         """Hand leadership over to a voter; None if it has begun."""
         self.replica.now = now
         return handover.transfer(self.replica, to)
+
+    def lead_alone(self, now: TimeUs) -> None:
+        """Unsafe recovery: lead as the only voter, without an election (`forcing`). This replica does not lead, and is
+        not damaged.
+        """
+        self.replica.now = now
+        forcing.lead_alone(self.replica)
 
     def leave(self, now: TimeUs) -> bool:
         """The broker is about to stop: hand leadership over, if this replica has it and another can take it, and stand

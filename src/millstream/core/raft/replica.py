@@ -196,6 +196,7 @@ class Replica:
     """
 
     __slots__ = (
+        "alone",
         "ballot",
         "draw",
         "ends",
@@ -240,6 +241,8 @@ class Replica:
         self.installing: LogPoint | None = None
         """Follower: end of the files that the shell is fetching."""
         self.write_caching = False
+        self.alone = False
+        """Candidate: it is to lead without the votes of others (`forcing`)."""
         self.rejoining: Rejoining | None = None
         """Set until a replica that has lost its log has all of it again."""
         if recovered.damaged_until == UNKNOWN_END:

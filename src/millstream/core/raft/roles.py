@@ -24,6 +24,7 @@ def follow(replica: Replica, term: Term, leader: ReplicaId) -> None:
         _drop_leadership(replica)
         wait_for_leader(replica)
     replica.role = Role.FOLLOWER
+    replica.alone = False
     replica.leader = leader
     replica.votes.clear()
 

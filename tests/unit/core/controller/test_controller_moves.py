@@ -119,7 +119,7 @@ def test_a_broker_that_leaves_is_given_nothing_and_its_replicas_go_to_others(fiv
     five.do(SetBrokerMode(2, "leaving"))
     assert ask(five, (1, 2, 4)) == (
         "INVALID_REPLICATION_ASSIGNMENT",
-        "The manual partition assignment includes broker 2, which is leaving the cluster.",
+        "The manual partition assignment includes broker 2, which is leaving the cluster or lost.",
     )
     five.do(EvacuateBrokers())
     assert [move.target for move in five.state.moves.values()] == [(1, 4, 3), (5, 3, 1)]
