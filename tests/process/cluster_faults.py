@@ -8,23 +8,33 @@ import random
 import time
 from pathlib import Path
 
+from millstream.cli.cluster_changes import change_cluster
+from millstream.cli.failure import CommandFailed
 from millstream.format.segment import WalkEnd, parse_batch
 
 TOPIC = "faulted"
+FULL, ROOMY = "disk full: producers are refused", "space again: producers are let in"
 
 
 class Faults:
     """The faults of one run; ``done`` has how often each was inflicted."""
 
-    def __init__(self, cluster, workload, seed):
+    def __init__(self, cluster, workload, seed, disks=None):
+        """``disks`` are the file systems of the brokers by node id, if they have some of their own."""
         self.cluster = cluster
+        self.disks = disks
         self.workload = workload
         self.chance = random.Random(seed)
         self.done = {}
 
     def inflict(self):
         """One fault from its begin to its end; clients get on during or after it."""
-        kinds = [self.kill, self.kill_two, self.pause, self.isolate, self.cut_one_way, self.cut_pair, self.roll]
+        kinds = [
+            *(self.kill, self.kill_two, self.pause, self.isolate, self.cut_one_way, self.cut_pair, self.roll),
+            self.leader_storm,
+        ]
+        if self.disks:
+            kinds.append(self.full_disk)
         kind = self.chance.choice(kinds)
         self.done[kind.__name__] = self.done.get(kind.__name__, 0) + 1
         node = self.chance.choice([1, 2, 3])
@@ -83,6 +93,48 @@ class Faults:
         for each in (node, *self.others(node)):
             assert self.cluster.brokers[each].stop() == 0
             self.cluster.restart(each)
+
+    def leader_storm(self, _node):
+        """Brokers give up all that they lead, one after the other, as soon as the one before has done so."""
+        moves = self.chance.randint(3, 9)
+        for _ in range(moves):
+            node = self.chance.choice([1, 2, 3])
+            self._set_mode(node, "drained")
+            self._until(lambda node=node: not self._leads(node), f"broker {node} gives up its leaderships")
+            self._set_mode(node, "serving")
+
+    def full_disk(self, node):
+        """Nothing more fits on a broker's disk, whatever it leads; the others go on, and space heals it."""
+        disk, log = self.disks[node], self.cluster.brokers[node].log_path
+        full, roomy = (log.read_text(errors="replace").count(text) for text in (FULL, ROOMY))
+        disk.fill()
+        try:
+            self._until(lambda: log.read_text(errors="replace").count(FULL) > full, f"broker {node} notices")
+            self.for_a_while()
+        finally:
+            disk.empty()
+        self._until(lambda: log.read_text(errors="replace").count(ROOMY) > roomy, f"broker {node} goes on")
+
+    def _set_mode(self, node, mode):
+        self._until(lambda: self._asked({"type": "set_broker_mode", "node": node, "mode": mode}), f"{node} is {mode}")
+
+    def _asked(self, request):
+        """Whether the controller has taken it: there may be none at the moment."""
+        try:
+            change_cluster(self.cluster.bootstrap, request)
+        except CommandFailed:
+            return False
+        return True
+
+    def _leads(self, node):
+        partitions = self.workload.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        return any(partition.leader == node for partition in partitions.values())
+
+    def _until(self, done, what):
+        limit = time.monotonic() + 120
+        while not done():
+            assert time.monotonic() < limit, what
+            time.sleep(0.05)
 
 
 def compare_logs(cluster, partitions):

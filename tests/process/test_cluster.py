@@ -1,15 +1,17 @@
 """Three broker processes as one cluster under a stock client: the controller and partitions are replicated."""
 
 import json
+import socket
 import threading
 import time
 import urllib.request
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from millstream.testing import cluster
+from millstream.testing import BrokerFailed, Cluster, cluster
 
 QUIET = {"log_level": 0}
 
@@ -305,3 +307,12 @@ def test_a_cluster_whose_brokers_all_died_at_once_has_everything(three):
     assert sorted(read(three.bootstrap, "kept", 3, 90)) == sorted(acked)
     assert sorted(read(three.bootstrap, "kept-three-fold", 3, 90)) == sorted(acked_three_fold)
     create(three.brokers[3], "afterwards", 1)
+
+
+def test_a_cluster_of_which_one_broker_does_not_come_up_says_so_and_leaves_none_running(tmp_path):
+    made = Cluster(3, tmp_path, {}, shards=1, memory="128MiB")
+    host, port = made.brokers[2].settings["peer.listen"].rsplit(":", 1)
+    with closing(made), socket.create_server((host, int(port))):
+        with pytest.raises(BrokerFailed, match="cannot listen on"):
+            made.start()
+        assert not any(broker.running for broker in made.brokers.values())

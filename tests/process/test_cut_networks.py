@@ -1,4 +1,7 @@
-"""A broker that the others do not reach loses its leadership, and nothing that was acknowledged; without root, too."""
+"""A broker that the others do not reach loses its leadership, and nothing that was acknowledged; without root, too.
+
+Once with the networks that a cluster has by itself, and once with proxies, as where nobody may make networks.
+"""
 
 import time
 
@@ -36,8 +39,9 @@ def wait_for(condition, what):
     return found
 
 
-def test_a_leader_behind_cut_proxies_is_followed_by_another_and_takes_what_it_missed():
-    with cluster(3, networks="proxies") as three:
+@pytest.mark.parametrize("options", [{}, {"networks": "proxies"}], ids=["default", "proxies"])
+def test_a_leader_that_is_cut_off_is_followed_by_another_and_takes_what_it_missed(options):
+    with cluster(3, **options) as three:
         admin = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
         admin.create_topics([NewTopic("t", 1, 3)])["t"].result(60)
         send(three.bootstrap, range(100))

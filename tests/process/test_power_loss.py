@@ -7,16 +7,14 @@ cache. ``MILLSTREAM_POWER_LOSSES`` (default 3) is how often that happens.
 
 import fcntl
 import os
-import shutil
 import struct
-import subprocess
-import time
 
 import pytest
 from cluster_faults import TOPIC, compare_logs
 from confluent_kafka.admin import AdminClient, NewTopic
 from crash_clients import QUIET
 from crash_workload import Workload
+from loop_disks import CAN_MOUNT, loop_disks
 
 from millstream.testing.clusters import Cluster
 
@@ -29,50 +27,8 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.slow,
     pytest.mark.timeout(300 + 120 * TIMES),
-    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mkfs.ext4") is None, reason="needs root and mkfs.ext4"),
+    pytest.mark.skipif(not CAN_MOUNT, reason="needs root and mkfs.ext4"),
 ]
-
-
-class Disk:
-    """An ext4 file system in an image, at a directory."""
-
-    def __init__(self, image, at):
-        self.image, self.at = image, at
-        with image.open("wb") as made:
-            made.truncate(1 << 30)
-        run("mkfs.ext4", "-q", image)
-        at.mkdir()
-        self.mounted = False
-        self.mount()
-
-    def mount(self):
-        run("mount", "-o", "loop", self.image, self.at)
-        self.mounted = True
-
-    def unmount(self):
-        """Once the last process of the broker has ended: its lock, which tells that, can't be read any more."""
-        limit = time.monotonic() + 60
-        while self.mounted:
-            done = call("umount", self.at)
-            self.mounted = done.returncode != 0
-            assert not self.mounted or time.monotonic() < limit, done.stderr
-
-    def write_unsynced(self, name):
-        """In a new file: ext4 itself syncs one that was cut to nothing and written again."""
-        (self.at / name).write_bytes(bytes(4096))
-
-    def has(self, name):
-        path = self.at / name
-        return path.exists() and path.stat().st_size > 0
-
-
-def call(*words):
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-
-
-def run(*words):
-    done = call(*words)
-    assert done.returncode == 0, f"{words}: {done.stderr}"
 
 
 def fail_power(disks):
@@ -88,17 +44,8 @@ def fail_power(disks):
 
 @pytest.fixture
 def disks(tmp_path):
-    data = tmp_path / "data"
-    data.mkdir()
-    made = []
-    try:
-        for node in (1, 2, 3):
-            made.append(Disk(tmp_path / f"{node}.img", data / str(node)))  # noqa: PERF401
+    with loop_disks(tmp_path, (1, 2, 3)) as made:
         yield made
-    finally:
-        for disk in made:
-            disk.unmount()
-            disk.image.unlink()
 
 
 def test_a_power_failure_of_all_brokers_at_once_loses_nothing_acknowledged(tmp_path, disks):
@@ -113,12 +60,12 @@ def test_a_power_failure_of_all_brokers_at_once_loses_nothing_acknowledged(tmp_p
             for number in range(TIMES):
                 unsynced = f"unsynced-{number}"
                 workload.wait_progress(500, timeout_s=120)
-                for disk in disks:
+                for disk in disks.values():
                     disk.write_unsynced(unsynced)
-                fail_power(disks)
+                fail_power(disks.values())
                 for node in three.brokers:
                     three.kill(node)
-                for disk in disks:
+                for disk in disks.values():
                     disk.unmount()
                     disk.mount()
                     assert not disk.has(unsynced), "the disk has kept what nobody synced: nothing is tested"

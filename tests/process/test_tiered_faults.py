@@ -299,7 +299,7 @@ def test_harm_to_the_warm_cache_reaches_nobody_while_records_come_and_go(small_d
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes networks")
 def test_two_leaders_after_a_partition_leave_one_archive(tmp_path):
     store = tmp_path / "bucket"
-    with cluster(3, settings={**AT_ONCE, "objects.url": f"file://{store}"}, networks=True) as three:
+    with cluster(3, settings={**AT_ONCE, "objects.url": f"file://{store}"}) as three:
         brokers = three.brokers
         settings = {**TIERED, "min.insync.replicas": "2"}
         ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=settings)], "copies")

@@ -15,6 +15,7 @@ A cluster of several brokers, of which some may die::
     with cluster(3) as c:
         producer = Producer({"bootstrap.servers": c.bootstrap})
         c.kill(2)
+        c.partition({1}, {3})
 
 The pytest plugin (installed with the package) has two fixtures: ``broker``, one broker for the whole session, and
 ``broker_factory``, which starts any number and stops them when the test ends.

@@ -8,22 +8,26 @@
         c.restart(2)    # again on the same data
         c.pause(3)      # SIGSTOP; c.go_on(3) continues it
 
-    with cluster(3, networks=True) as c:  # as root each broker has a network of its own, else a proxy before it
-        c.partition({1}, {2, 3})          # nothing passes between the sides; clients reach all of them
-        c.cut(1, 2)                       # what 1 sends to 2 is dropped
+        c.partition({1}, {2, 3})  # nothing passes between the sides; clients reach all of them
+        c.cut(1, 2)               # what 1 sends to 2 is dropped
         c.heal()
+
+Where this process may make networks (root, iproute2) each broker has one of its own, with an address of its own; else
+all of them are on the loopback, and a proxy stands before each. ``networks=False`` is for tests that cut nothing and
+want neither: every broker is on the loopback, and nothing is in its way.
 
 Brokers are numbered from 1. Each is a ``Broker`` of this package with a data directory of its own. They are started at
 the same time, because none of them serves before a majority is there.
 """
 
+import random
 import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Collection, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Collection, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from itertools import permutations, product
 from pathlib import Path
 from typing import Literal
@@ -34,6 +38,9 @@ from millstream.testing.proxies import Proxies
 
 Networks = bool | Literal["proxies"]
 """Whether the way between brokers can be cut: by namespaces if this process may make them, or else by proxies."""
+
+_FIRST_PORT = 10_000
+"""Below it are ports of known services."""
 
 
 class Cluster:
@@ -54,10 +61,11 @@ class Cluster:
         racks: bool = False,
     ) -> None:
         nodes = range(1, count + 1)
-        spaces = Namespaces(nodes) if networks is True and may_make() else None
+        spaces = _namespaces(nodes) if networks is True else None
         self._proxies = Proxies() if networks and spaces is None else None
+        self._spaces = spaces
         self._networks = spaces or self._proxies
-        host = spaces.address if spaces is not None else _loopback
+        self._host = host = spaces.address if spaces is not None else _loopback
         peers = {node: f"{host(node)}:{port}" for node, port in zip(nodes, free_ports(count), strict=True)}
         seeds = ",".join(peers.values())
         self.brokers: dict[int, Broker] = {}
@@ -96,9 +104,17 @@ class Cluster:
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def start(self) -> None:
-        """Start every broker, and return when all of them serve."""
+        """Start every broker, and return when all of them serve.
+
+        Raises:
+            BrokerFailed: one did not come up; none runs then.
+        """
         with ThreadPoolExecutor(len(self.brokers)) as starting:
-            list(starting.map(Broker.start, self.brokers.values()))
+            for done in as_completed([starting.submit(broker.start) for broker in self.brokers.values()]):
+                if done.exception() is not None:
+                    for broker in self.brokers.values():
+                        broker.kill()  # the others may wait for this one for ever
+                    done.result()
 
     def kill(self, node: int) -> None:
         """SIGKILL to every process of a broker."""
@@ -119,7 +135,9 @@ class Cluster:
     def add(self, node: int) -> Broker:
         """Let another broker, with an empty directory, join; returns when it serves."""
         (port,) = free_ports(1)
-        self._peers[node] = f"127.0.0.1:{port}"
+        if self._spaces is not None:
+            self._spaces.add(node)
+        self._peers[node] = f"{self._host(node)}:{port}"
         self.brokers[node] = self._make(node, self._peers[node])
         return self.brokers[node].start()
 
@@ -137,7 +155,7 @@ class Cluster:
 
     def cut(self, sender: int, receiver: int) -> None:
         """Drop what ``sender`` sends to ``receiver``."""
-        assert self._networks is not None, "only a cluster that is made with networks=True can be cut"
+        assert self._networks is not None, "a cluster that is made with networks=False can't be cut"
         self._networks.cut(sender, receiver)
 
     def heal(self) -> None:
@@ -161,7 +179,7 @@ def cluster(
     *,
     shards: int = 1,
     memory: str = "128MiB",
-    networks: Networks = False,
+    networks: Networks = True,
 ) -> Generator[Cluster]:
     """A cluster of ``count`` brokers in a temporary directory that goes with it.
 
@@ -179,14 +197,31 @@ def cluster(
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def _namespaces(nodes: Iterable[int]) -> Namespaces | None:
+    """The networks of brokers; None where the kernel refuses them, as in a container without the capability."""
+    if not may_make():
+        return None
+    try:
+        return Namespaces(nodes)
+    except RuntimeError:
+        return None
+
+
 def _loopback(node: int) -> str:
     _ = node
     return "127.0.0.1"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Ports that nobody has now, all different. They are none of those that the kernel gives to connections, so that
+    nobody gets one before its broker listens.
+    """
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    others = [port for port in range(_FIRST_PORT, 1 << 16) if not first <= port <= last]
+    sockets: list[socket.socket] = []
+    while len(sockets) < count:
+        with suppress(OSError):
+            sockets.append(socket.create_server(("127.0.0.1", random.choice(others or [0]))))
     ports = [sock.getsockname()[1] for sock in sockets]
     for sock in sockets:
         sock.close()

@@ -12,11 +12,14 @@ word to either, as by a broken switch. Connections that are open stay open and g
 
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 
 HOST = 254
+_OURS = re.compile(r"(?P<bridge>ms(?P<pid>[0-9a-f]+)[0-9a-f]{3})-\d+")
 
 
 class Namespaces:
@@ -28,7 +31,8 @@ class Namespaces:
     def __init__(self, nodes: Iterable[int]) -> None:
         """Raises RuntimeError if this process may not make networks."""
         if not may_make():
-            raise RuntimeError("a cluster whose network can be cut needs root and the command ip of iproute2")
+            raise RuntimeError("networks of brokers need root and the command ip of iproute2")
+        remove_left_behind()
         self._nodes = list(nodes)
         self._name = f"ms{os.getpid():x}{random.randrange(4096):03x}"
         self._subnet = f"10.{random.randrange(64, 224)}.{random.randrange(256)}"
@@ -45,13 +49,21 @@ class Namespaces:
         _ip("addr", "add", f"{self._subnet}.{HOST}/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
         for node in self._nodes:
-            space, outer = self._space(node), f"{self._name}v{node}"
-            _ip("netns", "add", space)
-            _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
-            _ip("link", "set", outer, "master", bridge, "up")
-            _ip("-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
-            _ip("-n", space, "link", "set", "eth0", "up")
-            _ip("-n", space, "link", "set", "lo", "up")
+            self._connect(node)
+
+    def add(self, node: int) -> None:
+        """Make the network of one more broker."""
+        self._nodes.append(node)
+        self._connect(node)
+
+    def _connect(self, node: int) -> None:
+        space, outer = self._space(node), f"{self._name}v{node}"
+        _ip("netns", "add", space)
+        _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
+        _ip("link", "set", outer, "master", self._name, "up")
+        _ip("-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
+        _ip("-n", space, "link", "set", "eth0", "up")
+        _ip("-n", space, "link", "set", "lo", "up")
 
     def address(self, node: int) -> str:
         """The IP address of a broker."""
@@ -86,6 +98,14 @@ class Namespaces:
 def may_make() -> bool:
     """Whether this process is root and has iproute2."""
     return os.geteuid() == 0 and shutil.which("ip") is not None
+
+
+def remove_left_behind() -> None:
+    """Remove the networks of processes that ended without closing them."""
+    for line in _run("netns", "list").stdout.splitlines():
+        if (found := _OURS.match(line)) and not Path("/proc", str(int(found["pid"], 16))).exists():
+            _run("netns", "del", found[0])
+            _run("link", "del", found["bridge"])
 
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:

@@ -42,6 +42,7 @@ class Broker:
         http: base URL of the HTTP port; metrics are at ``/metrics``.
         pid: of the supervisor.
         data_dir: where its data are.
+        settings: of its next start, by name.
         log_path: everything it wrote to standard error, over all its starts.
     """
 
@@ -59,7 +60,7 @@ class Broker:
     ) -> None:
         """``prefix`` stands before the command that starts it."""
         self._topics = dict(topics or {})
-        self._settings = {**DEFAULTS, **(settings or {})}
+        self.settings = {**DEFAULTS, **(settings or {})}
         self.env = dict(env or {})
         """Added to its environment at its next start."""
         self._shards = shards
@@ -93,7 +94,7 @@ class Broker:
             command += ["--shards", str(self._shards)]
         if self._memory is not None:
             command += ["--memory", self._memory]
-        for name, value in self._settings.items():
+        for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         return command
 

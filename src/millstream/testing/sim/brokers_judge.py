@@ -215,11 +215,14 @@ class History:
             raise Violation(f"A6: {leader.replica} commits {position}, which {holding} of {len(voters)} have on disk")
 
     def forget(self, replica: ReplicaId) -> None:
-        """A replica has lost its files: its next life has nothing of what it had."""
+        """A replica has lost its files: its next life has nothing of what it had, and asks the others for a term in
+        which nobody leads by a vote that it has forgotten (A1).
+        """
         before = self.replicas.pop(replica, None)
         if before is not None:
             self._lost[replica] = before
         self.promised.pop(replica, None)
+        self._votes = {of: candidate for of, candidate in self._votes.items() if of[0] != replica}
 
     def delete(self) -> None:
         """A replica was deleted with its topic."""

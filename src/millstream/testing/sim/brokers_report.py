@@ -12,7 +12,7 @@ from rich.progress import Progress, track
 from rich.table import Table
 
 from millstream.telemetry.log import log as operator_log
-from millstream.testing.sim.brokers_history import Counts, play
+from millstream.testing.sim.brokers_history import Counts, draw_for_campaign, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def run(seed: int | None, first_seed: int, hours: float, *, planted: bool) -> in
     console = Console(soft_wrap=True)
     counts = Counts()
     if seed is not None:
-        play(seed, counts)
+        play(seed, counts, draw_for_campaign(seed))
     else:
         with quiet():
             if planted:
@@ -38,7 +38,7 @@ def run(seed: int | None, first_seed: int, hours: float, *, planted: bool) -> in
                 for each in itertools.count(first_seed):
                     if counts.hours >= hours:
                         break
-                    finding = play(each, counts)
+                    finding = play(each, counts, draw_for_campaign(each))
                     if finding is not None:
                         _show(console, finding)
                     progress.update(task, completed=counts.hours)
