@@ -107,8 +107,11 @@ def run_suite(suite: Suite, given: argparse.Namespace, progress: Progress) -> Ra
             failed = {one.name for one in ran.outcomes if one.state == FAILED}.intersection(lists.must_pass(suite.name))
             if given.second_try and failed:
                 say("second try")
-                again = replace(context, chosen=failed, logs=logs / "second-try", complaints=ran.complaints)
-                again.logs.mkdir(exist_ok=True)
+                anew = Path(scratch, "second-try")  # the first try has left its files
+                anew.mkdir()
+                logs = logs / "second-try"
+                logs.mkdir(exist_ok=True)
+                again = replace(context, chosen=failed, logs=logs, scratch=anew, complaints=ran.complaints)
                 passed = {one.name: one for one in suite.run(again) if one.state == PASSED}
                 ran.outcomes = [passed.get(one.name, one) for one in ran.outcomes]
                 ran.second_try = tuple(sorted(passed))
