@@ -11,6 +11,7 @@ from millstream.errors import Corruption
 from millstream.format.archive import (
     Archived,
     Block,
+    Replaced,
     SegmentIndex,
     Spilled,
     TopicDescription,
@@ -20,6 +21,7 @@ from millstream.format.archive import (
     encode_entry,
     encode_index,
     encode_topic,
+    parse_segment_name,
     segment_key,
 )
 from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
@@ -89,6 +91,29 @@ def test_the_bytes_of_entries_never_change():
         assert decode_entry(bytes.fromhex(data)) == entry
     with pytest.raises(Corruption):
         decode_entry(b"\x93")
+
+
+def test_the_bytes_of_a_replacement_never_change():
+    new = msgspec.structs.replace(SEGMENT, revision=9)
+    entry = Replaced(bytes(range(16)), 3, (SEGMENT,), (new,))
+    data = encode_entry(entry)
+    assert data.startswith(bytes.fromhex("87a47479706503a26964c410000102030405060708090a0b0c0d0e0f"))
+    assert data.count(b"\xa8revision\x09") == 1
+    assert data.count(b"base_offset") == 2
+    assert decode_entry(data) == entry
+    part = ManifestPart(0, 300, 5, 6, 3, 999, 1)
+    spilled = Spilled(part, 2)
+    assert decode_entry(encode_entry(spilled)) == spilled
+    assert encode_entry(Spilled(ManifestPart(0, 300, 5, 6, 3, 999))).count(b"version") == 0
+
+
+def test_the_name_of_a_segment_of_a_job_has_its_revision():
+    new = msgspec.structs.replace(SEGMENT, revision=77)
+    name = segment_key(OWNER, new).rpartition("/")[2]
+    assert name == "00000000000000000100-00000000000000000300-5-77.segment"
+    assert parse_segment_name(name) == (100, 300, 5, 77)
+    assert parse_segment_name(segment_key(OWNER, SEGMENT).rpartition("/")[2]) == (100, 300, 5, 0)
+    assert parse_segment_name("manifest") is None
 
 
 def test_a_topic_is_described_in_json():

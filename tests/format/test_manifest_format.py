@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import uuid
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from millstream.format.manifest import (
     ArchivedSegment,
     ArchiveId,
     Manifest,
+    ManifestPart,
     Run,
     decode_manifest,
     decode_part,
@@ -22,7 +24,7 @@ from millstream.format.manifest import (
     part_name,
     unpack_run,
 )
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
 from millstream.model.replication import Term
 
 OWNER = ArchiveId(uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF), 7)
@@ -127,6 +129,7 @@ def test_no_bytes_of_a_run_raise_anything_but_corruption(data, count):
             st.integers(-1, 2**45),
             st.integers(-1, 2**45),
             st.integers(0, 2**31),
+            st.integers(0, 2**53 - 1),
         ),
         min_size=1,
         max_size=64,
@@ -134,9 +137,49 @@ def test_no_bytes_of_a_run_raise_anything_but_corruption(data, count):
 )
 def test_whatever_is_packed_is_unpacked(rows):
     segments, base = [], 0
-    for length, size, checksum, low, high, term in rows:
+    for length, size, checksum, low, high, term, revision in rows:
         end = Offset(base + length)
         times = TimestampMs(low), TimestampMs(high)
-        segments.append(ArchivedSegment(Offset(base), end, size, checksum, *times, Term(term)))
+        segments.append(ArchivedSegment(Offset(base), end, size, checksum, *times, Term(term), 5, revision))
         base = end
     assert unpack_run(pack_run(segments)) == segments
+
+
+REVISED = [
+    msgspec.structs.replace(SEGMENTS[0], revision=0x1234),
+    SEGMENTS[1],
+]
+REVISED_RUN_HEX = ("c801 8040 d00f d00f 02 c801 efbeadde b42401 b73e a11f 00 00 50 01000000 00").replace(" ", "")
+REPLACED_HEX = (
+    "4d534d46 0200 0000 {size} {crc}"
+    "0123456789abcdef0123456789abcdef 07000000 0a00000000000000 01000000 01000000 00000000"
+    "0300000000000000 01000000 000102030405060708090a0b0c0d0e0f 0300000000000000"
+    "0a00000000000000 6400000000000000 0500000000000000 0500000000000000 0100000000000000 01000000 0200000000000000"
+    "6400000000000000 0280 1e00"
+).replace(" ", "") + REVISED_RUN_HEX
+
+
+def replaced() -> Manifest:
+    part = ManifestPart(Offset(10), Offset(100), TimestampMs(5), TimestampMs(5), 1, 1, ManifestVersion(2))
+    done = ((bytes(range(16)), 3),)
+    return Manifest(OWNER, Offset(10), (part,), (pack_run(REVISED),), (), ManifestVersion(3), done)
+
+
+def test_the_bytes_of_a_manifest_with_replacements_are_as_documented():
+    data = encode_manifest(replaced())
+    assert data.hex() == REPLACED_HEX.format(size=data[8:12].hex(), crc=data[12:16].hex())
+    assert decode_manifest(data) == replaced()
+    assert unpack_run(pack_run(REVISED)) == REVISED
+
+
+def test_a_part_with_a_version_has_it_in_its_name_and_revised_runs_are_version_2():
+    runs = (pack_run(REVISED),)
+    part = describe_part(runs, ManifestVersion(4))
+    name = part_name(part)
+    assert name == "00000000000000000100-00000000000000000301_-1_2000_2_4196_4.part"
+    assert parse_part_name(name) == part
+    data = encode_part(OWNER, runs)
+    assert data[4] == 2
+    assert decode_part(OWNER, part, data) == runs
+    with pytest.raises(Corruption, match="not what its name says"):
+        decode_part(OWNER, msgspec.structs.replace(part, size_bytes=1), data)

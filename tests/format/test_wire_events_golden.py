@@ -1,4 +1,4 @@
-"""The bytes of the APIs of event topics: clients of later and earlier releases speak them."""
+"""The bytes of the APIs of Millstream alone: clients of later and earlier releases speak them."""
 
 import pytest
 
@@ -25,6 +25,11 @@ from millstream.wire.messages.fetch_event_data import (
 )
 from millstream.wire.messages.leader import LeaderIdAndEpoch, NodeEndpoint
 from millstream.wire.messages.push_events import PushEventsRequest, PushEventsResponse
+from millstream.wire.messages.replace_segments import (
+    ReplaceSegmentsRequest,
+    ReplaceSegmentsResponse,
+    SegmentOfReplacement,
+)
 
 ID = bytes(range(16))
 ID_HEX = ID.hex()
@@ -78,11 +83,20 @@ GOLDEN = {
             f"02 0000 00000000 00000001 00000002 {ID_HEX} 0000000000000003 0000000000000009 00 00 00"
         ),
     ),
+    "replace": (
+        ReplaceSegmentsRequest(ID, 2, ID, 7, [SegmentOfReplacement(1, 2, 3, 4, 5, 6, 7, 8, 9)], []),
+        (
+            f"{ID_HEX} 00000002 {ID_HEX} 0000000000000007 02 0000000000000001 0000000000000002 0000000000000003"
+            "0000000000000004 0000000000000005 0000000000000006 0000000000000007 0000000000000008 0000000000000009 00"
+            "01 00"
+        ),
+    ),
+    "replaced": (ReplaceSegmentsResponse(0, 95, "no", 8), "00000000 005f 036e6f 0000000000000008 00"),
 }
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_bytes_of_the_events_apis_never_change(name: str) -> None:
+def test_bytes_of_our_own_apis_never_change(name: str) -> None:
     message, text = GOLDEN[name]
     data = bytes.fromhex(text.replace(" ", ""))
     assert bytes(encode_message(message, 0)).hex() == data.hex()

@@ -130,7 +130,7 @@ def test_partitions_move_under_load_and_nothing_is_lost_or_doubled(three):
 def test_any_broker_takes_levels_of_features_and_keeps_brokers_that_hold_replicas(three):
     create(three.brokers[1], "held", 1, 3)
     for broker in three.brokers.values():
-        level = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("millstream.version", 2)])
+        level = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("millstream.version", 3)])
         assert ask(broker, level, UpdateFeaturesResponse, 2).error_code == 0
         lower = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("millstream.version", 1)])
         refused = ask(broker, lower, UpdateFeaturesResponse, 2)
@@ -141,4 +141,4 @@ def test_any_broker_takes_levels_of_features_and_keeps_brokers_that_hold_replica
         unknown = ask(broker, UnregisterBrokerRequest(9), UnregisterBrokerResponse)
         assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
         versions = ask(broker, ApiVersionsRequest("c", "1"), ApiVersionsResponse, 4)
-        assert ("millstream.version", 2) in [(one.name, one.max_version_level) for one in versions.finalized_features]
+        assert ("millstream.version", 3) in [(one.name, one.max_version_level) for one in versions.finalized_features]

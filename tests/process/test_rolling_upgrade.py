@@ -50,7 +50,7 @@ def test_nothing_is_lost_while_brokers_are_upgraded_and_then_replicas_move(tmp_p
                 made.restart(node)
                 wait_for(lambda: all_in_sync(made, "t"), DEADLINE_S)
                 wait_for(lambda before=before: len(load.acked) > before + 100, DEADLINE_S)
-            wait_for(lambda: status(one).get("feature_level") == 2, DEADLINE_S)
+            wait_for(lambda: status(one).get("feature_level") == 3, DEADLINE_S)
             millstream(one, "topic", "alter", "alone", "--replication", "3")
             assert not moving(one) and all(sorted(nodes) == [1, 2, 3] for nodes in replicas_of(one, "alone"))
         assert not load.failed

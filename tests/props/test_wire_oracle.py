@@ -79,10 +79,17 @@ _UNKNOWN_THERE = {
 
 _OURS = {
     f"{api}{side}"
-    for api in ("AcknowledgeEvents", "EventsMetadata", "FeedEvents", "FetchEventData", "PushEvents")
+    for api in (
+        "AcknowledgeEvents",
+        "EventsMetadata",
+        "FeedEvents",
+        "FetchEventData",
+        "PushEvents",
+        "ReplaceSegments",
+    )
     for side in ("Request", "Response")
 }
-"""APIs of event topics, which Kafka does not have; their bytes are in the golden tests."""
+"""APIs of Millstream alone, which Kafka does not have; their bytes are in the golden tests."""
 
 
 def test_the_oracle_knows_most_messages() -> None:

@@ -261,7 +261,7 @@ class ShardProcess:
         node.meters = self.lifecycle.meters
         node.home = Home(shard, self.table, self.storage, self.delayed)
         node.events = EventsHome(shard, self.table, self.storage)
-        node.admin_home = AdminHome(shard, self.table)
+        node.admin_home = AdminHome(shard, self.table, self.archiver.replacing)
         node.loggers = Loggers(shard)
         node.ack_timeouts = AckTimeouts(shard.reactor, self.table, node.home)
         node.telemetry = Telemetry(node)

@@ -5,6 +5,7 @@ Keys, below the URL of the store; the topic id in hexadecimal::
     topics/<topic id>/topic                                          name, partitions, configuration (JSON)
     topics/<topic id>/<partition>/manifest                           `format.manifest`, derived
     topics/<topic id>/<partition>/<base>-<end>-<term>.segment        a segment, then its index
+    topics/<topic id>/<partition>/<base>-<end>-<term>-<revision>.segment   the same, written by a job
     topics/<topic id>/<partition>/<offsets, times, counts>.part      the old end of a long manifest
 
 A **segment object** begins with the batches, byte for byte as in the segment file. Behind them is the index, a payload
@@ -23,12 +24,13 @@ A **block** is what is read at once: whole batches of at least `BLOCK_BYTES`, or
 also covers what the checksums of its batches leave out.
 
 The **entries** that the group of the partition commits say what is archived: `Archived` adds a segment, `Spilled` moves
-the oldest runs of the manifest into a part object. What they come to is a manifest. An object that no committed entry
-names is no part of the archive.
+the oldest runs of the manifest into a part object, `Replaced` has other objects in the place of segments. What they
+come to is a manifest. An object that no committed entry names is no part of the archive.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -52,6 +54,7 @@ BLOCK_BYTES: Final = 1 << 20
 
 TOPICS_FOLDER: Final = "topics/"
 
+_SEGMENT_NAME: Final = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-(\d+))?\.segment")
 _HEAD: Final = struct.Struct("<16sIqqII")
 _BLOCK: Final = struct.Struct("<qQqI")
 _EPOCH: Final = struct.Struct("<qq")
@@ -164,9 +167,19 @@ def part_key(owner: ArchiveId, part: ManifestPart) -> str:
 
 
 def segment_key(owner: ArchiveId, segment: ArchivedSegment) -> str:
-    """The object of a segment. Two leaders that upload the same offsets use different keys."""
+    """The object of a segment. Two leaders that upload the same offsets use different keys, and so do two jobs."""
     offsets = f"{segment.base_offset:020}-{segment.end_offset:020}"
-    return f"{partition_folder(owner)}{offsets}-{segment.term}.segment"
+    revision = f"-{segment.revision}" if segment.revision else ""
+    return f"{partition_folder(owner)}{offsets}-{segment.term}{revision}.segment"
+
+
+def parse_segment_name(name: str) -> tuple[Offset, Offset, Term, int] | None:
+    """Base offset, end offset, term and revision from the last part of a segment's key; None for another name."""
+    found = _SEGMENT_NAME.fullmatch(name)
+    if found is None:
+        return None
+    base, end, term, revision = (int(one or 0) for one in found.groups())
+    return Offset(base), Offset(end), Term(term), revision
 
 
 # -- entries -----------------------------------------------------------------------------------------------------------
@@ -180,13 +193,45 @@ class Archived(msgspec.Struct, frozen=True, tag=1):
     """Start of the log when the entry was proposed: what ends at or before it has left the archive."""
 
 
-class Spilled(msgspec.Struct, frozen=True, tag=2):
+class Spilled(msgspec.Struct, frozen=True, tag=2, omit_defaults=True):
     """The oldest runs of the manifest are in a part object."""
 
     part: ManifestPart
+    version: int = 0
+    """Version of the manifest whose runs these are. In a manifest of another version the entry changes nothing."""
 
 
-Entry: TypeAlias = Archived | Spilled
+class Replaced(msgspec.Struct, frozen=True, tag=3):
+    """Other segments have the batches of these segments from now on. In a manifest of another version than
+    ``expected_version`` the entry changes nothing.
+    """
+
+    id: bytes
+    """Of the replacement, `REPLACEMENT_ID_BYTES`: a second entry with it changes nothing."""
+
+    expected_version: int
+    before: tuple[ArchivedSegment, ...]
+    after: tuple[ArchivedSegment, ...]
+    """Both in order, without gaps, with the same first and last offset."""
+
+    part_before: ManifestPart | None = None
+    """The part of the manifest that has all of ``before``; None if they are in memory."""
+
+    part_after: ManifestPart | None = None
+    """The part that takes its place."""
+
+    @property
+    def base_offset(self) -> Offset:
+        """First offset of the range."""
+        return self.before[0].base_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        """End (exclusive) of the range."""
+        return self.before[-1].end_offset
+
+
+Entry: TypeAlias = Archived | Spilled | Replaced
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Entry).decode

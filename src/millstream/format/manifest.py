@@ -10,20 +10,28 @@ numbers, seven bits a byte, about 18 bytes a segment; signed ones are zig-zag en
     term − term of the segment before                        signed
     index_bytes − index_bytes of the segment before          signed
     checksum                                                 four bytes, little-endian
+    revision                                                 unsigned; in a *revised* run only
 
-The segment before the first of a run has size 0, timestamp 0, term 0 and an index of 0 bytes. Its end is the run's base
+A run is revised if one of its segments has a revision other than 0; bit 15 of its number of segments says so. The
+segment before the first of a run has size 0, timestamp 0, term 0 and an index of 0 bytes. Its end is the run's base
 offset, which the container holds.
 
 Two kinds of objects hold runs, each as a payload of ``format.sealed``; integers are little-endian::
 
     manifest "MSMF"   topic id 16 bytes │ partition u32 │ start offset i64 │ parts u32 │ runs u32 │ epochs u32
+                      then, in version 2, the manifest's version i64 │ replacements u32
+                      then per replacement    id 16 bytes │ version after it i64
                       then per part     base offset, end offset, min timestamp, max timestamp, bytes i64 │ segments u32
+                                        and, in version 2, the part's version i64
                       then per epoch    leader epoch, its first offset i64
                       then per run      base offset i64 │ segments u16 │ bytes u16 │ the run
     part     "MSMP"   topic id 16 bytes │ partition u32 │ runs u32, then per run as above
 
 A *part* is the old end of a long manifest, in an object of its own, which is never changed. Its name says its offsets
 and times, so that a reader finds the right part from a listing alone.
+
+Objects are written in version 2 only if they hold something of a replacement (`format.archive`), so that topics without
+one stay readable for older releases.
 """
 
 from __future__ import annotations
@@ -36,8 +44,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millstream.errors import Corruption
-from millstream.format.sealed import seal, unseal
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.format.sealed import seal, unseal, version_of
+from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
 from millstream.model.replication import Term
 
 if TYPE_CHECKING:
@@ -45,7 +53,10 @@ if TYPE_CHECKING:
 
 MANIFEST_MAGIC: Final = b"MSMF"
 PART_MAGIC: Final = b"MSMP"
-VERSION: Final = 1
+VERSION: Final = 2
+_WITHOUT_REPLACEMENTS: Final = 1
+REVISION_MAX: Final = (1 << 53) - 1
+REPLACEMENT_ID_BYTES: Final = 16
 RUN_COUNT_MAX: Final = 64
 """Segments in a run: the most that a lookup decodes."""
 
@@ -54,12 +65,17 @@ _PART_HEAD: Final = struct.Struct("<16sII")
 _PART: Final = struct.Struct("<qqqqqI")
 _EPOCH: Final = struct.Struct("<qq")
 _RUN: Final = struct.Struct("<qHH")
+_REVISED: Final = 1 << 15
+_REPLACEMENTS: Final = struct.Struct("<qI")
+_REPLACEMENT: Final = struct.Struct("<16sq")
+_PART_VERSION: Final = struct.Struct("<q")
 _CHECKSUM_BYTES: Final = 4
 _NUMBER_BYTES_MAX: Final = 10
-_PART_NAME: Final = re.compile(r"(\d{20})-(\d{20})_(-?\d+)_(-?\d+)_(\d+)_(\d+)\.part")
+_FIRST_VERSION: Final = ManifestVersion(0)
+_PART_NAME: Final = re.compile(r"(\d{20})-(\d{20})_(-?\d+)_(-?\d+)_(\d+)_(\d+)(?:_(\d+))?\.part")
 
 
-class ArchivedSegment(msgspec.Struct, frozen=True):
+class ArchivedSegment(msgspec.Struct, frozen=True, omit_defaults=True):
     """A segment in the object store, as its commit entry says."""
 
     base_offset: Offset
@@ -80,8 +96,13 @@ class ArchivedSegment(msgspec.Struct, frozen=True):
     index_bytes: int = 0
     """Bytes of the index with which the object ends (`format.archive`)."""
 
+    revision: int = 0
+    """0 for what a leader uploaded. Else a random number of the job that wrote the object in the place of others: it is
+    in the object's name, so that no two writes share a key.
+    """
 
-class ManifestPart(msgspec.Struct, frozen=True):
+
+class ManifestPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """The segments of one spilled object."""
 
     base_offset: Offset
@@ -92,6 +113,9 @@ class ManifestPart(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     """Bytes of all batches."""
 
+    version: ManifestVersion = ManifestVersion(0)
+    """Version of the manifest that made it. It is in the object's name."""
+
 
 class Run(msgspec.Struct, frozen=True):
     """Packed segments."""
@@ -99,6 +123,7 @@ class Run(msgspec.Struct, frozen=True):
     base_offset: Offset
     segment_count: int
     data: bytes
+    is_revised: bool = False
 
 
 class ArchiveId(msgspec.Struct, frozen=True):
@@ -118,11 +143,18 @@ class Manifest(msgspec.Struct, frozen=True):
     epochs: tuple[tuple[Term, Offset], ...] = ()
     """(leader epoch, its first offset) of the whole log, both rising."""
 
+    version: ManifestVersion = ManifestVersion(0)
+    """How often segments were replaced."""
+
+    replacements: tuple[tuple[bytes, int], ...] = ()
+    """The newest replacements: (id, version after it)."""
+
 
 def pack_run(segments: Sequence[ArchivedSegment]) -> Run:
     """Pack 1 to ``RUN_COUNT_MAX`` segments without gaps between them."""
     assert 0 < len(segments) <= RUN_COUNT_MAX, "the caller cuts runs"
     out = bytearray()
+    is_revised = any(one.revision for one in segments)
     size_bytes, timestamp, term, index_bytes = 0, 0, 0, 0
     for one in segments:
         _put(out, one.end_offset - one.base_offset)
@@ -132,8 +164,10 @@ def pack_run(segments: Sequence[ArchivedSegment]) -> Run:
         _put_signed(out, one.term - term)
         _put_signed(out, one.index_bytes - index_bytes)
         out += one.checksum.to_bytes(_CHECKSUM_BYTES, "little")
+        if is_revised:
+            _put(out, one.revision)
         size_bytes, timestamp, term, index_bytes = one.size_bytes, one.max_timestamp, one.term, one.index_bytes
-    return Run(segments[0].base_offset, len(segments), bytes(out))
+    return Run(segments[0].base_offset, len(segments), bytes(out), is_revised)
 
 
 def unpack_run(run: Run) -> list[ArchivedSegment]:
@@ -151,13 +185,22 @@ def unpack_run(run: Run) -> list[ArchivedSegment]:
             longer, position = _get_signed(data, position)
             checksum = int.from_bytes(data[position : position + _CHECKSUM_BYTES], "little")
             position += _CHECKSUM_BYTES
+            revision, position = _get(data, position) if run.is_revised else (0, position)
             size_bytes, term, index_bytes = size_bytes + grown, term + risen, index_bytes + longer
             low = timestamp + waited
             timestamp = low + lasted
             end = Offset(base + length)
             segments.append(
                 ArchivedSegment(
-                    base, end, size_bytes, checksum, TimestampMs(low), TimestampMs(timestamp), Term(term), index_bytes
+                    base,
+                    end,
+                    size_bytes,
+                    checksum,
+                    TimestampMs(low),
+                    TimestampMs(timestamp),
+                    Term(term),
+                    index_bytes,
+                    revision,
                 )
             )
             base = end
@@ -178,27 +221,45 @@ def encode_manifest(manifest: Manifest) -> bytes:
         len(manifest.runs),
         len(manifest.epochs),
     )
+    number = VERSION if manifest.version else _WITHOUT_REPLACEMENTS
+    if number == VERSION:
+        head += _REPLACEMENTS.pack(manifest.version, len(manifest.replacements))
+        head += b"".join(_REPLACEMENT.pack(*one) for one in manifest.replacements)
     parts = b"".join(
         _PART.pack(
             one.base_offset, one.end_offset, one.min_timestamp, one.max_timestamp, one.size_bytes, one.segment_count
         )
+        + (_PART_VERSION.pack(one.version) if number == VERSION else b"")
         for one in manifest.parts
     )
     epochs = b"".join(_EPOCH.pack(*one) for one in manifest.epochs)
-    return seal(MANIFEST_MAGIC, VERSION, head + parts + epochs + _encode_runs(manifest.runs))
+    return seal(MANIFEST_MAGIC, number, head + parts + epochs + _encode_runs(manifest.runs))
 
 
 def decode_manifest(data: bytes | bytearray | memoryview) -> Manifest:
     """The content of a manifest object. Raises Corruption for anything else, and for gaps and overlaps in it."""
-    payload = unseal(MANIFEST_MAGIC, VERSION, data)
+    payload = unseal(MANIFEST_MAGIC, range(_WITHOUT_REPLACEMENTS, VERSION + 1), data)
+    replaces = version_of(data) == VERSION
+    version = 0
+    replacements: list[tuple[bytes, int]] = []
     try:
         topic, partition, start, part_count, run_count, epoch_count = _MANIFEST.unpack_from(payload)
         position = _MANIFEST.size
+        if replaces:
+            version, count = _REPLACEMENTS.unpack_from(payload, position)
+            position += _REPLACEMENTS.size
+            replacements = [_REPLACEMENT.unpack_from(payload, position + at * _REPLACEMENT.size) for at in range(count)]
+            position += count * _REPLACEMENT.size
         parts: list[ManifestPart] = []
         for _ in range(part_count):
             base, end, low, high, size, count = _PART.unpack_from(payload, position)
-            parts.append(ManifestPart(Offset(base), Offset(end), TimestampMs(low), TimestampMs(high), count, size))
             position += _PART.size
+            made = 0
+            if replaces:
+                (made,) = _PART_VERSION.unpack_from(payload, position)
+                position += _PART_VERSION.size
+            times = TimestampMs(low), TimestampMs(high)
+            parts.append(ManifestPart(Offset(base), Offset(end), *times, count, size, ManifestVersion(made)))
         epochs: list[tuple[Term, Offset]] = []
         for _ in range(epoch_count):
             epoch, first = _EPOCH.unpack_from(payload, position)
@@ -209,18 +270,21 @@ def decode_manifest(data: bytes | bytearray | memoryview) -> Manifest:
         raise Corruption(f"a manifest that cannot be read: {error}") from error
     _check_order(parts, runs)
     owner = ArchiveId(uuid.UUID(bytes=topic), partition)
-    return Manifest(owner, Offset(start), tuple(parts), runs, tuple(epochs))
+    return Manifest(
+        owner, Offset(start), tuple(parts), runs, tuple(epochs), ManifestVersion(version), tuple(replacements)
+    )
 
 
 def encode_part(owner: ArchiveId, runs: Sequence[Run]) -> bytes:
     """The bytes of a part object."""
     head = _PART_HEAD.pack(owner.topic_id.bytes, owner.partition_index, len(runs))
-    return seal(PART_MAGIC, VERSION, head + _encode_runs(runs))
+    number = VERSION if any(run.is_revised for run in runs) else _WITHOUT_REPLACEMENTS
+    return seal(PART_MAGIC, number, head + _encode_runs(runs))
 
 
 def decode_part(owner: ArchiveId, part: ManifestPart, data: bytes | bytearray | memoryview) -> tuple[Run, ...]:
     """The runs of a part object. Raises Corruption for another object, or if it is not what ``part`` says."""
-    payload = unseal(PART_MAGIC, VERSION, data)
+    payload = unseal(PART_MAGIC, range(_WITHOUT_REPLACEMENTS, VERSION + 1), data)
     try:
         topic, partition, run_count = _PART_HEAD.unpack_from(payload)
         runs = _decode_runs(payload, _PART_HEAD.size, run_count)
@@ -229,13 +293,13 @@ def decode_part(owner: ArchiveId, part: ManifestPart, data: bytes | bytearray | 
     if (topic, partition) != (owner.topic_id.bytes, owner.partition_index):
         raise Corruption("a part of the manifest of another partition")
     _check_order((), runs)
-    if not runs or describe_part(runs) != part:
+    if not runs or describe_part(runs, part.version) != part:
         raise Corruption(f"the part of the manifest from offset {part.base_offset} is not what its name says")
     return runs
 
 
-def describe_part(runs: Sequence[Run]) -> ManifestPart:
-    """What a manifest says of a part with these runs."""
+def describe_part(runs: Sequence[Run], version: ManifestVersion = _FIRST_VERSION) -> ManifestPart:
+    """What a manifest says of a part with these runs, which was made at this version of the manifest."""
     segments = [segment for run in runs for segment in unpack_run(run)]
     return ManifestPart(
         segments[0].base_offset,
@@ -244,13 +308,15 @@ def describe_part(runs: Sequence[Run]) -> ManifestPart:
         max(one.max_timestamp for one in segments),
         len(segments),
         sum(one.size_bytes for one in segments),
+        version,
     )
 
 
 def part_name(part: ManifestPart) -> str:
     """The last part of the key of a part object. Names sort by offset."""
     times = f"{part.min_timestamp}_{part.max_timestamp}"
-    return f"{part.base_offset:020}-{part.end_offset:020}_{times}_{part.segment_count}_{part.size_bytes}.part"
+    name = f"{part.base_offset:020}-{part.end_offset:020}_{times}_{part.segment_count}_{part.size_bytes}"
+    return f"{name}_{part.version}.part" if part.version else f"{name}.part"
 
 
 def parse_part_name(name: str) -> ManifestPart | None:
@@ -258,12 +324,16 @@ def parse_part_name(name: str) -> ManifestPart | None:
     found = _PART_NAME.fullmatch(name)
     if found is None:
         return None
-    base, end, low, high, count, size = map(int, found.groups())
-    return ManifestPart(Offset(base), Offset(end), TimestampMs(low), TimestampMs(high), count, size)
+    base, end, low, high, count, size, version = (int(one or 0) for one in found.groups())
+    times = TimestampMs(low), TimestampMs(high)
+    return ManifestPart(Offset(base), Offset(end), *times, count, size, ManifestVersion(version))
 
 
 def _encode_runs(runs: Iterable[Run]) -> bytes:
-    return b"".join(_RUN.pack(run.base_offset, run.segment_count, len(run.data)) + run.data for run in runs)
+    return b"".join(
+        _RUN.pack(run.base_offset, run.segment_count | (_REVISED if run.is_revised else 0), len(run.data)) + run.data
+        for run in runs
+    )
 
 
 def _decode_runs(payload: bytes, position: int, run_count: int) -> tuple[Run, ...]:
@@ -272,7 +342,8 @@ def _decode_runs(payload: bytes, position: int, run_count: int) -> tuple[Run, ..
     for _ in range(run_count):
         base, count, length = _RUN.unpack_from(payload, position)
         position += _RUN.size
-        runs.append(Run(Offset(base), count, payload[position : position + length]))
+        data = payload[position : position + length]
+        runs.append(Run(Offset(base), count & ~_REVISED, data, bool(count & _REVISED)))
         position += length
     if position != len(payload):
         raise struct.error("its length is not the sum of its runs")

@@ -72,6 +72,7 @@ SERVED: Final[dict[int, str]] = {
     15102: "fetch_event_data",
     15103: "acknowledge_events",
     15104: "events_metadata",
+    15200: "replace_segments",
 }
 """API key → handler file."""
 

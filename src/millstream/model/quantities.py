@@ -20,6 +20,9 @@ FilePosition = NewType("FilePosition", int)
 ArenaOffset = NewType("ArenaOffset", int)
 """Byte in a shard's arena, from 0; the same byte for the shard and for its helper processes."""
 
+ManifestVersion = NewType("ManifestVersion", int)
+"""How often archived segments of a partition were replaced."""
+
 RaftGroupId = NewType("RaftGroupId", int)
 """Number of a Raft group, unique in the cluster's life. Group 0 is the controller's; every other one is a partition."""
 

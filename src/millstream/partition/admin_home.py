@@ -10,18 +10,24 @@ from typing import Final
 
 import msgspec
 
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, Rejected
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.partition.delete_records import NO_LOW_WATERMARK, Deleted, delete_records
 from millstream.partition.home import TIMEOUT_US
+from millstream.partition.replace_segments import replace_segments
 from millstream.partition.table import PartitionTable
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
+from millstream.tiers.replacing import Replacement, Replacing
 
 DELETE_RECORDS: Final = 36
 LOG_SIZES: Final = 37
+REPLACE_SEGMENTS: Final = 48
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode_replacement = msgspec.msgpack.Decoder(tuple[int, Replacement]).decode
+_decode_replaced = msgspec.msgpack.Decoder(tuple[int, int, str]).decode
 _decode_pairs = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 
 Sizes = list[tuple[int, int]]
@@ -35,11 +41,13 @@ class AdminHome:
     Shard: one each.
     """
 
-    def __init__(self, shard: Shard, table: PartitionTable) -> None:
+    def __init__(self, shard: Shard, table: PartitionTable, replacing: Replacing | None = None) -> None:
         self._shard = shard
         self._table = table
+        self.replacing = replacing
         shard.mailbox.serve(DELETE_RECORDS, self._serve_delete_records)
         shard.mailbox.serve(LOG_SIZES, self._serve_log_sizes)
+        shard.mailbox.serve(REPLACE_SEGMENTS, self._serve_replace_segments)
 
     # DeleteRecords
 
@@ -80,6 +88,36 @@ class AdminHome:
             else:
                 delete_records(partition, offset, done)
         settled()
+
+    # ReplaceSegments
+
+    def replace_segments(
+        self, to: ShardId, raft_group: RaftGroupId, wanted: Replacement, done: Callable[[int | MillstreamError], None]
+    ) -> None:
+        """``partition.replace_segments`` for a partition whose home is shard ``to``."""
+
+        def answered(answer: bytes | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                done(answer)
+            else:
+                version, code, message = _decode_replaced(answer)
+                done(Rejected(message, ErrorCode(code)) if code else version)
+
+        self._shard.mailbox.call(to, REPLACE_SEGMENTS, _encode((raft_group, wanted)), answered, TIMEOUT_US)
+
+    def _serve_replace_segments(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = sender
+        raft_group, wanted = _decode_replacement(payload)
+
+        def done(result: int | MillstreamError) -> None:
+            failed = isinstance(result, MillstreamError)
+            reply.send(_encode((-1, int(result.code), result.message) if failed else (result, 0, "")))
+
+        partition = self._table.by_group.get(raft_group)
+        if partition is None:
+            done(Rejected("the partition has moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        else:
+            replace_segments(partition, self.replacing, wanted, done)
 
     # Sizes
 

@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.core.retention import SegmentFacts, start_after_retention, start_of_retained
-from millstream.errors import Corruption, MillstreamError
+from millstream.errors import Corruption, MillstreamError, Unavailable
 from millstream.format.archive import (
     Archived,
     Spilled,
@@ -41,8 +41,10 @@ from millstream.model.quantities import Offset
 from millstream.raft.group import GroupRole
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
+from millstream.tiers.manifest import PartObject
 from millstream.tiers.partition_archive import PartitionArchive, PendingUpload
 from millstream.tiers.purging import Purges
+from millstream.tiers.replacing import Replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -104,6 +106,7 @@ class Archiver:
         self._segments = stats.gauge("archive_segments")
         self._size = stats.gauge("archive_size_bytes")
         self._dropped = stats.counter("local_dropped_bytes")
+        self.replacing = Replacing(reactor, storage.now_ms, link, stats)
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 
@@ -191,7 +194,7 @@ class Archiver:
             self._upload(archive)
         if archive.busy:
             return
-        if (spill := archive.archive.next_spill()) is not None:
+        if archive.replacement is None and (spill := archive.archive.next_spill()) is not None:
             self._spill(archive, spill)
         elif not archive.uploads or now_us >= archive.derived_at_us + _DERIVED_US:
             self._save_derived(archive)
@@ -289,16 +292,21 @@ class Archiver:
 
     def _spill(self, archive: PartitionArchive, spill: Spill) -> None:
         archive.busy = True
+        term = archive.spilling = archive.group.term
 
         def written(error: MillstreamError | None) -> None:
             archive.busy = False
+            if archive.group.term != term:
+                error = error or Unavailable("the term ended before the part was written")
             if error is not None:
+                archive.spilling = None
                 self._failed(archive, "a part of the manifest could not be written", error)
                 return
             try:
                 if not archive.closed and not archive.log.closed:
-                    archive.propose(Spilled(spill.part))
+                    archive.propose(Spilled(spill.part, archive.archive.version))
             except (ArenaFull, MillstreamError) as refusal:
+                archive.spilling = None
                 self._failed(archive, "a part of the manifest could not be committed", refusal)
                 return
             archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # until it is committed
@@ -334,7 +342,7 @@ class Archiver:
 
         self._link.put(key, data, written)
 
-    def _remove(self, archive: PartitionArchive, due: list[ArchivedSegment | ManifestPart]) -> None:
+    def _remove(self, archive: PartitionArchive, due: list[ArchivedSegment | ManifestPart | PartObject]) -> None:
         archive.busy = True
 
         def removed(error: MillstreamError | None) -> None:
@@ -347,7 +355,8 @@ class Archiver:
 
         segments = tuple(one for one in due if isinstance(one, ArchivedSegment))
         parts = tuple(one for one in due if isinstance(one, ManifestPart))
-        self._link.remove(archive.owner, segments, parts, removed)
+        part_objects = tuple(one.part for one in due if isinstance(one, PartObject))
+        self._link.remove(archive.owner, segments, parts, part_objects, removed)
 
     def _succeeded(self, archive: PartitionArchive) -> None:
         self._answers_again(archive)

@@ -3,7 +3,8 @@
 The manifest objects say what is archived. They may be a minute older than what the partitions committed, so an object
 behind the end of its manifest is never superfluous: it may be committed already. Superfluous is what lies before that
 end and is not in the manifest: an upload of a leader that lost its term, a crash between upload and commit, a removal
-that did not come to its end.
+that did not come to its end. What a replacement of the last hour has replaced is not superfluous yet: a reader may have
+it, and the partition's leader removes it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from millstream.format.archive import (
     decode_index,
     decode_topic,
     manifest_key,
+    parse_segment_name,
     part_key,
     segment_key,
     topic_key,
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 
 _READ_BYTES: Final = 4 << 20
 _PARTITION: Final = re.compile(r"topics/([0-9a-f]{32})/(\d+)/(.+)")
-_SEGMENT: Final = re.compile(r"(\d{20})-(\d{20})-(\d+)\.segment")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -185,10 +186,15 @@ def find_superfluous(store: ObjectStore, partitions: list[ArchivedPartition], be
             needed = {manifest_key(partition.owner)}
             needed |= {part_key(partition.owner, one) for one in manifest.parts}
             end = manifest.start_offset
+            fresh: list[tuple[Offset, Offset]] = []  # ranges that were replaced after the time
             for segment in segments_of(store, manifest):
                 tally.segments += 1
-                needed.add(segment_key(partition.owner, segment))
+                key = segment_key(partition.owner, segment)
+                needed.add(key)
                 end = max(end, segment.end_offset)
+                info = partition.objects.get(key)
+                if segment.revision and (info is None or info.modified_ms >= before_ms):
+                    fresh.append((segment.base_offset, segment.end_offset))
         except MillstreamError as error:
             # Without it nobody knows what is needed.
             tally.findings.append(_finding("damaged", partition, manifest_key(partition.owner), error.message))
@@ -196,7 +202,9 @@ def find_superfluous(store: ObjectStore, partitions: list[ArchivedPartition], be
         for key, info in partition.objects.items():
             tally.bytes += info.size_bytes
             ends = _end_offset(key)
-            if key not in needed and ends is not None and ends <= end and info.modified_ms < before_ms:
+            if key in needed or ends is None or ends > end or info.modified_ms >= before_ms:
+                continue
+            if not any(_base_offset(key) < one[1] and one[0] < ends for one in fresh):
                 finding = _finding("superfluous", partition, key, "no manifest names it")
                 tally.findings.append(msgspec.structs.replace(finding, size_bytes=info.size_bytes))
     return tally
@@ -205,11 +213,16 @@ def find_superfluous(store: ObjectStore, partitions: list[ArchivedPartition], be
 def _end_offset(key: str) -> Offset | None:
     """End (exclusive) of what a segment or part object holds; None for another object."""
     name = key.rpartition("/")[2]
-    match = _SEGMENT.fullmatch(name)
-    if match is not None:
-        return Offset(int(match[2]))
+    segment = parse_segment_name(name)
+    if segment is not None:
+        return segment[1]
     part = parse_part_name(name)
     return None if part is None else part.end_offset
+
+
+def _base_offset(key: str) -> Offset:
+    """First offset of what a segment or part object holds."""
+    return Offset(int(key.rpartition("/")[2][:20]))
 
 
 def _finding(kind: str, partition: ArchivedPartition, key: str, what: str) -> Finding:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
+from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
 from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
 from millstream.model.error_code import ErrorCode
 from millstream.storage.log.waiting_reads import WaitingReads
@@ -23,8 +23,11 @@ from millstream.tiers.messages import (
     UPLOADS_LANE,
     AskCache,
     CacheReport,
+    Check,
+    Checked,
     Failed,
     Find,
+    Forget,
     Found,
     Put,
     Read,
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
     from millstream.format.archive import AbortedSpan
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.iobuf import Arena, Fragment, IoBuf
-    from millstream.model.quantities import Offset, TimestampMs
+    from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
     from millstream.shard.process import Child
     from millstream.shard.reactor import Reactor
     from millstream.telemetry.metrics import StatsSlab
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
     OnRead = Callable[[IoBuf | MillstreamError], None]
 
 _ROOM_MIN: Final = 512
+_SAID: Final = (ErrorCode.INVALID_RECORD, ErrorCode.RESOURCE_NOT_FOUND)
+"""What `Check` says of an object that is not what a replacement says of it."""
 
 
 class _ReadCall:
@@ -178,8 +183,7 @@ class ArchiveLink:
             done(_error(reply) if isinstance(reply, Failed) else reply.segment)
 
         number = self._expect(answered)
-        lane = UPLOADS_LANE + self._uploader
-        self._uploader = (self._uploader + 1) % (READS_LANE - UPLOADS_LANE)
+        lane = self._next_uploader()
         self._send(lane, Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted))
 
     def put(self, key: str, data: bytes, done: OnDone) -> None:
@@ -191,10 +195,34 @@ class ArchiveLink:
         owner: ArchiveId,
         segments: tuple[ArchivedSegment, ...],
         parts: tuple[ManifestPart, ...],
+        part_objects: tuple[ManifestPart, ...],
         done: OnDone,
     ) -> None:
         """`messages.Remove`."""
-        self._send(CHANGES_LANE, Remove(self._expect(partial(_settle, done)), owner, segments, parts))
+        self._send(CHANGES_LANE, Remove(self._expect(partial(_settle, done)), owner, segments, parts, part_objects))
+
+    def check(
+        self,
+        owner: ArchiveId,
+        before: tuple[ArchivedSegment, ...],
+        after: tuple[ArchivedSegment, ...],
+        version: ManifestVersion,
+        written_after_ms: int,
+        part_before: ManifestPart | None,
+        done: Callable[[Checked | MillstreamError], None],
+    ) -> None:
+        """`messages.Check`."""
+
+        def answered(reply: Checked | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply)
+
+        number = self._expect(answered)
+        self._send(self._next_uploader(), Check(number, owner, before, after, version, written_after_ms, part_before))
+
+    def forget(self, owner: ArchiveId, start: Offset, end: Offset) -> None:
+        """`messages.Forget`. A process that was never started has nothing to forget."""
+        if self._child is not None and not self._stopped:
+            self._send(CHANGES_LANE, Forget(self._expect(_ignore), owner, start, end))
 
     def remove_keys(self, keys: tuple[str, ...], owner: ArchiveId, done: OnDone) -> None:
         """`messages.RemoveKeys`."""
@@ -303,6 +331,11 @@ class ArchiveLink:
         self._calls[number] = answered
         return number
 
+    def _next_uploader(self) -> int:
+        lane = UPLOADS_LANE + self._uploader
+        self._uploader = (self._uploader + 1) % (READS_LANE - UPLOADS_LANE)
+        return lane
+
     def _next_reader(self) -> int:
         lane = READS_LANE + self._reader
         self._reader = (self._reader + 1) % (LANES - READS_LANE)
@@ -323,11 +356,17 @@ class ArchiveLink:
         self._calls.pop(reply.id)(reply)
 
 
+def _ignore(_: Reply) -> None:
+    """Nobody waits for it."""
+
+
 def _settle(done: OnDone, reply: Reply) -> None:
     done(_error(reply) if isinstance(reply, Failed) else None)
 
 
 def _error(reply: Failed) -> MillstreamError:
+    if reply.code in _SAID:
+        return Rejected(reply.message, reply.code)
     kind = Corruption if reply.corrupt else Unavailable
     # Clients repeat a storage error; any other code would end a consumer.
     return kind(reply.message, ErrorCode.KAFKA_STORAGE_ERROR)

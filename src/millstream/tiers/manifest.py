@@ -10,7 +10,16 @@ Every replica applies the same commands in the same order, so every replica has 
 
 - ``append``: a committed segment, which begins at the archive's end;
 - ``spilled``: the oldest segments are in a part object from now on (``next_spill`` says which);
-- ``trim``: the log starts later. Returns what may be deleted from the store.
+- ``replaced``: other segments have the batches of some segments, in memory or in one part;
+- ``trim``: the log starts later.
+
+The last two return what may be deleted from the store.
+
+**Versions.** ``version`` counts replacements. A part that was made from the segments of another version is refused, and
+so is a replacement that expects another version, on every replica alike: what decides is the version alone, because
+replicas trim at different times. For the same reason a replacement compares only the segments that this replica still
+has; those before the start have left, and the new ones before the start leave at once. The newest
+`REPLACEMENTS_MAX` replacements are remembered, so that one that is asked for again is known as done.
 
 A command that does not fit is `Corruption`, and nothing changes: the archive never has a gap or an overlap.
 
@@ -37,15 +46,19 @@ from millstream.format.manifest import (
     pack_run,
     unpack_run,
 )
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from millstream.format.archive import Replaced
     from millstream.model.replication import Term
 
 MEMORY_BYTES_MAX: Final = 64 * 1024
 """Packed bytes of one partition, without what is in parts: more than 3,200 segments."""
+
+REPLACEMENTS_MAX: Final = 64
+"""Replacements of one partition that are remembered. A job has one at a time under way."""
 
 _FIRST: Final = Offset(0)
 _RUN_OVERHEAD_BYTES: Final = 160
@@ -59,6 +72,15 @@ class Freed(msgspec.Struct, frozen=True):
     """All segments of these, and then the part objects themselves."""
 
     segments: tuple[ArchivedSegment, ...] = ()
+
+    part_objects: tuple[ManifestPart, ...] = ()
+    """The objects of these parts alone: other parts have their segments."""
+
+
+class PartObject(msgspec.Struct, frozen=True):
+    """The object of a part alone, to be deleted."""
+
+    part: ManifestPart
 
 
 class Spill(msgspec.Struct, frozen=True):
@@ -81,8 +103,10 @@ class Archive:
         "_run_times",
         "_runs",
         "end_offset",
+        "replacements",
         "size_bytes",
         "start_offset",
+        "version",
     )
 
     def __init__(self, start_offset: Offset, memory_bytes_max: int = MEMORY_BYTES_MAX) -> None:
@@ -94,6 +118,12 @@ class Archive:
 
         self.size_bytes = 0
         """Bytes of all segments, those in parts included."""
+
+        self.version = ManifestVersion(0)
+        """How often segments were replaced."""
+
+        self.replacements: dict[bytes, int] = {}
+        """Version after each of the newest replacements, by id; the oldest first."""
 
         self._memory_bytes_max = memory_bytes_max
         self._parts: list[ManifestPart] = []
@@ -128,7 +158,7 @@ class Archive:
         if self._run_bytes <= self._memory_bytes_max:
             return None
         runs = tuple(self._runs[: (len(self._runs) + 1) // 2])
-        return Spill(describe_part(runs), runs)
+        return Spill(describe_part(runs, self.version), runs)
 
     def spilled(self, part: ManifestPart) -> None:
         """The part object is written: drop the segments that it has. Some of them may have left since the part was
@@ -138,7 +168,8 @@ class Archive:
         Raises:
             Corruption: the part does not end where a segment ends. Nothing changes.
         """
-        if part.end_offset <= self.start_offset or (self._parts and part.base_offset < self._parts[-1].end_offset):
+        overlaps = bool(self._parts) and part.base_offset < self._parts[-1].end_offset
+        if part.end_offset <= self.start_offset or overlaps:
             return
         following = self.find_offset(part.end_offset)
         if part.end_offset > self.end_offset or (following is not None and following.base_offset < part.end_offset):
@@ -146,6 +177,69 @@ class Archive:
         left = self._trim_runs(part.end_offset)
         self.size_bytes += part.size_bytes - sum(one.size_bytes for one in left)
         self._parts.append(part)
+
+    def replaced(self, entry: Replaced) -> Freed | None:
+        """Have the new segments of the entry in the place of the old ones. Returns what that frees; None if the entry
+        is of another version, or was taken up before: nothing changes.
+
+        Raises:
+            Corruption: this replica has other segments than the entry names. Nothing changes.
+        """
+        if entry.id in self.replacements or entry.expected_version != self.version:
+            return None
+        live = tuple(one for one in entry.after if one.end_offset > self.start_offset)
+        if entry.part_before is None:
+            freed = self._replaced_in_memory(entry, live)
+        else:
+            freed = self._replaced_in_part(entry, entry.part_before)
+        self.version = ManifestVersion(self.version + 1)
+        self.replacements[entry.id] = self.version
+        while len(self.replacements) > REPLACEMENTS_MAX:
+            del self.replacements[next(iter(self.replacements))]
+        return freed
+
+    def _replaced_in_part(self, entry: Replaced, before: ManifestPart) -> Freed:
+        after = entry.part_after
+        if after is None:
+            raise Corruption("a replacement inside of a part without another part")
+        if before.end_offset <= self.start_offset:  # it left with its segments
+            return Freed(parts=(after,), segments=entry.after)
+        if before not in self._parts:
+            raise Corruption(f"the part {before.base_offset}–{before.end_offset} of a replacement is not here")
+        self._parts[self._parts.index(before)] = after
+        self.size_bytes += after.size_bytes - before.size_bytes
+        return Freed((), entry.before, (before,))
+
+    def _replaced_in_memory(self, entry: Replaced, live: tuple[ArchivedSegment, ...]) -> Freed:
+        known = [one for one in entry.before if one.end_offset > self.start_offset]
+        gone = tuple(one for one in entry.after if one not in live)
+        if not known:
+            return Freed(segments=gone)
+        first = bisect_right(self._runs, known[0].base_offset, key=lambda run: run.base_offset) - 1
+        last = bisect_right(self._runs, entry.end_offset - 1, key=lambda run: run.base_offset)
+        first = max(first, 0)
+        in_runs = [one for run in self._runs[first:last] for one in unpack_run(run)]
+        opened = bool(self._open) and entry.end_offset > self._open[0].base_offset
+        segments = [*in_runs, *(self._open if opened else ())]
+        at = next((place for place, one in enumerate(segments) if one == known[0]), -1)
+        if at < 0 or segments[at : at + len(known)] != known:
+            raise Corruption(
+                f"the archive has other segments from offset {known[0].base_offset} on than a replacement names"
+            )
+        segments[at : at + len(known)] = live
+        self._run_bytes -= sum(map(_memory_bytes, self._runs[first:last]))
+        rest = segments if opened else []
+        whole = [] if opened else segments
+        while len(rest) >= RUN_COUNT_MAX:
+            whole, rest = [*whole, *rest[:RUN_COUNT_MAX]], rest[RUN_COUNT_MAX:]
+        runs = [pack_run(whole[begin : begin + RUN_COUNT_MAX]) for begin in range(0, len(whole), RUN_COUNT_MAX)]
+        self._runs[first:last] = runs
+        self._run_times[first:last] = [max(one.max_timestamp for one in unpack_run(run)) for run in runs]
+        self._run_bytes += sum(map(_memory_bytes, runs))
+        if opened:
+            self._open = rest
+        self.size_bytes += sum(one.size_bytes for one in live) - sum(one.size_bytes for one in known)
+        return Freed(segments=(*known, *gone))
 
     def trim(self, start_offset: Offset) -> Freed:
         """Move the log's start. One that is not later changes nothing; beyond the end it empties the archive, which
@@ -191,6 +285,17 @@ class Archive:
                     return found
         return first_at(self._open, timestamp, after)
 
+    def between(self, start_offset: Offset, end_offset: Offset) -> list[ArchivedSegment | ManifestPart]:
+        """The parts, then segments in memory, that overlap the range, in order."""
+        found: list[ArchivedSegment | ManifestPart] = [
+            part for part in self._parts if part.base_offset < end_offset and part.end_offset > start_offset
+        ]
+        first = max(0, bisect_right(self._runs, start_offset, key=lambda run: run.base_offset) - 1)
+        last = bisect_right(self._runs, end_offset - 1, key=lambda run: run.base_offset)
+        segments = [*(one for run in self._runs[first:last] for one in unpack_run(run)), *self._open]
+        found += [one for one in segments if one.base_offset < end_offset and one.end_offset > start_offset]
+        return found
+
     def entries(self) -> Iterator[ArchivedSegment | ManifestPart]:
         """Parts, then segments, oldest first. The archive must not change meanwhile."""
         yield from self._parts
@@ -230,13 +335,16 @@ class Archive:
     def manifest(self, owner: ArchiveId, epochs: Iterable[tuple[Term, Offset]] = ()) -> Manifest:
         """The content of the manifest object; ``epochs`` are the leader epochs of the log."""
         runs = [*self._runs, *([pack_run(self._open)] if self._open else [])]
-        return Manifest(owner, self.start_offset, tuple(self._parts), tuple(runs), tuple(epochs))
+        done = tuple(self.replacements.items())
+        return Manifest(owner, self.start_offset, tuple(self._parts), tuple(runs), tuple(epochs), self.version, done)
 
     @classmethod
     def of(cls, manifest: Manifest, memory_bytes_max: int = MEMORY_BYTES_MAX) -> Archive:
         """The archive of a manifest object."""
         archive = cls(manifest.start_offset, memory_bytes_max)
         archive._parts = list(manifest.parts)
+        archive.version = manifest.version
+        archive.replacements = dict(manifest.replacements)
         archive.size_bytes = sum(one.size_bytes for one in manifest.parts)
         for run in manifest.runs:
             segments = unpack_run(run)

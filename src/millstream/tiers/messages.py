@@ -12,7 +12,7 @@ import msgspec
 from millstream.format.archive import AbortedSpan
 from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
 from millstream.model.replication import Term
 
 
@@ -50,6 +50,8 @@ class Remove(msgspec.Struct, frozen=True, array_like=True, tag=3):
     owner: ArchiveId
     segments: tuple[ArchivedSegment, ...]
     parts: tuple[ManifestPart, ...]
+    part_objects: tuple[ManifestPart, ...] = ()
+    """Of these the part object alone: their segments are needed, or named otherwise."""
 
 
 class RemoveKeys(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -111,11 +113,38 @@ class AskCache(msgspec.Struct, frozen=True, array_like=True, tag=8):
     id: int
 
 
+class Check(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Read the objects that are to replace others whole, and check them; with ``part_before`` write the part that has
+    them in the place of the others. → `Checked`.
+    """
+
+    id: int
+    owner: ArchiveId
+    before: tuple[ArchivedSegment, ...]
+    after: tuple[ArchivedSegment, ...]
+    version: ManifestVersion
+    """Of the manifest when the replacement is committed."""
+
+    written_after_ms: int
+    """An object that was written earlier is refused."""
+
+    part_before: ManifestPart | None = None
+
+
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Forget blocks that begin at ``start`` to before ``end``: their segments were replaced. → `Done`."""
+
+    id: int
+    owner: ArchiveId
+    start: Offset
+    end: Offset
+
+
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """End the lane."""
 
 
-Command: TypeAlias = Upload | Put | Remove | RemoveKeys | Read | Find | AskCache | Stop
+Command: TypeAlias = Upload | Put | Remove | RemoveKeys | Read | Find | AskCache | Check | Forget | Stop
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -190,7 +219,14 @@ class CacheReport(msgspec.Struct, frozen=True, array_like=True, tag=6):
     gaps: list[Gap]
 
 
-Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport
+class Checked(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The objects are what they should be, and the part, if there is one, is in the store."""
+
+    id: int
+    part: ManifestPart | None = None
+
+
+Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport | Checked
 
 CHANGES_LANE: Final = 0
 UPLOADS_LANE: Final = 1

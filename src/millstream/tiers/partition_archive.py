@@ -17,12 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from millstream.errors import MillstreamError, Rejected
-from millstream.format.archive import Archived, Spilled, decode_entry, encode_entry
+from millstream.format.archive import Archived, Replaced, Spilled, decode_entry, encode_entry
 from millstream.format.manifest import ArchivedSegment, ManifestPart, decode_manifest, encode_manifest
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.model.replication import EntryKind
-from millstream.tiers.manifest import Archive
+from millstream.tiers.manifest import Archive, PartObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from millstream.tiers.messages import Found
 
     OnFound = Callable[[Found | MillstreamError | None], None]
+    OnReplaced = Callable[[int | MillstreamError], None]
+    """Gets the version of the manifest after the replacement."""
 
 ARCHIVE_ENTRY: Final = EntryKind(1)
 
@@ -55,6 +57,20 @@ class PendingUpload:
         self.result: ArchivedSegment | MillstreamError | None = None
         """None until the archive process has answered."""
         self.is_proposed = False
+
+
+class PendingReplacement:
+    """A replacement on its way: checked, then proposed, then committed. `replacing.Replacing` writes it."""
+
+    __slots__ = ("callbacks", "id", "is_applied", "term")
+
+    def __init__(self, replacement_id: bytes, term: Term, done: OnReplaced) -> None:
+        self.id = replacement_id
+        self.term = term
+        self.callbacks = [done]
+        """Of every request for it."""
+        self.is_applied = False
+        """Its entry is committed; the archive says whether it was taken up."""
 
 
 class PartitionArchive:
@@ -79,7 +95,9 @@ class PartitionArchive:
         "owner",
         "polls",
         "purges",
+        "replacement",
         "retry_at_us",
+        "spilling",
         "topic_saved",
         "trouble",
         "uploads",
@@ -122,7 +140,13 @@ class PartitionArchive:
         """Requests that failed in a row."""
         self.retry_at_us = 0
         """Not before this time is another request made."""
-        self.freed: list[tuple[int, ArchivedSegment | ManifestPart]] = []
+        self.replacement: PendingReplacement | None = None
+        """The replacement under way. `replacing.Replacing` writes it; no part is spilled meanwhile."""
+        self.spilling: Term | None = None
+        """The term in which a part is being written, or waits for its commit. The archiver writes it; no replacement
+        begins meanwhile.
+        """
+        self.freed: list[tuple[int, ArchivedSegment | ManifestPart | PartObject]] = []
         """What has left the archive, with the time in ms from which on its object may be removed; oldest first."""
         self.manifest_saved = b""
         """Content of the manifest object, as written last by this process."""
@@ -165,8 +189,15 @@ class PartitionArchive:
                 if entry.segment.end_offset > archive.end_offset:
                     archive.append(entry.segment)
             case Spilled():
-                if entry.part not in archive.parts and entry.part.end_offset > archive.start_offset:
+                self.spilling = None
+                if entry.version == archive.version and entry.part not in archive.parts:
                     archive.spilled(entry.part)
+            case Replaced():
+                if (freed := archive.replaced(entry)) is not None:
+                    self._free(freed)
+                    self.link.forget(self.owner, entry.base_offset, entry.end_offset)
+                if self.replacement is not None and self.replacement.id == entry.id:
+                    self.replacement.is_applied = True
 
     def trimmed(self) -> None:
         """The start of the log may have moved."""
@@ -174,7 +205,8 @@ class PartitionArchive:
 
     def _free(self, freed: Freed) -> None:
         due_ms = self.log.host.now_ms() + self.config.file_delete_delay_ms
-        self.freed += [(due_ms, one) for one in (*freed.segments, *freed.parts)]
+        objects = map(PartObject, freed.part_objects)
+        self.freed += [(due_ms, one) for one in (*freed.segments, *freed.parts, *objects)]
 
     def next_upload(self) -> Segment | None:
         """The local segment to be archived next; None if there is none."""

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
 from millstream.objects import ObjectKey, open_store
 from millstream.shard.process import EXIT_SOFTWARE, become_ordinary, spawn
 from millstream.storage.messages.channel import WorkerChannel, channel_pair
@@ -37,9 +36,12 @@ from millstream.tiers.messages import (
     LANES,
     AskCache,
     CacheReport,
+    Check,
+    Checked,
     Done,
     Failed,
     Find,
+    Forget,
     Found,
     Put,
     Read,
@@ -53,6 +55,7 @@ from millstream.tiers.messages import (
     encode,
 )
 from millstream.tiers.reading import ArchiveReader
+from millstream.tiers.replaced_objects import check_object, part_with
 from millstream.tiers.uploading import Pace, upload
 
 if TYPE_CHECKING:
@@ -62,7 +65,7 @@ if TYPE_CHECKING:
     from millstream.config.settings import Settings
     from millstream.format.manifest import ArchiveId
     from millstream.iobuf import Arena
-    from millstream.model.quantities import FilePosition, TimestampMs
+    from millstream.model.quantities import FilePosition, Offset, TimestampMs
     from millstream.objects import ObjectInfo, ObjectStore, Version
     from millstream.objects.store import Buffer
     from millstream.shard.process import Child
@@ -186,6 +189,8 @@ class ArchiveWorker:
             Read: self._read,
             Find: self._find,
             AskCache: self._cache_report,
+            Check: self._check,
+            Forget: self._forget,
         }
 
     def carry_out(self, command: Command) -> Reply:
@@ -216,9 +221,24 @@ class ArchiveWorker:
             if self._changes.head(ObjectKey(part_key(owner, part))) is not None:
                 segments += self.reader.segments_of(owner, part)
         self._delete([segment_key(owner, one) for one in segments])
-        self._delete([part_key(owner, one) for one in command.parts])
+        self._delete([part_key(owner, one) for one in (*command.parts, *command.part_objects)])
+        if self._warm is not None and segments:
+            first = min(one.base_offset for one in segments)
+            self._warm.tier.invalidate(owner, first, max(one.end_offset for one in segments))
+        return Done(command.id)
+
+    def _check(self, command: Check) -> Reply:
+        for segment in command.after:
+            check_object(self._changes, command.owner, segment, command.written_after_ms, self._pace)
+        if command.part_before is None:
+            return Checked(command.id)
+        part, data = part_with(self._changes, command)
+        self._changes.put(ObjectKey(part_key(command.owner, part)), [data])
+        return Checked(command.id, part)
+
+    def _forget(self, command: Forget) -> Reply:
         if self._warm is not None:
-            self._warm.tier.invalidate(owner, Offset(0), max((one.end_offset for one in segments), default=Offset(0)))
+            self._warm.tier.replaced(command.owner, command.start, command.end)
         return Done(command.id)
 
     def _remove_keys(self, command: RemoveKeys) -> Reply:

@@ -94,10 +94,11 @@ class Kept(Generic[_Key, _Value]):
 
 
 class BlockKey(NamedTuple):
-    """A block, whatever object it is in."""
+    """A block, whatever object it is in. Where segments were replaced, other blocks begin at the same offsets."""
 
     owner: ArchiveId
     base_offset: Offset
+    checksum: int
 
 
 class ReadResult(NamedTuple):
@@ -263,7 +264,7 @@ class ArchiveReader:
         self, owner: ArchiveId, segment: ArchivedSegment, index: SegmentIndex, number: int, ahead_bytes: int
     ) -> memoryview:
         """The bytes of a block, checked. With ``ahead_bytes`` those that follow are read in the same request."""
-        key = BlockKey(owner, index.blocks[number].base_offset)
+        key = BlockKey(owner, index.blocks[number].base_offset, index.blocks[number].checksum)
         mine = threading.Event()
         while True:
             found = self._blocks.get(key)
@@ -289,7 +290,7 @@ class ArchiveReader:
             warm = self._warm.tier.get(owner, index.blocks[number].base_offset, index.blocks[number].checksum)
             if warm is not None:
                 self._served("hot_tier")
-                self._blocks.put(BlockKey(owner, index.blocks[number].base_offset), warm)
+                self._blocks.put(BlockKey(owner, index.blocks[number].base_offset, index.blocks[number].checksum), warm)
                 return warm
         start = index.blocks[number].position
         last = number
@@ -312,14 +313,11 @@ class ArchiveReader:
         for one, block in enumerate(blocks):
             # A copy of its own, so that a block that stays keeps no other one in memory.
             kept = memoryview(bytes(block)) if len(blocks) > 1 else block
-            self._blocks.put(BlockKey(owner, index.blocks[number + one].base_offset), kept)
+            known = index.blocks[number + one]
+            self._blocks.put(BlockKey(owner, known.base_offset, known.checksum), kept)
             if self._warm is not None and self._warm.fills_on_read:
-                self._warm.filling.put(
-                    owner,
-                    index.blocks[number + one].base_offset,
-                    kept,
-                    Hint(index.blocks[number + one].max_timestamp, Source.AHEAD if one else Source.DEMAND),
-                )
+                hint = Hint(known.max_timestamp, Source.AHEAD if one else Source.DEMAND)
+                self._warm.filling.put(owner, known.base_offset, kept, hint)
         return blocks[0]
 
 

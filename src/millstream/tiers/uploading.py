@@ -11,24 +11,20 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from millstream.errors import Corruption
-from millstream.format.archive import BLOCK_BYTES, Block, SegmentIndex, encode_index, segment_key
-from millstream.format.index import NO_TIMESTAMP
+from millstream.format.archive import BLOCK_BYTES, segment_key
 from millstream.format.manifest import ArchivedSegment
 from millstream.format.segment import WalkEnd
+from millstream.format.segment_object import SegmentObject
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.objects import ObjectKey
 from millstream.storage.chunks.chunk_disk import is_chunk_disk
 from millstream.storage.segments import index as local_index
-from millstream.wire.records import batch_crc_ok
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from millstream.format.segment import Batch
-    from millstream.model.replication import Term
     from millstream.objects import ObjectStore
     from millstream.storage.disk import Disk, File
     from millstream.tiers.messages import Upload
@@ -112,77 +108,31 @@ class _Walk:
     def __init__(self, command: Upload, base_offset: Offset, on_block: OnBlock | None) -> None:
         self._on_block = on_block
         self._command = command
-        self._base_offset = base_offset
-        self._expected = base_offset
-        self._blocks: list[Block] = []
-        self._epochs: list[tuple[Term, Offset]] = []
-        self._size_bytes = 0
-        self._checksum = 0
-        self._low = self._high = TimestampMs(NO_TIMESTAMP)
-        self._index_bytes = 0
+        self._object = SegmentObject(command.owner, base_offset, BLOCK_BYTES)
 
     def parts(self, file: File, position: FilePosition, pace: Pace) -> Iterator[bytes]:
         """The bytes of the object, a block at a time."""
-        views: list[memoryview] = []
-        gathered = 0
-        first, newest = self._base_offset, TimestampMs(NO_TIMESTAMP)
-        for batch, data in local_index.whole_batches_from(file, position, self._command.size_bytes):
-            self._check(batch, data)
-            self._note(batch)
-            views.append(data)
-            gathered += batch.size
-            newest = max(newest, batch.max_timestamp)
-            if gathered >= BLOCK_BYTES:
-                pace.spend(gathered)
-                yield self._block(first, newest, views)
-                views, gathered = [], 0
-                first, newest = self._expected, TimestampMs(NO_TIMESTAMP)
-        if views:
-            pace.spend(gathered)
-            yield self._block(first, newest, views)
-        if self._expected != self._command.end_offset:
-            raise Corruption(
-                f"{self._command.path} ends at offset {self._expected}, {self._command.end_offset} was expected"
-            )
-        aborted = tuple(sorted(self._command.aborted, key=lambda one: one[1]))
-        index = SegmentIndex(self._base_offset, self._expected, tuple(self._blocks), tuple(self._epochs), aborted)
-        data = encode_index(self._command.owner, index)
-        self._index_bytes = len(data)
-        yield data
+        made, command = self._object, self._command
+        for batch, data in local_index.whole_batches_from(file, position, command.size_bytes):
+            try:
+                block = made.add(batch, data)
+            except Corruption as error:
+                raise Corruption(f"{command.path}: {error.message}") from error
+            if block is not None:
+                yield self._block(block, pace)
+        if (block := made.end_block()) is not None:
+            yield self._block(block, pace)
+        if made.end_offset != command.end_offset:
+            raise Corruption(f"{command.path} ends at offset {made.end_offset}, {command.end_offset} was expected")
+        yield made.end(command.aborted)
 
-    def _check(self, batch: Batch, data: memoryview) -> None:
-        where = f"{self._command.path}: the batch at byte {batch.position}, offset {batch.base_offset}"
-        if batch.base_offset != self._expected:
-            raise Corruption(f"{where}, stands where offset {self._expected} should")
-        if not batch_crc_ok(data):
-            raise Corruption(f"{where}, does not match its checksum")
-
-    def _note(self, batch: Batch) -> None:
-        self._expected = Offset(batch.last_offset + 1)
-        if not self._epochs or batch.leader_epoch > self._epochs[-1][0]:
-            self._epochs.append((batch.leader_epoch, batch.base_offset))
-        self._high = max(self._high, batch.max_timestamp)
-        if batch.first_timestamp >= 0:
-            self._low = batch.first_timestamp if self._low < 0 else min(self._low, batch.first_timestamp)
-
-    def _block(self, first: Offset, newest: TimestampMs, views: list[memoryview]) -> bytes:
-        block = b"".join(views)
-        self._blocks.append(Block(first, FilePosition(self._size_bytes), newest, crc32c(block)))
-        self._checksum = crc32c(block, self._checksum)
-        self._size_bytes += len(block)
+    def _block(self, block: bytes, pace: Pace) -> bytes:
+        pace.spend(len(block))
         if self._on_block is not None:
-            self._on_block(first, memoryview(block), newest)
+            known = self._object.blocks[-1]
+            self._on_block(known.base_offset, memoryview(block), known.max_timestamp)
         return block
 
     def segment(self) -> ArchivedSegment:
         """What was uploaded."""
-        return ArchivedSegment(
-            self._base_offset,
-            self._command.end_offset,
-            self._size_bytes,
-            self._checksum,
-            self._low,
-            self._high,
-            self._command.term,
-            self._index_bytes,
-        )
+        return self._object.segment(self._command.term)

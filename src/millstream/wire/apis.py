@@ -85,6 +85,7 @@ from millstream.wire.messages.offset_for_leader_epoch import (
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 from millstream.wire.messages.push_events import PushEventsRequest, PushEventsResponse
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from millstream.wire.messages.replace_segments import ReplaceSegmentsRequest, ReplaceSegmentsResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -172,6 +173,7 @@ APIS: Final[dict[int, Api]] = {
         _api(FetchEventDataRequest, FetchEventDataResponse),
         _api(AcknowledgeEventsRequest, AcknowledgeEventsResponse),
         _api(EventsMetadataRequest, EventsMetadataResponse),
+        _api(ReplaceSegmentsRequest, ReplaceSegmentsResponse),
     )
 }
 """Every declared API, by key."""

@@ -233,7 +233,10 @@ MANY_BROKERS: Final = FeatureLevel(1)
 MOVING_REPLICAS: Final = FeatureLevel(2)
 """Replicas move between brokers, and brokers leave the cluster."""
 
-FEATURE_LEVEL: Final = MOVING_REPLICAS
+REPLACING_SEGMENTS: Final = FeatureLevel(3)
+"""Jobs replace archived segments: every replica understands the entry."""
+
+FEATURE_LEVEL: Final = REPLACING_SEGMENTS
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)

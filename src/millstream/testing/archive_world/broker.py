@@ -190,6 +190,7 @@ class TieredBroker(ServedBroker):
         self.at_once = False
         """The archive process answers in the same turn."""
         self.slots = FaultySlots(world.chance)
+        self.archiver: Archiver | None = None
         super().__init__(cluster, node_id)
 
     @property
@@ -204,7 +205,9 @@ class TieredBroker(ServedBroker):
         assert shard is not None
         link = WorldLink(self, shard)
         reactor: Any = shard.reactor
-        lifecycle.archiver = Archiver(reactor, shard.storage, link, shard.stats, _RETENTION_MS, self._describe)
+        lifecycle.archiver = self.archiver = Archiver(
+            reactor, shard.storage, link, shard.stats, _RETENTION_MS, self._describe
+        )
         config = topic_config(_PROPERTIES, SETTINGS)
         config.__dict__.update(segment_bytes=SEGMENT_BYTES)
         opened = super()._open(lifecycle, table, name, group, config)
@@ -251,6 +254,7 @@ class TieredBroker(ServedBroker):
             and self.group.role is GroupRole.LEADING
             and not archive.busy
             and not archive.uploads
+            and archive.replacement is None
             and archive.next_upload() is None
             and archive.archive.next_spill() is None
         )

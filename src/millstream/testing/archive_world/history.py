@@ -22,6 +22,7 @@ from millstream.format.segment import parse_batch
 from millstream.model.error_code import ErrorCode
 from millstream.objects import ObjectKey
 from millstream.testing.archive_world.broker import TieredBroker
+from millstream.testing.archive_world.jobs import MergeJobs
 from millstream.testing.archive_world.judge import ArchiveJudge
 from millstream.testing.archive_world.store import JudgedStore, Truth, WorldStore
 from millstream.testing.local_storage import Stopped
@@ -83,6 +84,7 @@ class TieredHistory(BrokersHistory):
         self._delay_us = chance.choice((500, 20_000, 300_000))
         self.store = WorldStore(judged, chance, Faults(), self._later)
         self._calm = True
+        self._jobs = MergeJobs(self, Cluster.stream(seed, "jobs"))
         super().__init__(seed, setting or setting_of(seed))
         self._kinds += [self._away, self._away]
 
@@ -95,6 +97,11 @@ class TieredHistory(BrokersHistory):
         """Half of what a request to the store takes; now and then much longer."""
         factor = 20 if self.chance.random() < 0.02 else 1
         return 1 + int(factor * self._delay_us * self.chance.random())
+
+    @property
+    def tiered_brokers(self) -> list[TieredBroker]:
+        """The brokers that are up."""
+        return [one for one in self._up() if isinstance(one, TieredBroker)]
 
     def _later(self, do: object) -> None:
         self.cluster.after(10 * self.delay_us(), do)  # pyright: ignore[reportArgumentType]
@@ -115,11 +122,13 @@ class TieredHistory(BrokersHistory):
             self._calm = False
             self.store.chances, self.store.late, self.store.flipped = self._chances, self._late, self._flipped
         self._read_history()
+        if not self._calm:
+            self._jobs.step()
         super()._client()
 
     def _read_history(self) -> None:
         """Reads archived records from any broker."""
-        brokers = [one for one in self._up() if isinstance(one, TieredBroker)]
+        brokers = self.tiered_brokers
         if not brokers or self.truth.end <= self.truth.start:
             return
         broker = self.chance.choice(brokers)

@@ -27,19 +27,22 @@ class ArchiveJudge:
     def __init__(self, store: JudgedStore, truth: Truth) -> None:
         self.store = store
         self.truth = truth
-        self._ends: dict[int, tuple[PartitionArchive, int, int]] = {}
+        self._ends: dict[int, tuple[PartitionArchive, int, int, int]] = {}
 
     def look(self, replica: int, archive: PartitionArchive) -> None:
         """After a step of a broker (F1, F2, F3, F5)."""
         log, packed, truth = archive.log, archive.archive, self.truth
         truth.start = max(truth.start, log.start_offset)
         known = self._ends.get(replica)
-        now = (archive, packed.end_offset, len(packed.parts))
+        now = (archive, packed.end_offset, len(packed.parts), packed.version)
         if known != now:
             self._ends[replica] = now
-            begin = known[1] if known is not None and known[0] is archive else packed.start_offset
-            self._look_at_segments(replica, archive, begin)
-            truth.parts.update(part_key(archive.owner, one) for one in packed.parts)
+            same = known is not None and known[0] is archive and known[3] == packed.version
+            if packed.version > truth.version:
+                self._take_version(replica, archive)
+            self._look_at_segments(replica, archive, known[1] if known is not None and same else packed.start_offset)
+            if packed.version == truth.version:
+                truth.parts.update(part_key(archive.owner, one) for one in packed.parts)
         truth.end = max(truth.end, packed.end_offset)
         # A replica that has just come up learns again what is committed, before it serves.
         if log.first_local_offset > max(packed.end_offset if archive.group.is_serving else truth.end, log.start_offset):
@@ -47,6 +50,31 @@ class ArchiveJudge:
                 f"F2: the files of {replica} start at {log.first_local_offset}, the log at {log.start_offset}, and the "
                 f"archive ends at {packed.end_offset} there, at {truth.end} anywhere"
             )
+
+    def _take_version(self, replica: int, archive: PartitionArchive) -> None:
+        """A replica is the first with a version of the manifest: that is what all others have to have."""
+        packed, truth = archive.archive, self.truth
+        manifest = packed.manifest(archive.owner)
+        try:
+            found = list(segments_of(self.store, manifest))
+        except MillstreamError as error:
+            raise Violation(f"F1: a part of the manifest of {replica} can't be read: {error.message}") from error
+        later = {base: one for base, one in truth.segments.items() if base >= packed.end_offset}
+        before, truth.segments = truth.segments, later
+        truth.version = packed.version
+        truth.parts = {part_key(archive.owner, one) for one in packed.parts}
+        truth.note("segments replaced")
+        if any(one.revision for part in manifest.parts for one in found if one.end_offset <= part.end_offset):
+            truth.note("segments of a part replaced")
+        end = found[0].base_offset if found else packed.end_offset
+        for one in found:
+            if one.base_offset != end:
+                raise Violation(f"F3: the archive of {replica} has nothing from {end} to {one.base_offset}")
+            end = one.end_offset
+            if before.get(one.base_offset) == one:
+                truth.segments[one.base_offset] = one
+            else:
+                self._committed(replica, archive, one)
 
     def _look_at_segments(self, replica: int, archive: PartitionArchive, begin: int) -> None:
         offset = Offset(max(begin, archive.archive.start_offset))
@@ -63,6 +91,8 @@ class ArchiveJudge:
         known = truth.segments.get(segment.base_offset)
         if known == segment:
             return
+        if archive.archive.version < truth.version and segment in truth.known.values():
+            return  # this replica has not heard of the newest replacement
         if known is not None:
             raise Violation(f"F3: {replica} has {segment} in its archive, another replica {known}")
         overlaps = [
@@ -73,6 +103,7 @@ class ArchiveJudge:
         if overlaps:
             raise Violation(f"F5: {replica} has {segment} in its archive, which overlaps {overlaps[0]}")
         truth.segments[segment.base_offset] = segment
+        truth.known[segment.base_offset, segment.end_offset, segment.term, segment.revision] = segment
         truth.note("segment committed")
         key = segment_key(archive.owner, segment)
         if segment.end_offset > truth.start and not is_right(self.store, ObjectKey(key), segment):

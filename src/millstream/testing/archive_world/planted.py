@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from millstream.errors import MillstreamError, OutcomeUnknown
-from millstream.format.archive import Archived, Spilled
-from millstream.format.manifest import ArchivedSegment
+from millstream.format.archive import Archived, Replaced, Spilled
+from millstream.format.manifest import ArchivedSegment, ManifestPart
 from millstream.model.quantities import Offset
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.testing.archive_world.history import play, setting_of
 from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
-from millstream.tiers import process, reading, uploading
+from millstream.tiers import process, reading, replacing, uploading
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.hot_tier import guard
 from millstream.tiers.manifest import Archive, Freed
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.testing.sim.brokers_history import Setting
     from millstream.tiers.manifest import Spill
     from millstream.tiers.partition_archive import PendingUpload
+    from millstream.tiers.replacing import Replacement
 
 
 def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
@@ -45,6 +46,7 @@ _uploaded = Archiver._uploaded
 _upload = uploading.upload
 _trim = Archive.trim
 _committed = PartitionArchive._committed
+_replaced = Archive.replaced
 _propose_start = ReplicatedGroup.propose_log_start
 
 
@@ -146,6 +148,31 @@ def _forgotten(self: PartitionArchive) -> bytes:
     return b""
 
 
+def _any_version(self: Archive, entry: Replaced) -> Freed | None:
+    """A replica takes up whatever is committed."""
+    present = [one for one in self.between(entry.base_offset, entry.end_offset) if isinstance(one, ArchivedSegment)]
+    if present and entry.part_before is None:
+        entry = replace(entry, before=tuple(present))
+    return _replaced(self, replace(entry, expected_version=self.version))
+
+
+def _located_only(archive: Archive, wanted: Replacement) -> ManifestPart | None:
+    """The leader compares offsets, neither versions nor segments."""
+    found = archive.between(wanted.before[0].base_offset, wanted.before[-1].end_offset)
+    return found[0] if found and isinstance(found[0], ManifestPart) else None
+
+
+def _unread(store: Any, owner: Any, segment: Any, written_after_ms: Any, pace: Any) -> None:
+    """Nobody looks at the object of a replacement."""
+    _ = store, owner, segment, written_after_ms, pace
+
+
+def _freed_with_its_segments(self: Archive, entry: Replaced) -> Freed | None:
+    """A part that was replaced goes with all of its segments."""
+    freed = _replaced(self, entry)
+    return freed and Freed((*freed.parts, *freed.part_objects), freed.segments)
+
+
 def _always_right(_data: object, _value: int = 0) -> int:
     """A checksum that nothing fails."""
     return _Any()
@@ -196,6 +223,13 @@ PLANTED = (
     ),
     PlantedBug("a follower takes no entry up", ((PartitionArchive, "_committed", _leader_only),), 40, _cut_off),
     PlantedBug("a folded archive is forgotten", ((PartitionArchive, "_state", _forgotten),), 60),
+    PlantedBug(
+        "segments are replaced without compare-and-set",
+        ((replacing, "find_replaced", _located_only), (Archive, "replaced", _any_version)),
+        60,
+    ),
+    PlantedBug("the object of a replacement is not read", ((process, "check_object", _unread),), 60),
+    PlantedBug("a replaced part goes with its segments", ((Archive, "replaced", _freed_with_its_segments),), 200),
     PlantedBug("nobody checks a block of the warm cache", ((guard, "crc32c", _always_right),), 60),
     PlantedBug("nobody checks a block of the store", ((reading, "crc32c", _always_right),), 60),
 )

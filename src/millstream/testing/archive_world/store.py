@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from millstream.errors import OutcomeUnknown, Unavailable
+from millstream.format.archive import parse_segment_name
 from millstream.format.manifest import parse_part_name
 from millstream.testing.objects import FaultyStore, MemoryStore
 from millstream.testing.sim.brokers_judge import Violation
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
     from millstream.objects.store import Buffer
     from millstream.testing.objects import Faults
 
-_SEGMENT: Final = re.compile(r".*/(\d{20})-(\d{20})-(\d+)\.segment")
-
 
 class Truth:
     """What all replicas together have committed of the archive, and how far they have deleted it."""
 
     def __init__(self) -> None:
         self.segments: dict[int, ArchivedSegment] = {}
-        """By base offset."""
+        """Those of the newest version of the manifest, by base offset."""
+        self.known: dict[tuple[int, int, int, int], ArchivedSegment] = {}
+        """Those of every version, by what their names say."""
+        self.version = 0
+        """The newest version of a manifest that any replica has had."""
         self.parts: set[str] = set()
-        """Names of part objects."""
+        """Names of part objects of the newest version."""
         self.end = 0
         """The highest end of an archive that any replica has had."""
         self.start = 0
@@ -45,9 +47,12 @@ class Truth:
 
     def named(self, key: str) -> ArchivedSegment | None:
         """The committed segment whose object that is."""
-        match = _SEGMENT.fullmatch(key)
-        found = self.segments.get(int(match[1])) if match else None
-        return found if match and found and (found.end_offset, found.term) == (int(match[2]), int(match[3])) else None
+        name = parse_segment_name(key.rpartition("/")[2])
+        return None if name is None else self.known.get(name)
+
+    def needs(self, segment: ArchivedSegment) -> bool:
+        """Whether the newest manifest has it, and the log does."""
+        return self.segments.get(segment.base_offset) == segment and segment.end_offset > self.start
 
 
 class JudgedStore(MemoryStore):
@@ -66,11 +71,13 @@ class JudgedStore(MemoryStore):
     def delete(self, keys: Sequence[ObjectKey]) -> None:
         for key in keys:
             segment, part = self._truth.named(key), parse_part_name(key.rpartition("/")[2])
-            end = segment.end_offset if segment is not None else -1
+            needed = segment is not None and self._truth.needs(segment)
             if part is not None and key in self._truth.parts:
-                end = part.end_offset
-            if end > self._truth.start:
+                needed = part.end_offset > self._truth.start
+            if needed:
                 raise Violation(f"F4: {key} is removed, and the log starts at {self._truth.start}")
+            if segment is not None and segment.end_offset > self._truth.start:
+                self._truth.note("replaced object removed")
             self._truth.note("object removed")
         super().delete(keys)
 

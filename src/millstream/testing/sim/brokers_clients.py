@@ -70,7 +70,9 @@ class Client:
     def connect(self) -> None:
         """Connect to whom the metadata of some broker calls the leader; to anybody now and then, as it may be old."""
         brokers = [cast(ServedBroker, one) for one in self.cluster.brokers.values()]
-        leading = [one for one in brokers if one.is_up and one.raft.groups[self._group].core.leads]
+        # A broker that takes over files of another replica has no group for a moment.
+        groups = [(one, one.raft.groups.get(self._group)) for one in brokers if one.is_up]
+        leading = [one for one, group in groups if group is not None and group.core.leads]
         self.session += 1
         self._broker = self.chance.choice(leading if leading and self.chance.random() < 0.9 else brokers)
         self._life = self._broker.life

@@ -2,7 +2,7 @@
 
 Every block is checked against the checksum that the archive's index has of it. A damaged block is forgotten, and three
 in a minute switch the provider off for a minute. So does anything that it raises. A provider that was switched off is
-empty when it comes back.
+empty when it comes back. A block of a range whose objects were replaced is not damaged, but old.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _CORRUPTIONS_MAX: Final = 3
 _WINDOW_S: Final = 60.0
+_REPLACED_MAX: Final = 64
 _OFF_S: Final = 60.0
 _FIRST: Final = Offset(0)
 _MILLION: Final = 1_000_000
@@ -45,6 +46,7 @@ class HotTier:
         self._provider = provider
         self._clock = clock
         self._corruptions: deque[float] = deque(maxlen=_CORRUPTIONS_MAX)
+        self._replaced: deque[tuple[ArchiveId, Offset, Offset]] = deque(maxlen=_REPLACED_MAX)
         self._off_until_s = 0.0
         self._seen: dict[str, int] = {}
         self._lines = RateLimit(per_minute=6)
@@ -75,7 +77,10 @@ class HotTier:
                     raise Corruption(f"offset {base_offset} does not match its checksum")
             except Corruption:
                 block = None
-                self._damaged(owner, base_offset)
+                if self._is_replaced(owner, base_offset):
+                    self._forget(owner, base_offset, Offset(base_offset + 1), "invalid")
+                else:
+                    self._damaged(owner, base_offset)
             except Exception as error:  # noqa: BLE001  # a provider is a guest
                 self._off(_reason(error))
         if block is None:
@@ -108,6 +113,16 @@ class HotTier:
     def invalidate(self, owner: ArchiveId | None, start: Offset = _FIRST, end: Offset = EVERY_OFFSET) -> None:
         """Forget blocks that nobody can ask for any more: those that begin at ``start`` to before ``end``."""
         self._forget(owner, start, end, "invalid")
+
+    def replaced(self, owner: ArchiveId, start: Offset, end: Offset) -> None:
+        """Other blocks begin at these offsets from now on. A reader that began before may still ask for an old one, or
+        have one kept: that is no damage.
+        """
+        self._replaced.append((owner, start, end))
+        self.invalidate(owner, start, end)
+
+    def _is_replaced(self, owner: ArchiveId, offset: Offset) -> bool:
+        return any(one[0] == owner and one[1] <= offset < one[2] for one in tuple(self._replaced))
 
     def _forget(self, owner: ArchiveId | None, start: Offset, end: Offset, reason: str) -> None:
         try:

@@ -91,7 +91,8 @@ class TierStats(msgspec.Struct):
 class HotTierProvider(Protocol):
     """A cache of blocks. Several threads call `get` at once, and at the same time one of them anything else.
 
-    A block never changes: under one topic id, partition and base offset there are the same bytes for ever.
+    A block does not change: under one topic id, partition and base offset there are the same bytes until `invalidate`
+    names them.
     """
 
     def get(self, owner: ArchiveId, base_offset: Offset) -> memoryview | None:

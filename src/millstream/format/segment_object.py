@@ -1,0 +1,102 @@
+"""Building the object of an archived segment: batches go in, blocks come out, the index comes last.
+
+Nothing wrong goes in: a batch that does not match its checksum, is out of place, or has an earlier leader epoch than
+one before it is `Corruption`. The same batches make the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from millstream.errors import Corruption
+from millstream.format.archive import Block, SegmentIndex, encode_index
+from millstream.format.index import NO_TIMESTAMP
+from millstream.format.manifest import ArchivedSegment
+from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.wire.records import batch_crc_ok
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.format.archive import AbortedSpan
+    from millstream.format.manifest import ArchiveId
+    from millstream.format.segment import Batch
+    from millstream.model.replication import Term
+
+
+class SegmentObject:
+    """One object. Lifecycle: `add` each batch in order, `end_block` once, `end` once."""
+
+    def __init__(self, owner: ArchiveId, base_offset: Offset, block_bytes: int) -> None:
+        """A block ends with the first batch that reaches ``block_bytes``."""
+        self._owner = owner
+        self._base_offset = base_offset
+        self._block_bytes = block_bytes
+        self.end_offset = base_offset
+        """Where the next batch has to begin."""
+        self.size_bytes = 0
+        """Bytes of the blocks so far."""
+        self.blocks: list[Block] = []
+        self.epochs: list[tuple[Term, Offset]] = []
+        self._views: list[memoryview] = []
+        self._gathered_bytes = 0
+        self._first = base_offset
+        self._newest = TimestampMs(NO_TIMESTAMP)
+        self._low = self._high = TimestampMs(NO_TIMESTAMP)
+        self._checksum = 0
+        self._index_bytes = 0
+
+    def add(self, batch: Batch, data: memoryview) -> bytes | None:
+        """Add a batch, whose bytes stay as they are until its block is given. Returns the block that it ends."""
+        where = f"the batch at byte {batch.position}, offset {batch.base_offset}"
+        if batch.base_offset != self.end_offset:
+            raise Corruption(f"{where}, stands where offset {self.end_offset} should")
+        if not batch_crc_ok(data):
+            raise Corruption(f"{where}, does not match its checksum")
+        if not self.epochs or batch.leader_epoch > self.epochs[-1][0]:
+            self.epochs.append((batch.leader_epoch, batch.base_offset))
+        elif batch.leader_epoch < self.epochs[-1][0]:
+            raise Corruption(f"{where}, has an earlier leader epoch than one before it")
+        self.end_offset = Offset(batch.last_offset + 1)
+        self._high = max(self._high, batch.max_timestamp)
+        if batch.first_timestamp >= 0:
+            self._low = batch.first_timestamp if self._low < 0 else min(self._low, batch.first_timestamp)
+        self._newest = max(self._newest, batch.max_timestamp)
+        self._views.append(data)
+        self._gathered_bytes += len(data)
+        return self.end_block() if self._gathered_bytes >= self._block_bytes else None
+
+    def end_block(self) -> bytes | None:
+        """The batches since the last block, as a block; None if there are none."""
+        if not self._views:
+            return None
+        block = b"".join(self._views)
+        self.blocks.append(Block(self._first, FilePosition(self.size_bytes), self._newest, crc32c(block)))
+        self._checksum = crc32c(block, self._checksum)
+        self.size_bytes += len(block)
+        self._views, self._gathered_bytes = [], 0
+        self._first, self._newest = self.end_offset, TimestampMs(NO_TIMESTAMP)
+        return block
+
+    def end(self, aborted: Iterable[AbortedSpan] | None) -> bytes:
+        """The index behind the last block; ``aborted`` are the transactions that it says were aborted."""
+        ordered = None if aborted is None else tuple(sorted(aborted, key=lambda one: one[1]))
+        index = SegmentIndex(self._base_offset, self.end_offset, tuple(self.blocks), tuple(self.epochs), ordered)
+        data = encode_index(self._owner, index)
+        self._index_bytes = len(data)
+        return data
+
+    def segment(self, term: Term) -> ArchivedSegment:
+        """What the object is, after `end`."""
+        return ArchivedSegment(
+            self._base_offset,
+            self.end_offset,
+            self.size_bytes,
+            self._checksum,
+            self._low,
+            self._high,
+            term,
+            self._index_bytes,
+        )

@@ -1,0 +1,30 @@
+"""ReplaceSegments on a partition's home shard: a partition that is not tiered has nothing to replace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import Rejected, Retriable
+from millstream.model.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.errors import MillstreamError
+    from millstream.partition.partition import Partition
+    from millstream.tiers.replacing import Replacement, Replacing
+
+
+def replace_segments(
+    partition: Partition,
+    replacing: Replacing | None,
+    wanted: Replacement,
+    done: Callable[[int | MillstreamError], None],
+) -> None:
+    """Call ``done`` once, with the manifest's version after the replacement, or with why not."""
+    if partition.refusal:
+        done(Retriable(f"{partition.log.name} does not lead here", partition.refusal))
+    elif partition.archive is None or replacing is None:
+        done(Rejected(f"{partition.name} is not tiered", ErrorCode.INVALID_TOPIC_EXCEPTION))
+    else:
+        replacing.replace(partition.archive, wanted, done)
