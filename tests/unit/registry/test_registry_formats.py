@@ -5,6 +5,7 @@ import json
 import pytest
 from registry_client import Registry
 
+from millstream.registry.formats.avro_format import parse_avro
 from millstream.registry.formats.json_format import parse_json_schema
 from millstream.registry.formats.parsed import InvalidSchema, Named
 from millstream.registry.formats.protobuf_format import parse_protobuf
@@ -182,3 +183,16 @@ def test_normalized_schemas_are_one():
     assert registry.post("/subjects/p?normalize=true", body).json["version"] == 1
     registry.register("j", '{"type":"object","title":"a"}', schemaType="JSON")
     assert registry.register("j", '{"title":"a","type":"object"}', schemaType="JSON").json["id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ('{"type": "int"}', True),
+        ('{"type": "int", "name": "age", "doc": "in years"}', True),
+        ('{"type": "int", "logicalType": "date"}', False),
+        ('{"type": "int", "connect.name": "age"}', False),
+    ],
+)
+def test_a_simple_avro_type_is_the_same_whatever_it_is_called(text, same):
+    assert (parse_avro(text, []).identity == parse_avro('"int"', []).identity) is same

@@ -1,9 +1,9 @@
 """Avro schemas, by Apache Avro's own library: parsing, and whether one schema can read what another one wrote.
 
 The stored text is compact JSON in the author's order. Two texts are the same schema if their JSON is the same but for
-the order of members and for ``{"type": "string"}`` in place of ``"string"``. The normalized form also writes every
-name in full and brings attributes into the order of Avro's Parsing Canonical Form; documentation and other attributes
-stay, because programs read them.
+the order of members and for ``{"type": "string"}``, or one with a name, in place of ``"string"``. The normalized form
+also writes every name in full and brings attributes into the order of Avro's Parsing Canonical Form; documentation and
+other attributes stay, because programs read them.
 """
 
 import json
@@ -21,6 +21,8 @@ from avro.schema import make_avsc_object
 from millstream.registry.formats.parsed import InvalidSchema, Named, Parsed
 
 _ORDER: Final = ("name", "type", "doc", "aliases", "fields", "symbols", "items", "values", "size", "default", "order")
+_RESERVED: Final = frozenset((*_ORDER, "namespace")) - {"default", "order"}
+"""Members that mean nothing in a simple type; Avro drops them there, and keeps all others as attributes."""
 _NAMED: Final = ("record", "enum", "fixed", "error")
 
 
@@ -98,7 +100,7 @@ def _rewrite(node: Any, namespace: str, names: set[str], *, full: bool) -> Any:
     if not isinstance(node, dict):
         return node
     kind: Any = node.get("type")
-    if isinstance(kind, str) and kind in PRIMITIVE_TYPES and len(node) == 1:
+    if isinstance(kind, str) and kind in PRIMITIVE_TYPES and node.keys() <= _RESERVED:
         return kind
     out: dict[str, Any] = dict(node)
     if kind in _NAMED:
