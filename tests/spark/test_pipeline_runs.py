@@ -29,7 +29,7 @@ from millstream.pipeline.runner import prepared, run
 from millstream.pipeline.sink_query import NoWatch, SinkFailed
 from millstream.pipeline.table_query import TableQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]  # Spark starts slowly on a busy machine
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]  # Spark starts slowly on a busy machine
 
 SLOW = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from spark_support import SMALL_SEGMENTS
 
 from millstream import spark as ms
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 
 SLOW = pytest.mark.slow
 
@@ -213,7 +213,7 @@ def test_avro_and_protobuf_of_a_registry_are_typed_columns_in_batch_and_stream(s
         place = tmp_path / form
         stream = spark.readStream.format("millstream").options(**written.options(startingOffsets="earliest", **options))
         sink = stream.load().writeStream.format("parquet").option("checkpointLocation", f"{place}/checkpoint")
-        sink.option("path", f"{place}/rows").trigger(availableNow=True).start().awaitTermination(120)
+        sink.option("path", f"{place}/rows").trigger(availableNow=True).start().awaitTermination(600)
         for rows in (batch.collect(), spark.read.parquet(f"{place}/rows").collect()):
             assert sorted(row[column] for row in rows if row._error is None) == list(range(30))
             (bad,) = [row for row in rows if row._error is not None]

@@ -10,7 +10,7 @@ import pytest
 from millstream import spark as ms
 from millstream.events import EventsClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCHEMA = "frame bigint not null, kind string"
 
@@ -104,7 +104,7 @@ def test_a_stream_of_events_goes_on_from_its_checkpoint(spark, frames, tmp_path)
         writer = stream.load().writeStream.format("parquet").option("path", f"{tmp_path}/rows")
         writer.option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(
             availableNow=True
-        ).start().awaitTermination(120)
+        ).start().awaitTermination(600)
         return sorted(row._offset for row in spark.read.parquet(f"{tmp_path}/rows").collect())
 
     frames.push(100)

@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from millstream.spark.sink import OnceStreamWriter
 from millstream.spark.source import MillstreamDataSource
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this directory on their path
 
@@ -59,7 +59,7 @@ def copy(spark, source, target, place, *, form="millstream", columns=("key", "va
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
+    query.awaitTermination(600)
     return query
 
 

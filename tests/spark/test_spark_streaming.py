@@ -17,7 +17,7 @@ from spark_support import BRIEF, SMALL_SEGMENTS
 
 from millstream import spark as ms
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 
 
 def start(spark, topic, place, *, trigger, **options):
@@ -39,11 +39,11 @@ def table(spark, place):
 def test_a_stream_reads_files_and_the_tail_and_goes_on_from_its_checkpoint(spark, topic, tmp_path):
     written = topic(2, segment_bytes=SMALL_SEGMENTS).produce(4000, value_bytes=1500)
     options = {"stats.dir": f"{tmp_path}/stats"}
-    start(spark, written, tmp_path, trigger={"availableNow": True}, **options).awaitTermination(60)
+    start(spark, written, tmp_path, trigger={"availableNow": True}, **options).awaitTermination(600)
     stats = ms.read_stats(f"{tmp_path}/stats")
     assert (stats.rows, stats.segment_rows > 0, stats.tail_rows > 0) == (4000, True, True)
     written.produce(1000, value_bytes=1500)
-    start(spark, written, tmp_path, trigger={"availableNow": True}).awaitTermination(60)
+    start(spark, written, tmp_path, trigger={"availableNow": True}).awaitTermination(600)
     assert sorted(row.value for row in table(spark, tmp_path)) == sorted(written.sent)
 
 
@@ -51,7 +51,7 @@ def test_a_stream_reads_files_and_the_tail_and_goes_on_from_its_checkpoint(spark
 def test_available_now_keeps_to_the_limit_per_trigger(spark, topic, tmp_path):
     written = topic(2).produce(1000)
     query = start(spark, written, tmp_path, trigger={"availableNow": True}, maxOffsetsPerTrigger="300")
-    query.awaitTermination(60)
+    query.awaitTermination(600)
     sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
     assert sum(sizes) == 1000
     assert len(sizes) == 4
@@ -88,7 +88,7 @@ def test_a_topic_is_copied_to_a_topic(spark, topic, tmp_path):
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(60)
+    query.awaitTermination(600)
     copied = spark.read.format("millstream").options(**target.options()).load().collect()
     assert sorted(row.value for row in copied) == sorted(source.sent)
 
@@ -121,7 +121,7 @@ def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(spark, topic,
             os.killpg(driver.pid, signal.SIGKILL)
     commits = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")))
     assert 0 < commits < 15, "killed in the middle"
-    start(spark, written, tmp_path, trigger={"availableNow": True}).awaitTermination(60)
+    start(spark, written, tmp_path, trigger={"availableNow": True}).awaitTermination(600)
     rows = table(spark, tmp_path)
     assert max(collections.Counter((row.partition, row.offset) for row in rows).values()) == 1
     assert sorted(row.value for row in rows) == sorted(written.sent)

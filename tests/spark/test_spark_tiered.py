@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream import spark as ms
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 
 
 def wait_until(holds, what):
