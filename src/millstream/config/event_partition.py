@@ -48,10 +48,6 @@ class PoolShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not holds:
                 raise Rejected(f"{pool}.{key} is {value}: {allowed} is allowed", ErrorCode.INVALID_CONFIG)
 
-    def tier_bytes(self) -> list[int]:
-        """Size of the buffers of each tier."""
-        return [int(self.first_size * self.size_multiple**tier) for tier in range(self.num_tiers)]
-
 
 class BufferPools(msgspec.Struct, frozen=True):
     """The four pools of a partition, by their keys in the seed."""

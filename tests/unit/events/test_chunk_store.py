@@ -22,7 +22,7 @@ from millstream.format.events import (
 from millstream.format.events.batch import Producer, split
 from millstream.format.events.descriptor import decode_location, descriptor_of_event
 from millstream.model.error_code import ErrorCode
-from millstream.storage.chunks import BufferPool, ChunkStore, WantedData
+from millstream.storage.chunks import ChunkStore, WantedData
 from millstream.storage.chunks.open_files import ChunkFileCache
 from millstream.testing.sim_disk import KEPT, LOST, TORN, PowerFailure, SimDisk, SimFile
 
@@ -405,21 +405,6 @@ def test_the_pools_of_the_seed_have_its_defaults():
 def test_shapes_outside_of_the_schema_are_refused_with_their_key(shape):
     with pytest.raises(Rejected, match=r"consumers\.desc_buffer_pool\.\w+ is .* is allowed"):
         BufferPools(consumers_desc=shape).check()
-
-
-def test_a_pool_serves_the_smallest_tier_grows_and_shrinks_again():
-    pool = BufferPool(PoolShape(num_tiers=3, num_buffers=1, first_size=10, size_multiple=4))
-    assert pool.sizes == [10, 40, 160]
-    leases = [pool.lease(size) for size in (10, 10, 11, 160)]
-    assert [len(one.buffer) for one in leases] == [10, 10, 40, 160]
-    assert (pool.grown, pool.oversized, pool.held_bytes) == (1, 0, 220)
-    big = pool.lease(161)
-    assert (len(big.buffer), big.tier, pool.oversized) == (161, -1, 1)
-    for lease in [*leases, big]:
-        pool.give_back(lease)
-    assert pool.held_bytes == 220
-    assert [pool.shrink() for _ in range(5)] == [0, 0, 0, 10, 0]
-    assert pool.held_bytes == 210
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 5])

@@ -29,12 +29,10 @@ What is absent: which events are committed, who may read, the write-ahead log, p
 
 from millstream.storage.chunks.chunk_disk import ChunkDisk, holds_chunks, is_chunk_disk
 from millstream.storage.chunks.chunk_segment import ChunkSegment
-from millstream.storage.chunks.pools import BufferPool
 from millstream.storage.chunks.reads import ChunkReads, FedEvents, WantedData
 from millstream.storage.chunks.store import ChunkStore
 
 __all__ = [
-    "BufferPool",
     "ChunkDisk",
     "ChunkReads",
     "ChunkSegment",
