@@ -46,7 +46,7 @@ A *shard* is the process of one core with the partitions that live on it. Its *w
 brings the same batches into *segment* files later and reads old ones; a *checkpoint* syncs those and frees the
 write-ahead log. Recent batches are served from the *log cache*, in the shard's part of `memory.bytes`. A request whose
 partition lives on another shard *hops* there over a *ring*. [Operations](../operations.md) says which of these numbers
-to look at first, and when to be told.
+to look at first, and which alerts there are.
 """
 COMMAND_LINE = """\
 An error is one sentence on stderr; the exit code is 0 for success, 1 for what went wrong, 2 for what was typed wrong.

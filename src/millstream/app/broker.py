@@ -81,7 +81,7 @@ from millstream.telemetry.render import render
 from millstream.tiers.process import store_url
 
 WATCH_US: Final = 100_000
-"""How often the supervisor looks whether a shard is stalled; more often where a shorter stall is to be told."""
+"""How often the supervisor looks whether a shard is stalled; more often where a shorter stall is to be reported."""
 WATCH_US_MIN: Final = 10_000
 
 HTTP_PORT: Final = 9644
@@ -103,7 +103,7 @@ _LEVELS: Final = {"debug": Level.DEBUG, "info": Level.INFO, "warning": Level.WAR
 
 
 def run(settings: Settings) -> int:
-    """Run a broker until it is told to stop; returns the exit code."""
+    """Run a broker until a signal stops it; returns the exit code."""
     log.who("supervisor")
     log.set_level(_LEVELS[settings.logging_level])
     try:
@@ -362,7 +362,7 @@ class Supervisor:
         return True
 
     def _advertised(self) -> dict[str, str]:
-        """What clients of each listener are told, as far as that is known before they come."""
+        """The address that clients of each listener get, where it is known before they connect."""
         advertised = {each.name: (each.host, each.port) for each in self.settings.advertised_listeners}
         addresses = {name: advertised.get(name, bound) for name, bound in self.shared.addresses.items()}
         return {name: f"{literal(host)}:{port}" for name, (host, port) in addresses.items()}
@@ -454,7 +454,7 @@ class Supervisor:
     def stop(self) -> None:
         """Drain and end; asked twice it ends at once."""
         if self.stopping:
-            self.reactor.stop(EXIT_OK, "told to stop twice")
+            self.reactor.stop(EXIT_OK, "a second signal to stop")
             return
         self.stopping = True
         tell_manager(STOPPING)
@@ -482,7 +482,7 @@ class Supervisor:
         self.reactor.stop(EXIT_OK, "the last checkpoint took too long; the next start replays the write-ahead log")
 
     def _child_ended(self, child: Child) -> None:
-        """A shard is gone: the broker goes with it, unless it was told to."""
+        """A shard has ended: the broker stops, too, unless it is stopping already."""
         self.reactor.remove_reader(child.pidfd)
         status = child.poll()
         if not self.stopping:

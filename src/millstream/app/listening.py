@@ -29,7 +29,7 @@ def bind_all(listeners: Sequence[Listener]) -> dict[str, socket.socket]:
     """A socket for each listener by its name, in their order; all of them or none.
 
     Raises:
-        Unavailable: an address is somebody else's, or none of this machine.
+        Unavailable: another process has an address, or it is none of this machine.
     """
     by_four = {each.port for each in listeners if ":" not in each.host and each.port}
     bound: dict[str, socket.socket] = {}
@@ -46,11 +46,11 @@ def bind_all(listeners: Sequence[Listener]) -> dict[str, socket.socket]:
 def bind(host: str, port: int, *, only_six: bool = False, setting: str = "--listen") -> socket.socket:
     """A socket that has the port, and refuses connections until ``serve``.
 
-    An IPv6 address for every interface takes IPv4 connections too, as in Kafka, unless ``only_six``: somebody else of
-    this broker has the port there. ``setting`` is what a refusal names as the remedy.
+    An IPv6 address for every interface takes IPv4 connections too, as in Kafka, unless ``only_six``: another listener
+    of this broker has the port there. ``setting`` is what a refusal names as the remedy.
 
     Raises:
-        Unavailable: the address is somebody else's, or none of this machine.
+        Unavailable: another process has the address, or it is none of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

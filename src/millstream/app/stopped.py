@@ -61,7 +61,7 @@ class StopWatch:
             try:
                 stopped = bool(pid) and self._state_of(pid) in ("T", "t")
             except OSError:
-                return  # no descriptor is free, or no memory: nothing can be told of any of them until the next look
+                return  # no descriptor is free, or no memory: their states are unknown until the next check
             if stopped and pid not in self._stopped:
                 self._stopped[pid] = now_ns
                 waits = _WAITS.get(slab.role, "what it does waits")

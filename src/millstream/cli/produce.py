@@ -247,7 +247,7 @@ def _opened(path: str) -> Generator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        file = open(path, "rb")  # noqa: SIM115 - closed below, opening errors are told apart from reading errors
+        file = open(path, "rb")  # noqa: SIM115 - closed below, opening errors are distinguished from reading errors
     except OSError as error:
         raise CommandFailed(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
     with file:

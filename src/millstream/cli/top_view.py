@@ -159,7 +159,7 @@ def as_document(seen: Activity) -> dict[str, Any]:
 def as_lines(seen: Activity, title: str, height: int | None = None) -> list[str]:
     """The view, each line at most `WIDTH` columns, and no more than `height` of them.
 
-    What needs somebody stands on top; bars and the rarer APIs are left out first.
+    What needs a person stands on top; bars and the rarer APIs are left out first.
     """
     span = f"last {seen.seconds:.1f} s"
     head = f"millstream  {title}"

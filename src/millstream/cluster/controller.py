@@ -8,7 +8,7 @@
 
 What it promises: a request that was answered as done is durable and visible on every shard. Requests are decided in the
 order in which they arrive, each against everything decided before it, and answered no earlier than what they were
-judged by is durable: nobody is told that a topic exists which a crash could still take away.
+judged by is durable: no client learns of a topic that a crash could still take away.
 
 **Start of a broker**, in this order:
 
@@ -28,8 +28,8 @@ stops.
 **Crash** at any point: the log's durable prefix decides. A request that was not answered may have been carried out.
 
 **Overload**: at most ``PENDING_MAX`` requests wait; more are refused with a retriable error, nothing done. No memory
-for the log: the same. A caller that waits no longer (``timeout_ms``) is told by its mailbox that the outcome is
-unknown.
+for the log: the same. A caller that waits no longer (``timeout_ms``) gets an unknown outcome from its
+mailbox.
 """
 
 import base64
@@ -76,7 +76,7 @@ class _Pending:
 
 
 class Controller:
-    """See the module.
+    """The controller of a single broker: orders requests, makes them durable, applies them.
 
     Lifecycle: made with the shard, ``start`` once all shards run, ``stop`` before the storage stops.
     Shard: 0.
@@ -197,7 +197,7 @@ class Controller:
     # Commit, apply, answer
 
     def _on_commit(self, high_watermark: int) -> None:
-        """Group 0's log is durable further. Shards are told in a callback of their own, not inside the storage's."""
+        """Group 0's log is durable further. Shards get the news in a callback of their own."""
         _ = high_watermark
         if not self._commit_seen:
             self._commit_seen = True

@@ -84,7 +84,7 @@ class TopicMeta:
     ``data_of`` is the event topic whose data this topic is, "" for every other one: such a topic is read by its
     name and id, and is in no list.
 
-    ``encoded`` belongs to whoever answers clients: pieces of answers by a key of theirs, good as long as this object is
+    ``encoded`` belongs to the Kafka handlers: pieces of responses by a key of theirs, good as long as this object is
     the topic's current one.
     """
 
@@ -141,7 +141,7 @@ class MetadataListener:
 
 
 class MetadataCache:
-    """See the module.
+    """The topics of the cluster as one shard knows them.
 
     Lifecycle: made from the loaded cluster before the shard's parts that use it; lives as long as the shard.
     Shard: one each; ``apply`` is called by the shard's ``Follower`` only.
@@ -157,7 +157,7 @@ class MetadataCache:
         self.http_endpoint = ""
         """``http://host:port`` of this broker, once the supervisor has bound it; shown by DescribeConfigs."""
         self.encoded: dict[int, Shared] = {}
-        """Pieces of answers about all topics, by a key of whoever answers; emptied when any topic changes."""
+        """Pieces of responses about all topics, by a key of the Kafka handlers; emptied when any topic changes."""
         self.group_configs: dict[str, dict[str, int]] = {}
         """What consumer groups say for themselves: id → property → value. Always the same object, for who keeps it."""
         self.deleted: dict[str, None] = {}

@@ -16,7 +16,7 @@ gives only these; a session of a thousand partitions with one change costs one p
 the queue
 
 - when the request adds it or changes its offset, size or epoch,
-- when ``SessionPartition.changed()`` is called. Whoever reads a partition for a session must arrange for that call on
+- when ``SessionPartition.changed()`` is called. The reader of a partition for a session must arrange for that call on
   every later move of its high watermark or log start offset, every change of leader epoch, and when it opens or closes
   (``SessionPartition.watch`` is a free slot for what that takes, ``on_forget`` tells when it may go). Subscribe before
   the first read: then a change between read and answer is not lost, because ``changed()`` queues the partition again,
@@ -33,7 +33,7 @@ does, the client goes on without a session. The number of partitions in all sess
 bound full fetches get no session, and an incremental fetch that adds partitions loses its session
 (FETCH_SESSION_ID_NOT_FOUND; the client starts over). The same goes for names that are too long for a topic. Session
 ids carry the shard: shard ``i`` of ``n`` gives out ids in the i-th of n equal parts of 1 … 2^31-1, so a client that
-reconnects to another shard is told that its session is unknown, never given another client's.
+reconnects to another shard gets FETCH_SESSION_ID_NOT_FOUND, never another client's session.
 
 A crash loses all sessions, which clients handle by starting over. Pure: clock and randomness are handed in.
 """
@@ -235,7 +235,7 @@ class FetchContext:
 
     def look_at_all(self) -> None:
         """Have ``take`` give every partition of a session, queued or not: for a request that will not wait. The notice
-        of a change may still be under way, while whoever made the change was told that it is done.
+        of a change may still be under way, while the request that made the change has its response already.
         """
         session = self._session
         if session is not None:
@@ -329,7 +329,7 @@ class FetchSessions:
         partitions_max: int = 200_000,
         on_forget: Callable[[SessionPartition], None] | None = None,
     ) -> None:
-        """``random_below(n)`` gives 0 … n-1. ``on_forget`` is told of every partition that leaves a session."""
+        """``random_below(n)`` gives 0 … n-1. ``on_forget`` is called for every partition that leaves a session."""
         assert 0 <= shard < shard_count
         width = _ID_SPACE // shard_count
         self._first_id = max(1, shard * width)

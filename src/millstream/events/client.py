@@ -41,7 +41,7 @@ class EventsClient:
 
     def close(self) -> None:
         """Close the connections. Producers are closed by their users; a consumer that was left open leaves its group,
-        and who pulls from it is told so.
+        and a pull from it raises an error.
         """
         self.engine.check()
         for consumer in list(self.cluster.consumers):

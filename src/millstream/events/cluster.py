@@ -62,7 +62,7 @@ class EventCluster:
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self.consumers: weakref.WeakSet[ClosesConsumer] = weakref.WeakSet()
-        """Consumers that use these links, as long as somebody has them. Any thread."""
+        """Consumers that use these links, as long as the program has them. Any thread."""
         self._seeds = [_address(part) for part in bootstrap.split(",") if part.strip()]
         if not self._seeds:
             raise Rejected("bootstrap servers are missing: give host:port, several separated by commas")

@@ -133,7 +133,7 @@ def scan(view: memoryview, from_sequence: int = 0, *, doubtful: bool = False) ->
 def _candidates(view: memoryview, generation: int | None) -> tuple[dict[int, _Head], dict[int, _Head]]:
     """Heads that verify, from the start and from the end of frames, by the position of their frame.
 
-    Every sector is looked at once, so that a damaged file costs no more than a good one.
+    Every sector is read once, so that a damaged file costs no more than a good one.
     """
     usable = len(view) // SECTOR_BYTES * SECTOR_BYTES
     words = view[:usable].cast("I")

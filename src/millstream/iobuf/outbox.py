@@ -1,4 +1,4 @@
-"""What a connection still has to send: buffers in order, and what to let go of when their last byte is gone.
+"""What a connection still has to send: buffers in order, and what to release after their last byte.
 
 A fetch answers with views of the log cache. Those fragments may be reused only after the kernel took their bytes, so
 each answer comes with a *holder* whose ``release`` is called exactly then, or when the connection is dropped, never
@@ -38,7 +38,7 @@ class Outbox:
     def __init__(self) -> None:
         self.buffers: deque[Buffer] = deque()
         self.holders: deque[tuple[int, Holder, int]] = deque()  # place of the last byte, whose, how many
-        self.lent = 0  # bytes of answers that somebody holds memory for, those not yet pushed included
+        self.lent = 0  # bytes of responses with a holder, those not yet pushed included
         self.head = 0  # bytes the kernel has taken
         self.tail = 0  # bytes ever queued
 

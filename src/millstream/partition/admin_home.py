@@ -2,7 +2,7 @@
 
 The counterpart of ``partition.home`` for requests that are rare and may name any number of partitions: one call to each
 shard that is concerned, answered when it has an answer for each of its partitions. A shard that does not answer in time
-leaves the outcome unknown, which is what the client is told.
+leaves the outcome unknown, and the client gets REQUEST_TIMED_OUT.
 """
 
 from collections.abc import Callable, Sequence

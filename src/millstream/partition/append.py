@@ -1,7 +1,7 @@
 """Append one producer batch to a partition: check it, give it offsets, hand it to the group.
 
 The broker looks at the batch's 61-byte header and its checksum, not at its records. What is checked, in this order,
-and what a client is told when it does not hold:
+and the error that the client gets when it does not hold:
 
 ===========================================  =====================================
 exactly one batch, whole, of format 2        INVALID_RECORD (CORRUPT_MESSAGE: a
@@ -25,7 +25,7 @@ idempotent sequence is the next one          OUT_OF_ORDER_SEQUENCE_NUMBER, … o
 ===========================================  =====================================
 
 Where the header does not settle it the answer is ``LOOK``: the topic has a codec of its own or asks something of every
-record, or the largest timestamp is out of bounds, so that somebody has to say which records are. The caller then takes
+record, or the largest timestamp is out of bounds, so that the records have to be inspected. The caller then takes
 the batch to ``partition.inspecting``. ``VERIFY`` is the answer to the first batch of a transaction, of which the
 coordinator has to say that this partition is part of it: ``partition.verifying`` asks. Records of other topics are
 stored unread: that they fill their batch as its header says is between producer and consumer, guarded by the checksum.
@@ -101,14 +101,14 @@ _OUTSIDE: Final = _refused(ErrorCode.INVALID_TXN_STATE)
 _TRANSACTIONAL: Final = _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 BUSY: Final = _refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-"""No memory now; to be told by identity."""
+"""Out of memory now. Compare with ``is``."""
 
 VERIFY: Final = _refused(ErrorCode.INVALID_TXN_STATE)
 """Nothing was decided: the transaction's coordinator has to be asked. Compare with ``is``; never a client's answer.
 """
 
 LOOK: Final = _refused(ErrorCode.UNKNOWN_SERVER_ERROR)
-"""Nothing was decided: the records have to be looked at. To be told by identity, and never a client's answer."""
+"""Nothing was decided: the records have to be inspected. Compare with ``is``; never a client's answer."""
 
 _SAYS_NO_START: Final = frozenset(
     int(code)
@@ -126,7 +126,7 @@ _SAYS_NO_START: Final = frozenset(
 
 
 def reported_start_offset(partition: Partition, outcome: Outcome) -> int:
-    """The log start offset that goes with a refusal; Kafka tells it with some and not with others."""
+    """The log start offset that goes with a refusal; Kafka sends it with some and not with others."""
     return -1 if outcome is _MALFORMED or outcome[0] in _SAYS_NO_START else partition.log.start_offset
 
 
@@ -143,7 +143,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     """Produce 5/8. Check the batch in ``views`` (``size`` bytes in all) and propose it.
 
     ``views`` are borrowed: they are copied before this returns. ``now_ms`` is the wall clock for timestamp rules.
-    ``looked``: the records were looked at and found good. ``transactional``: the request names a transaction.
+    ``inspected``: the records were inspected and found good. ``transactional``: the request names a transaction.
     """
     if not accepts_writes:
         partition.expect_gaps(now_ms)
@@ -295,12 +295,12 @@ def _sequence_verdict(partition: Partition, verdict: object, now_ms: int) -> Out
 
     A client has several batches under way. When the first is refused because the leader hands over, or waits at the
     leader before this one, those behind it arrive with a gap before them. They come again in order, so they are refused
-    retriably, too. Told OUT_OF_ORDER, librdkafka would begin a new producer epoch and send in it what is in the log
-    already.
+    retriably, too. After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would begin a new producer epoch and send in it what
+    is in the log already.
     """
     if isinstance(verdict, Duplicate):
         partition.meters.duplicates.inc()
-        # The time of a batch that is known is told whoever set it, as Kafka does.
+        # The response has the timestamp of the stored batch, whether producer or broker set it, as in Kafka.
         return (_NONE, verdict.base_offset, verdict.base_offset + verdict.record_count, verdict.timestamp)
     if verdict is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and now_ms < partition.gaps_until_ms:
         return _NOT_LEADER

@@ -92,7 +92,7 @@ class DelayedAppends:
         transaction: ProducerTransaction | None,
         done: Done,
     ) -> bool:
-        """Have the records of a batch looked at (``why`` is ``LOOK``), or its transaction's coordinator asked
+        """Have the records of a batch inspected (``why`` is ``LOOK``), or its transaction's coordinator asked
         (``VERIFY``), and append it then. ``views`` are copied before this returns. False: no room for that now.
         """
         if why is VERIFY:

@@ -9,9 +9,9 @@ beyond it, or below -1                    OFFSET_OUT_OF_RANGE
 any, topic without ``delete``             POLICY_VIOLATION: the key's last record must survive
 ========================================  =============================================
 
-The answer comes after the sync of the note that moves the start, so no crash brings a deleted record back that a
-client was told is gone. Readers find the new start at once. Without memory for the note the request waits for it, like
-the broker's own appends; a partition that closes meanwhile is unknown.
+The answer comes after the sync of the note that moves the start, so no crash brings a record back whose
+deletion a client had confirmed. Readers find the new start at once. Without memory for the note the request waits for
+it, like the broker's own appends; a partition that closes meanwhile is unknown.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Deleted = tuple[int, int]
 NO_LOW_WATERMARK: Final = -1
 
 _LINES: Final = RateLimit(per_minute=30)
-"""Of this process: somebody's records are gone for good, but applications may do that all the time."""
+"""Of this process: records are gone for good, but applications may do that all the time."""
 
 
 def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], None]) -> None:

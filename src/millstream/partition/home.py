@@ -6,11 +6,11 @@ them once into its log cache and the loan goes back; the answer to a read lends 
 way. What a few numbers answer is asked through ``partition.lookups``.
 
 All appends of one loop turn for one shard travel as one message and are answered by one message, once every one of
-them is settled: they are in the same group commit anyway. A watch (``partition.watch``) that a remote read armed is
-told once.
+them is settled: they are in the same group commit anyway. A watch (``partition.watch``) that a remote read armed
+fires once.
 
 Overload: without memory for the copy or room in the mailbox an append is refused (retriable) before anything was
-done. A shard that does not answer in time leaves the outcome unknown, which is what the client is told. A shard that
+done. A shard that does not answer in time leaves the outcome unknown (REQUEST_TIMED_OUT for the client). A shard that
 dies takes the broker down.
 """
 

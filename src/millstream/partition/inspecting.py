@@ -1,4 +1,4 @@
-"""Appends whose records have to be looked at first, in the order in which they came.
+"""Appends whose records have to be inspected first, in the order in which they came.
 
 A topic with a codec of its own, a compacted one, one that bounds the age of its records: batches for these are opened
 by the shard's worker (``storage.processes.inspections``), judged, and perhaps written anew (``wire.inspection``), while
@@ -6,13 +6,13 @@ the reactor goes on. Verdicts are acted on in the order of the batches of their 
 every batch of that partition joins the row, whatever it needs: an idempotent producer's sequence numbers are checked
 when a batch is appended, as for any other.
 
-A small batch that is not compressed is looked at in place when nothing is before it: ``INLINE_RECORDS`` records take
+A small batch that is not compressed is inspected in place when nothing is before it: ``INLINE_RECORDS`` records take
 less than the way to the worker and back.
 
 What waits here is bounded by ``storage.processes.inspections``; beyond that an append waits like one for memory, in
 ``partition.delayed``, and its connection with it. A verdict for which there is no memory in the log is tried again
 before all producers. A partition that is deleted and a shard that stops refuse what comes out of the row; a crash loses
-what was not appended, and nobody was told otherwise.
+what was not appended, and no client has an acknowledgement of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ class _Entry:
         self.verdict: Verdict | None = None
 
     def judged(self, verdict: Verdict) -> None:
-        """The worker has looked."""
+        """The worker has inspected the records."""
         self.verdict = verdict
         self.owner.advance(self.partition)
 
@@ -69,7 +69,7 @@ class InspectedAppends:
         self._blocked: set[Partition] = set()  # their first batch found no memory in the log
 
     def add(self, partition: Partition, views: Sequence[memoryview], size: int, done: Done) -> bool:
-        """Have a batch looked at and appended; ``views`` are copied before this returns. False: no room now."""
+        """Have a batch inspected and appended; ``views`` are copied before this returns. False: no room now."""
         now_ms = self._reactor.wall_ms()
         rules = rules_of(partition.config, now_ms)
         if not partition.inspecting and size <= INLINE_BYTES:

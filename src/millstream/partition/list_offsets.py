@@ -39,7 +39,7 @@ def list_offset(
     isolation_level: int,
     done: Callable[[Found], None],
 ) -> None:
-    """Call ``done`` once, now or when the helper process has looked."""
+    """Call ``done`` once, now or when the helper process has answered."""
     error = partition.serving(current_leader_epoch)
     if error is ErrorCode.NONE and not partition.group.is_serving:
         # A leader that has just been elected may know neither all that is committed nor the newest log start.

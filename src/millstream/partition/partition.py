@@ -1,6 +1,6 @@
 """A partition on its home shard: the record of its parts, and what happens when its high watermark moves.
 
-Verbs live in files of their own: ``append`` puts a batch in, ``inspecting`` has its records looked at first where that
+Verbs live in files of their own: ``append`` puts a batch in, ``inspecting`` has its records inspected first where that
 is wanted, ``read`` takes batches out. This file only holds the state they share and the one event that links them: a
 commit. It answers the produce calls that the commit covers, in order, and wakes the fetches that wait for data.
 
@@ -82,7 +82,7 @@ def own_append(delayed: OwnAppends | None, attempt: Callable[[], bool]) -> None:
 
 
 class Inspecting(Protocol):
-    """A batch whose records are being looked at (``partition.inspecting``)."""
+    """A batch whose records are being inspected (``partition.inspecting``)."""
 
 
 class Gate(IntFlag):
@@ -95,7 +95,7 @@ class Gate(IntFlag):
     RECORDS = 8
     """The topic wants something of its records that the header of a batch cannot tell."""
     ORDER = 16
-    """Batches before this one are being looked at: it must not overtake them."""
+    """Batches before this one are being inspected: it must not overtake them."""
     FOLLOWING = 32
     """Another replica leads, or none."""
     EVENTS = 64
@@ -193,7 +193,7 @@ class Partition:
         leads = group.role is GroupRole.LEADING
         self.refusal = ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
         """Answer to a client that asks for anything: NONE while this replica leads. With ``gate`` its role."""
-        self.inspecting: deque[Inspecting] = deque()  # batches whose records are being looked at, in order
+        self.inspecting: deque[Inspecting] = deque()  # batches whose records are being inspected, in order
         self.gate = 0
         self.set_gate()
         self.high_watermark = group.high_watermark

@@ -8,7 +8,7 @@ the offset it asked for (and may begin before it), and owns the ``IoBuf`` it get
 are sent.
 
 An offset outside [log start, log end] is refused; ``offset_error`` says how. A reader that says in which epoch
-its last record was written (``last_fetched_epoch``, KIP-595) is told where its log parts from this one, if it does.
+its last record was written (``last_fetched_epoch``, KIP-595) learns where its log diverges from this one.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ _EVENTS_BYTES_MAX: Final = 128 * 1024
 
 
 class Armed(Protocol):
-    """Whoever wants to hear of the partition's next change (``partition.watch``)."""
+    """A reader that waits for the partition's next change (``partition.watch``)."""
 
     def arm(self, partition: Partition) -> None: ...
 

@@ -130,7 +130,7 @@ class PartitionTable:
         return entries[index]
 
     def missing(self, topic: str | bytes) -> ErrorCode:
-        """What a client is told about a topic or partition that ``find`` does not know."""
+        """The error code for a topic or partition that ``find`` does not know."""
         if isinstance(topic, bytes) and topic not in self.by_id:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,10 +1,12 @@
 """Produce calls that wait too long for their commit.
 
-A commit takes a disk sync, well under a millisecond to a few; a call that waits for seconds means a stuck disk. So
-nothing is kept per call: once a second, and only while calls are under way, what waits is looked at for calls that are
-overdue: the acks of each partition of the shard, and what other shards were given and have not answered. Of many that
-wait in one place some are looked at each time, in turn, so that a stuck disk does not cost the reactor its time too;
-none is passed over for ever, those behind many that were answered already are seen a second or more later.
+A commit takes a disk sync: well under a millisecond to a few milliseconds. A call that waits for seconds means a disk
+that stands still. So no timer is kept per call. A sweep runs once a second while calls wait, and expires those that are
+overdue: the acks of each partition of this shard, and the calls that other shards have not answered.
+
+A sweep examines at most ``CALLS_A_SWEEP`` calls of a partition, and as many of those at other shards, so that a disk
+that stands still does not cost the reactor its time, too. The next sweep continues behind them. Every call is examined
+in the end; one behind many others is expired a second or more late.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +19,8 @@ from millstream.shard.reactor import Reactor
 _T = TypeVar("_T")
 
 PERIOD_US: Final = 1_000_000
-CALLS_A_ROUND: Final = 1024
-"""Calls in one place and look."""
+CALLS_A_SWEEP: Final = 1024
+"""Calls of one partition that a sweep examines."""
 
 
 class Waiting(Protocol):
@@ -34,7 +36,11 @@ class Away(Protocol):
 
 
 class AckTimeouts:
-    """The look. ``armed`` is false when nothing waits, and the next waiting call must ``arm`` it."""
+    """The sweeps of one shard. ``armed`` is false while no call waits; the next call that waits must ``arm``.
+
+    ``_reached`` has the number of calls examined so far where a sweep did not examine all: by Raft group (its
+    complement for acks=1), or -1 for calls at other shards. Each sweep writes it anew.
+    """
 
     __slots__ = ("_away", "_reactor", "_reached", "_table", "armed")
 
@@ -43,24 +49,22 @@ class AckTimeouts:
         self._table = table
         self._away = away
         self._reached: dict[int, int] = {}
-        """Raft group (its complement for acks=1), or -1 for those away, of which not all were looked at → how many
-        were.
-        """
         self.armed = False
 
     def arm(self) -> None:
+        """Have a sweep run after ``PERIOD_US``."""
         self.armed = True
-        self._reactor.call_at(self._reactor.now_us() + PERIOD_US, self._look)
+        self._reactor.call_at(self._reactor.now_us() + PERIOD_US, self._sweep)
 
-    def _look(self) -> None:
+    def _sweep(self) -> None:
         self.armed = False
         reached, self._reached = self._reached, {}
         due: list[Waiting] = []
-        for group, partition in self._table.by_group.items():
+        for raft_group, partition in self._table.by_group.items():
             if partition.acks:
-                due.extend(call for _, call, _ in self._next(group, partition.acks, reached))
+                due.extend(call for _, call, _ in self._next(raft_group, partition.acks, reached))
             if partition.own_acks:
-                due.extend(call for _, call, _ in self._next(~group, partition.own_acks, reached))
+                due.extend(call for _, call, _ in self._next(~raft_group, partition.own_acks, reached))
         due.extend(self._next(-1, self._away.unanswered(), reached))
         now_us = self._reactor.now_us()
         for call in due:
@@ -68,11 +72,11 @@ class AckTimeouts:
         if due:
             self.arm()
 
-    def _next(self, place: int, waiting: Sequence[_T], reached: dict[int, int]) -> Iterator[_T]:
-        start = reached.get(place, 0)
+    def _next(self, queue: int, waiting: Sequence[_T], reached: dict[int, int]) -> Iterator[_T]:
+        start = reached.get(queue, 0)
         if start >= len(waiting):
             start = 0
-        end = start + CALLS_A_ROUND
+        end = start + CALLS_A_SWEEP
         if end < len(waiting):
-            self._reached[place] = end
+            self._reached[queue] = end
         return islice(waiting, start, end)

@@ -1,8 +1,8 @@
 """A fetch that waits for one partition to change, on whichever shard the partition lives.
 
 A watch is armed by a read that found nothing, in the same step as the read, so that no change can fall between them.
-It says so once, and is armed again by the next such read. When its reader has a fetch session, the session is told
-(and outlives the request); without one, the fetch that armed it is.
+It says so once, and is armed again by the next such read. If its reader has a fetch session, the session gets the
+notice (and outlives the request), otherwise the fetch that armed it.
 """
 
 from typing import TYPE_CHECKING, Protocol

@@ -4,7 +4,7 @@
 
     line 0     tail      bytes ever published    written by the producer only
     line 1     head      bytes ever consumed     written by the consumer only
-    line 2     waiting   1: the producer found no room and wants to be told when there is some
+    line 2     waiting   1: the producer found no room and waits for the doorbell
     data       │ size, tag │ record, padded to 8 │ size, tag │ record … wraps around, also inside a record
 
 One aligned 8-byte store of ``tail`` publishes a record, after its bytes are in place; one of ``head`` frees its room.

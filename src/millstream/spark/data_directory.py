@@ -27,7 +27,7 @@ def require_own(directory: DataDirectory | None) -> None:
     """Return if this machine has the directory's files, or if no incarnation tells them apart (None).
 
     Raises:
-        OSError: there is no such directory here, or it is another broker's, or it cannot be told whose.
+        OSError: there is no such directory here, or it is another broker's, or its broker is unknown.
     """
     if directory is None:
         return

@@ -8,7 +8,7 @@ to nothing.
 **Overload and full disks.** Appends that find no memory or no WAL space are refused with `ArenaFull` and nothing
 happened. When the disk has less than `storage.reserve.bytes` left, or a segment write says that it is full,
 `accepts_writes` turns False: the partition layer refuses producers retriably, while the broker's own records, reads
-and deletions go on in what is reserved. It recovers by itself: once a second the space is looked at and what failed
+and deletions go on in what is reserved. It recovers by itself: once a second the space is measured and what failed
 is tried again.
 
 **Fail-stop.** A write or sync of the write-ahead log that failed, a segment that could not be synced, a helper that
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 
 class ShardStorage:
-    """See the module. Lifecycle: constructed once, `stop` once. Shard: its own, on the reactor."""
+    """The storage of one shard. Lifecycle: constructed once, `stop` once. Shard: its own, on the reactor."""
 
     def __init__(
         self, shard: Shard, settings: Settings, disk: Disk, data_dir: str, processes: StorageProcesses
@@ -139,7 +139,7 @@ class ShardStorage:
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)
         self._hears = self._hearers()
-        processes.attach(reactor, self.wal.landed, lambda told: self.replied(decode_reply(told)), self._process_ended)
+        processes.attach(reactor, self.wal.landed, lambda reply: self.replied(decode_reply(reply)), self._process_ended)
         self.wal.files.prepare_now()
 
     def _open_wal(self) -> Wal:
@@ -216,7 +216,7 @@ class ShardStorage:
         return log
 
     def give_up_log(self, log: Log) -> None:
-        """What its files hold cannot be told from their headers: nobody may be served from this log."""
+        """The headers do not say what the files hold: nothing may be served from this log."""
         self._faulty.add(1)
         self.close_log(log)
 
@@ -245,7 +245,7 @@ class ShardStorage:
         return self.open_log(0, directory, "controller", config, clean, replicated=replicated, expected=expected)
 
     def close_log(self, log: Log, done: Callable[[], None] | None = None) -> None:
-        """Let go of a log once everything of it is in its segments; nothing may be appended any more."""
+        """Release a log once everything of it is in its segments; nothing may be appended any more."""
 
         def checkpointed() -> None:
             if not log.closed:
@@ -270,7 +270,7 @@ class ShardStorage:
         self._forget(log)
 
     def delete_log(self, log: Log, done: Callable[[], None]) -> None:
-        """Let go of a log and remove its files; for `done` see `Removals.remove`. What is under way for it is void."""
+        """Release a log and remove its files; for `done` see `Removals.remove`. What is under way for it is void."""
         self._forget(log)
         self.compaction.when_idle(log, lambda: self.removals.remove(log.directory, done))
         self.removals.remove_aside(self.disk, log.directory)
@@ -423,7 +423,7 @@ class ShardStorage:
         }
 
     def replied(self, reply: Reply) -> None:
-        """Hand a reply of the worker to whoever waits for it."""
+        """Hand a reply of the worker to its handler."""
         self._hears[type(reply)](reply)
 
     def _written(self, reply: Written) -> None:

@@ -1,4 +1,4 @@
-"""Paces background work: short pieces with pauses in between, until somebody waits for it.
+"""Paces background work: short pieces with pauses in between, until something waits for it.
 
 What a checkpoint does to hundreds of small files takes a tenth of a second of CPU and disk. Done at once, it delayed
 the writer of the write-ahead log and the shard by 5–30 ms again and again. With three quarters of the time left to

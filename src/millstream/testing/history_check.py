@@ -23,7 +23,7 @@ give the order of the log. The anomalies are:
 - ``topic-back``: a topic whose deletion was acknowledged is listed;
 - ``topic-phantom``: a topic is listed before anybody created it, or though its creation failed;
 - ``start-back``: a log starts before an acknowledged deletion of records, or before where it was said to start;
-- ``start-phantom``: it starts behind every deletion that anybody asked for (only where somebody did).
+- ``start-phantom``: it starts behind every deletion that was requested (only where one was).
 
 An INFO send may exist or not. ``log_starts`` names records that were removed on purpose (retention, DeleteRecords). In
 a compacted partition, whose sends have keys, a value may be gone when a later one of its key was seen, and offsets need
@@ -286,11 +286,11 @@ class _Partition:
         """A log start offset only increases, and only as far as requested."""
         trims = [(t.before, t.began_ns, t.ended_ns, t.outcome) for t in self.trims]
         answers = [(s.offset, s.began_ns, s.ended_ns) for s in self.starts]
-        for kind, told, known in _kept(trims, answers, possible=0):
+        for kind, answered, known in _kept(trims, answers, possible=0):
             if kind == "phantom" and trims:
-                yield "start-phantom", f"starts at {told}, nobody asked for more than {known}"
+                yield "start-phantom", f"starts at {answered}, nobody asked for more than {known}"
             elif kind == "lost":
-                yield "start-back", f"starts at {told}, after {known}"
+                yield "start-back", f"starts at {answered}, after {known}"
 
 
 def _topics_kept(changes: list[TopicChange], listings: list[TopicsSeen]) -> Iterator[tuple[str, str, str]]:
@@ -316,11 +316,11 @@ def _commits_kept(commits: list[Commit], answers: list[Committed]) -> Iterator[t
     group = answers[0].group
     asked = [(c.next_offset, c.began_ns, c.ended_ns, c.outcome) for c in commits]
     reported_at = [(a.next_offset, a.began_ns, a.ended_ns) for a in answers]
-    for kind, told, known in _kept(asked, reported_at, possible=-1):
+    for kind, answered, known in _kept(asked, reported_at, possible=-1):
         if kind == "lost":
-            yield "commit-lost", f"{group} had {known}, by a commit or an answer; the broker answered {told}"
+            yield "commit-lost", f"{group} had {known}, by a commit or an answer; the broker answered {answered}"
         else:
-            yield "commit-phantom", f"{group} was told {told}, nobody committed past {known}"
+            yield "commit-phantom", f"{group} got {answered}, nobody committed past {known}"
 
 
 def _kept(
@@ -337,7 +337,7 @@ def _kept(
     earlier = sorted(answers, key=lambda answer: answer[2])
     certain = -1
     next_done = next_begun = next_earlier = 0
-    for told, began, ended in sorted(answers, key=lambda answer: answer[1]):
+    for answered, began, ended in sorted(answers, key=lambda answer: answer[1]):
         while next_done < len(done) and done[next_done][2] < began:
             certain = max(certain, done[next_done][0])
             next_done += 1
@@ -347,7 +347,7 @@ def _kept(
         while next_earlier < len(earlier) and earlier[next_earlier][2] < began:
             certain = max(certain, earlier[next_earlier][0])
             next_earlier += 1
-        if told < certain:
-            yield "lost", told, certain
-        elif told > possible:
-            yield "phantom", told, possible
+        if answered < certain:
+            yield "lost", answered, certain
+        elif answered > possible:
+            yield "phantom", answered, possible

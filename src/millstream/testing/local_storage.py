@@ -67,7 +67,7 @@ SMALL: dict[str, Any] = {
     "log_cleaner_io_max_bytes_per_second": float("inf"),
     "log_cleaner_cpu_percent": 100,
 }
-"""Settings of a ``LocalShard`` unless it is told otherwise."""
+"""Default settings of a ``LocalShard``."""
 
 
 _TOPIC: dict[str, Any] = {
@@ -327,7 +327,7 @@ class _Context:
 
 
 class LocalShard:
-    """See the module."""
+    """The storage of one shard in this process, over a directory."""
 
     def __init__(
         self,

@@ -159,10 +159,10 @@ class _Encoder:
         measure = [f"{size} = len({name}){plus}"]
         if pieces:
             measure = [f"{size}, {name} = pieces_of({name})", *([f"{size} += 1"] if plus else [])]
-        told = kind is Kind.STRING and wish == "error_message"
+        for_people = kind is Kind.STRING and wish == "error_message"
         encoded = source
         if kind is Kind.STRING:
-            encoded = f"error_text({source})" if told else f"{source}.encode()"
+            encoded = f"error_text({source})" if for_people else f"{source}.encode()"
         if nullable:
             self.line(f"{name} = {source}")
             with self.block(f"if {name} is None:"):
@@ -170,7 +170,7 @@ class _Encoder:
                 self.line(f"{name} = {'()' if pieces else repr(b'')}")
             with self.block("else:"):
                 if kind is Kind.STRING:
-                    self.line(f"{name} = {f'error_text({name})' if told else f'{name}.encode()'}")
+                    self.line(f"{name} = {f'error_text({name})' if for_people else f'{name}.encode()'}")
                 for line in measure:
                     self.line(line)
         else:

@@ -8,7 +8,7 @@ import pytest
 from millstream.errors import OutcomeUnknown
 from millstream.partition.home import Home
 from millstream.partition.table import PartitionTable
-from millstream.partition.timeouts import CALLS_A_ROUND, PERIOD_US, AckTimeouts
+from millstream.partition.timeouts import CALLS_A_SWEEP, PERIOD_US, AckTimeouts
 
 
 class Clock:
@@ -50,26 +50,26 @@ def looking(acks, away=()):
     return clock, timeouts
 
 
-@pytest.mark.parametrize("count", [1, CALLS_A_ROUND, CALLS_A_ROUND + 1, 5 * CALLS_A_ROUND])
+@pytest.mark.parametrize("count", [1, CALLS_A_SWEEP, CALLS_A_SWEEP + 1, 5 * CALLS_A_SWEEP])
 def test_of_many_that_wait_each_is_looked_at_again_and_again(count):
     here, away = [Call() for _ in range(count)], [Call() for _ in range(count)]
     clock, _ = looking([deque((end, call, 0) for end, call in enumerate(here))], away)
-    rounds = -(-count // CALLS_A_ROUND)
+    rounds = -(-count // CALLS_A_SWEEP)
     for _ in range(3 * rounds):
         clock.second()
     for call in (*here, *away):
         assert len(call.looks) == 3
     for second in range(1, 3 * rounds + 1):
         checked = sum(second * PERIOD_US in call.looks for call in here)
-        assert 0 < checked <= CALLS_A_ROUND
+        assert 0 < checked <= CALLS_A_SWEEP
 
 
 def test_nobody_is_passed_over_when_those_in_front_were_committed_meanwhile():
-    calls = [Call() for _ in range(3 * CALLS_A_ROUND)]
+    calls = [Call() for _ in range(3 * CALLS_A_SWEEP)]
     acks = deque((end, call, 0) for end, call in enumerate(calls))
     clock, _ = looking([acks])
     clock.second()
-    for _ in range(CALLS_A_ROUND + 7):
+    for _ in range(CALLS_A_SWEEP + 7):
         acks.popleft()
     for _ in range(4):
         clock.second()

@@ -11,7 +11,7 @@ no clock, no random number, no default that could differ between two nodes. ``re
 since the cluster exists; as each is one record, it is also the offset of the next record of the controller's log.
 
 A command that contradicts the state (a topic created twice, partitions that leave a gap), or that needs a higher
-feature level than the cluster has, cannot have been decided by this code: it is ``Corruption``, and whoever applies it
+feature level than the cluster has, cannot have been decided by this code: it is ``Corruption``, and the caller
 must stop. A snapshot that does not decode is ``Corruption`` too.
 
 ``state_hash`` is how brokers compare: equal at equal revisions, or one of them has gone wrong.

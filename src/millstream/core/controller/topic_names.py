@@ -17,7 +17,7 @@ SHARE_GROUP_STATE: Final = "__share_group_state"
 CLUSTER_METADATA: Final = "__cluster_metadata"
 
 INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""Topics that the broker writes itself; clients are told so and may read them."""
+"""Topics that the broker writes itself. Clients see them marked as internal, and may read them."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -38,6 +38,6 @@ def illegal_topic_name(name: str) -> str | None:
 
 
 def colliding_topic(state: ControllerState, name: str) -> str | None:
-    """An existing topic whose metrics could not be told from those of ``name``."""
+    """An existing topic whose metrics would have the same names as those of ``name``."""
     others = state.colliding.get(collision_key(name), set()) - {name} if "." in name or "_" in name else ()
     return min(others, default=None)

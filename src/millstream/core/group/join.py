@@ -4,7 +4,7 @@ A dynamic member without an id gets one and must send it back (MEMBER_ID_REQUIRE
 retrying clients leave no members behind that must time out. A static member (KIP-345) without an id takes the place of
 its predecessor at once; the predecessor's parked requests are answered FENCED_INSTANCE_ID. If nothing else changes, a
 stable group stays stable: the new member id is made durable first, then the join is answered with the current
-generation. A leader that returned this way is told to skip the assignment (version 9, KIP-814). In older versions it
+generation. A leader that returned this way has to skip the assignment (version 9, KIP-814). In older versions it
 gets its old id as leader, so that it does not assign.
 """
 

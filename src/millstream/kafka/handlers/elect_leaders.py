@@ -25,7 +25,7 @@ from millstream.wire.messages.elect_leaders import (
 API_KEY: Final = 43
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
-_LOOK_US: Final = 20_000
+_CHECK_US: Final = 20_000
 
 _TopicPartition = tuple[str, int]
 _Fate = tuple[ErrorCode, str | None]
@@ -124,7 +124,7 @@ class _Elections:
             transfers = self._node.transfers
             assert part is not None and transfers is not None, "a partition of one replica has another leader"
             transfers.move(part.raft_group, part.replicas[0], self._asked(topic_partition))
-        self._look()
+        self._check()
 
     def _asked(self, topic_partition: _TopicPartition) -> Callable[[MillstreamError | None], None]:
         def asked(error: MillstreamError | None) -> None:
@@ -134,7 +134,7 @@ class _Elections:
 
         return asked
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Answer when every preferred replica leads, or time is over."""
         reactor = self._node.shard.reactor
         for topic_partition in list(self._open):
@@ -142,7 +142,7 @@ class _Elections:
             if part is None or part.leader == part.replicas[0]:
                 del self._open[topic_partition]
         if self._open and reactor.now_us() < self._limit_us:
-            reactor.call_later(_LOOK_US, self._look)
+            reactor.call_later(_CHECK_US, self._check)
             return
         for topic_partition in self._open:
             self._fates[topic_partition] = (ErrorCode.REQUEST_TIMED_OUT, "The leadership was not handed over in time.")

@@ -79,7 +79,7 @@ class FetchCall:
     """One fetch under way.
 
     ``results`` holds what was read, in the order of the answer; ``partial`` the partitions whose data were too little
-    to answer with, and let go again.
+    to answer with, and released again.
     """
 
     __slots__ = (

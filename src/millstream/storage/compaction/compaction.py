@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _SHARE: Final = 0.05
 _SLICE_LOGS: Final = 64
-"""Logs that are passed over in one slice; one that is looked at is a slice by itself."""
+"""Logs that are skipped in one slice; one that is examined is a slice by itself."""
 
 
 class CompactionHost(Protocol):
@@ -115,7 +115,7 @@ class _Run:
 
 
 class Compaction:
-    """See the module. One per shard, on its reactor."""
+    """Chooses the logs of a shard to compact, and hands them to the cleaner. One per shard, on its reactor."""
 
     def __init__(self, storage: CompactionHost, shards: int) -> None:
         self._storage = storage

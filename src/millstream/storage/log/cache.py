@@ -307,7 +307,7 @@ class CacheMemory:
     def __init__(self, arena: Arena, stats: StatsSlab) -> None:
         self._arena = arena
         self._order: deque[Range] = deque()  # all ranges, oldest first
-        self._unwritten: deque[Range] = deque()  # the same, those that were not yet looked at by `_write_oldest`
+        self._unwritten: deque[Range] = deque()  # the same, without those that `_write_oldest` has handled
         self._unwritten_bytes = 0
         self._unwritten_max = int(arena.limit_bytes(MemoryClass.CACHE) * _UNWRITTEN_PART)
         self._live = 0
@@ -436,5 +436,5 @@ class CacheMemory:
         return False
 
     def _on_pressure(self, size: int) -> None:
-        """The arena has no slab left for somebody."""
+        """The arena has no slab left for an allocation."""
         self._evict(max(size, MAX_FRAGMENT_BYTES))

@@ -88,7 +88,7 @@ class ColdRead:
 
 
 class ColdReads:
-    """See the module. One per shard."""
+    """Reads of data that left the log cache, by the worker. One per shard."""
 
     def __init__(
         self, reactor: Reactor, arena: Arena, stats: StatsSlab, send: Callable[[Command], None], faults: ReadFaults
@@ -124,7 +124,7 @@ class ColdReads:
         return call
 
     def stop(self) -> None:
-        """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
+        """Send no more requests: the worker is to end, and may not answer them."""
         self._stopped = True
         self._waiting.start_all()
 

@@ -48,7 +48,7 @@ def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -
 
     def durable() -> None:
         log.durable_start = max(log.durable_start, offset)
-        log.start_offset = log.durable_start  # not before: who was told of it must not be told less after a crash
+        log.start_offset = log.durable_start  # not before: a client that has seen it must not see less after a crash
         log.state_dirty = True
         drop_segments(log)
         if log.on_trimmed is not None:

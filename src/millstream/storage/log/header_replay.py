@@ -1,8 +1,9 @@
 """Going through the batches of a log in its segment files while it is being opened, to rebuild what a partition
 derives from their headers.
 
-Blocks the caller, which serves nobody yet. Each batch is held against its checksum. One that does not match is told as
-a read would tell it, and left out: what is derived is what was written, and who reads that batch is refused anyway.
+Blocks the caller, which serves nobody yet. Each batch is held against its checksum. One that does not match is
+reported as a read would report it, and left out: what is derived is what was written, and a read of that batch is
+refused anyway.
 What is no row of batches, or cannot be read, is `Corruption`.
 """
 

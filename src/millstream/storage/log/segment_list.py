@@ -3,7 +3,7 @@
 Positions in a log are counted in one *stream*: the bytes of all its segments one after the other, as they were when
 the log was opened. A segment's `stream` is where its first byte lies in it; the cache, the write-behind and the WAL
 speak in stream positions, the worker in positions in a file. The last segment is the active one; its end and size
-move with every append and are filled in (`refresh`) when somebody asks. Knows no file handles.
+move with every append and are filled in (`refresh`) on demand. Knows no file handles.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 class _Reach(NamedTuple):
     """How far a search looks, whatever is written while it lasts: what comes later in the log is no answer as long as
-    something before it was not looked at.
+    something before it was not searched.
     """
 
     position: int
@@ -71,7 +71,7 @@ class Timestamps:
         self._stopped = False
 
     def stop(self) -> None:
-        """The worker is told to end: what it would be asked from now on, it may not be there to answer."""
+        """Send no more requests: the worker is to end, and may not answer them."""
         self._stopped = True
 
     def find(self, log: OpenLog, timestamp: int, end_offset: int, done: Done) -> None:

@@ -55,7 +55,7 @@ class WriteBehind:
         self._generation = 0
         self._pending: tuple[int, int] = (0, 0)  # (generation, stream position the Write under way reaches)
         self.target = log.written_position - _head_start(log.group)
-        """Stream position up to which somebody wants the segment to reach."""
+        """Stream position up to which the segment is to reach."""
 
         self.under_way = False
         self.held: list[int] = []

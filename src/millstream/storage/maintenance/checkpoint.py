@@ -94,7 +94,7 @@ class CheckpointHost(Protocol):
 
 
 class _LogCapture:
-    """One log as it was when the checkpoint looked at it."""
+    """One log as it was when the checkpoint captured it."""
 
     __slots__ = ("files", "generation", "log", "old", "position", "rolled", "segments", "snapshot", "state")
 

@@ -3,7 +3,7 @@
 Retention looks at every log each `log.retention.check.interval.ms`, in slices of the reactor's background work; the
 decision is `core.retention`, the deed `Log.trim_prefix`, so a crash in between leaves the log before or after it. A
 topic that is only compacted keeps everything here. A segment is sealed `segment.ms` after its first batch, by a timer
-for the log that is due next; logs are looked at when their earliest open segment would have been due, so however many
+for the log that is due next; logs are checked when their earliest open segment would have been due, so however many
 segments come and go in between, there is one entry a log.
 
 A trim that finds no room in the write-ahead log is left to the next round. How much there is of everything is added up

@@ -88,7 +88,7 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Instead: the first record with the largest timestamp of all batches in that stretch."""
 
     partial: bool = False
-    """The limit may lie within a batch that is being written: what is before that batch is looked at."""
+    """The limit may lie within a batch that is being written: what is before that batch is read."""
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -115,7 +115,7 @@ class RemoveDirectory(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class PrepareFile(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Make a zero-filled file for the write-ahead log, at leisure until `HurryFile`. → `Prepared`."""
+    """Make a zero-filled file for the write-ahead log, with pauses until `HurryFile`. → `Prepared`."""
 
     number: int
     path: str
@@ -189,13 +189,13 @@ class Interrupt(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 class Hurry(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """Somebody waits for the checkpoint of this id by now. → nothing."""
+    """Finish the checkpoint of this id without pauses. → nothing."""
 
     id: int
 
 
 class HurryFile(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """Somebody waits for the file of the write-ahead log of this number by now. → nothing."""
+    """Finish the file of the write-ahead log of this number without pauses. → nothing."""
 
     number: int
 
@@ -454,8 +454,8 @@ LANES = 7
 """Lanes of the worker; those from `READS_LANE` on are alike and take turns."""
 
 CLEANER_LANE = LANES
-"""The cleaner's, a process of its own: what it does takes a processor, and would hold up whoever shares an interpreter
-lock with it.
+"""The cleaner's, a process of its own: what it does takes a processor, and would hold up every thread that shares an
+interpreter lock with it.
 """
 
 LANE_OF: dict[type[Command], int] = {

@@ -2,7 +2,7 @@
 
 Each shard leaves the summaries of its logs in its ``state`` file; recovery gathers them into ``wal/opened``, where
 every shard finds those of the logs it opens, whatever their number is now. The file speaks only for the start that
-follows: recovery replaces or removes it each time. Whoever uses a summary checks the size of the active segment, the
+follows: recovery replaces or removes it each time. The user of a summary checks the size of the active segment, the
 one thing a hand could have changed.
 """
 

@@ -6,9 +6,9 @@ durable, then index blocks that speak of them, then small files aside, renamed, 
 the ``state`` files that make the write-ahead log's frames void. Many files are synced with one `syncfs`, few with a
 call each.
 
-Nobody waits for most checkpoints; those rest between two files (`leisure`), and sync segments one after the other,
-because a `syncfs` of hundreds keeps the write-ahead log from the disk for 12–40 ms. One follows for what a descriptor
-that was opened again may not be told of.
+Nothing waits for most checkpoints; those pause between two files, and sync segments one after the other,
+because a `syncfs` of hundreds keeps the write-ahead log from the disk for 12–40 ms. One follows for errors that a
+descriptor which was opened again may not report.
 
 An index is derived. One that is damaged or cannot be read is done without: who looks something up walks through more of
 the segment, what is added waits in memory, and the next checkpoint reads the rest from the segment and writes it anew.
@@ -17,7 +17,7 @@ If the segment cannot be read either, that is left to the checkpoint after, or t
 Every method runs to its end before it answers and raises OSError for what the disk says; `worker` turns that into
 replies. Writing, cutting and removing happen on one thread, checkpoints on another, reads on others: the sets shared
 between them have a lock. A second lock keeps a partition from being deleted while a checkpoint makes a file in it; a
-checkpoint passes over what is gone, whoever deleted it first: the shards that share a topic delete their partitions
+checkpoint skips what is gone already: the shards that share a topic delete their partitions
 at the same time, and the last of them its directory.
 """
 
@@ -140,8 +140,8 @@ class SegmentFiles:
     def _make_home(self, path: str, topic: str) -> None:
         """The partition's directory, and beside it the file that says the topic's name.
 
-        Every name on the way is synced by the next checkpoint, whoever made it: another shard may have made the upper
-        ones a moment ago, or an attempt that then found the disk full.
+        Every name on the way is synced by the next checkpoint, also one that is not its own: another shard may have
+        made the upper ones a moment ago, or an attempt that then found the disk full.
         """
         directory = os.path.dirname(path)
         parent = os.path.dirname(directory)
@@ -179,7 +179,7 @@ class SegmentFiles:
         with self._names:
             self._unlink(path)
             self._unlink(index_path(path))
-            # Not before: whoever read it up to the last moment would leave it open for ever, and a checkpoint that took
+            # Not before: a read up to the last moment would leave it open for ever, and a checkpoint that took
             # the directory off in between would have synced nothing.
             self.files.forget(path)
             with self._lock:
@@ -287,7 +287,7 @@ class SegmentFiles:
         try:
             grow_index(self.disk, path, read, size_bytes, 0)
         except (OSError, Corruption):
-            return False  # who reads the segment is told, and so is the operator
+            return False  # a read of the segment fails with it, and it is logged
         with self._lock:
             index.complete(read, size_bytes)
         operator_log.at(self._log_name(path)).warning(
@@ -296,7 +296,7 @@ class SegmentFiles:
         return True
 
     def _log_name(self, path: str) -> str:
-        """What people call the log that a segment belongs to; its directory where that cannot be told."""
+        """The name of the log that a segment belongs to; its directory where the name is unknown."""
         directory = os.path.dirname(path)
         topic, partition = os.path.split(directory)
         try:

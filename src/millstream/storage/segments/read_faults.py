@@ -1,7 +1,7 @@
 """What reading a segment found wrong: counted each time, said a few times a minute, by topic and partition.
 
-A consumer asks again for what it could not get, so that one damaged batch is found many times a second: it is told once
-in `AGAIN_S`.
+A consumer asks again for what it could not get, so that one damaged batch is found many times a second: it is
+reported once in `AGAIN_S`.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Reader:
         """(offset, timestamp, leader epoch) of the record that a `Find` asks for; None if there is none.
 
         Raises:
-            Fault: a batch of those that had to be looked at is damaged.
+            Fault: a batch of those that had to be read is damaged.
             OSError: the disk says so.
         """
         index = self._files.index(command.path, command.base_offset)

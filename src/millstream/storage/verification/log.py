@@ -15,8 +15,8 @@ are written again from the write-ahead log. The line between them is each index'
 the segment was synced.
 
 A file that the disk cannot read is a finding, too: ``mended`` if it is derived, an index or a producer snapshot, else
-``corrupt``; of a segment, what comes before is looked at. Only a directory that cannot be listed ends the check
-(OSError). Files that vanish while they are looked at, because a broker runs, are left out. Memory: one batch and a few
+``corrupt``; of a segment, what comes before is checked. Only a directory that cannot be listed ends the check
+(OSError). Files that vanish while they are checked, because a broker runs, are left out. Memory: one batch and a few
 MiB.
 """
 
@@ -99,7 +99,7 @@ class LogFiles(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What was looked at."""
+    """What was checked, in numbers."""
 
     logs: int = 0
     segments: int = 0
@@ -110,7 +110,7 @@ class Tally(msgspec.Struct):
 
 
 class Progress:
-    """What a check counts and finds. `advance` hears of bytes that were looked at."""
+    """What a check counts and finds. `advance` gets the number of bytes that were checked."""
 
     def __init__(self, advance: Callable[[int], None] | None = None) -> None:
         self.tally = Tally()
@@ -273,7 +273,7 @@ class _LogCheck:
         return found
 
     def _segment(self, name: str, base: int, index: IndexScan | None, *, last: bool) -> int:
-        """Check one segment and its index; returns where it ends, -1 if that cannot be told."""
+        """Check one segment and its index; returns where it ends, -1 if that is unknown."""
         path = f"{self._log.directory}/{name}"
         summary = None if index is None else index.summary
         try:
@@ -304,7 +304,7 @@ class _LogCheck:
                         walk.end_offset = -1
                         break
                 except OSError as error:
-                    what = f"{unreadable(error)} from here on; what follows in this segment was not looked at"
+                    what = f"{unreadable(error)} from here on; what follows in this segment was not checked"
                     self._found(CORRUPT, path, walk.position, walk.end_offset, what)
                     walk.damaged = True
                     walk.end_offset = -1

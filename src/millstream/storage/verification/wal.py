@@ -1,11 +1,11 @@
 """Checking the write-ahead logs of a data directory, without a broker: the second half of `verify`.
 
 A log's state is kept in two files: one that is damaged is ``mended`` by the next start, both are ``corrupt``, because
-then no start is possible. Of the frames, those that are needed are looked at: one that was durable and cannot be read
+then no start is possible. Of the frames, those that are needed are checked: one that was durable and cannot be read
 is ``corrupt``, so is a record that does not match its checksum; a torn last frame is ``mended``. A next start may still
 find in the segments what is damaged here, and go on.
 
-Bad input is the purpose: nothing here raises for what a disk holds. Of a log that the disk cannot read, that is told.
+Bad input is the purpose: nothing here raises for what a disk holds. A log that the disk cannot read is reported.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[
         try:
             _verify_shard(disk, directory, shard, progress, name_of)
         except OSError as error:
-            what = f"{unreadable(error)}; what is in it was not looked at"
+            what = f"{unreadable(error)}; what is in it was not checked"
             progress.findings.append(Finding(CORRUPT, f"write-ahead log {shard}", directory, -1, -1, what))
 
 

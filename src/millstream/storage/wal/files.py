@@ -96,7 +96,7 @@ class WalFiles:
         return self._preparing
 
     def hurry(self) -> None:
-        """Somebody waits for the file that is on its way, if one is."""
+        """Have the file that is being made finished without pauses, if there is one."""
         if self._preparing and not self._hurried:
             self._hurried = True
             self._send(HurryFile(self._next_number))

@@ -28,7 +28,7 @@ _FORGET: Final = 0.25
 
 
 class TickPace:
-    """See the module. Times are µs of one monotonic clock."""
+    """When the next tick goes. Times are µs of one monotonic clock."""
 
     __slots__ = ("_mean", "_pacing_us", "_peak", "submitted_us")
 

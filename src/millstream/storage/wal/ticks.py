@@ -27,7 +27,7 @@ SLOT_COUNT: Final = 4
 RECORDS_MAX: Final = 4096
 SPANS_MAX: Final = 2 * RECORDS_MAX
 
-# Words of a slot: what the writer is told …
+# Words of a slot: what the writer gets …
 W_RECORDS: Final = 0
 W_SPANS: Final = 1  # in u64s: two per span
 W_PAYLOAD_BYTES: Final = 2

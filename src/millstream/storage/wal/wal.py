@@ -135,7 +135,7 @@ class Tick:
 
 
 class Wal:
-    """See the module.
+    """The write-ahead log of one shard.
 
     `tick` is the one being filled; `Log.write` writes its record into it directly and calls `arm` once a turn.
     Everybody else uses `add_note`.
@@ -461,7 +461,7 @@ class Wal:
         return self._out is None and not self._waiting and not self.tick.records
 
     def close(self) -> None:
-        """Take no more; the writer is told to end. Only when idle."""
+        """Take no more, and have the writer end. Only when idle."""
         if not self.idle:
             raise AssertionError("the write-ahead log is closed with ticks under way")
         self.closed = True

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def tell(line: str) -> None:
-    """Say it at once, whoever reads."""
+    """Print it at once, also into a pipe."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -9,7 +9,7 @@ may follow is narrow:
   a disk is full, or could not be read;
 - a start that cannot read its disk ends, or would not serve a log, and the next one finds all that was promised;
 - a read is answered with an error, and is right the next time;
-- with a full disk producers are told a retriable error, what is committed can be read, and once there is space the
+- with a full disk producers get a retriable error, what is committed can be read, and once there is space the
   broker lets producers in again by itself.
 
 Anything else, an OSError that nobody caught above all, is a violation.
@@ -51,7 +51,7 @@ _AGAIN_US: Final = 30_000_000
 
 
 class FaultHistory(History):
-    """See the module."""
+    """A history on a disk that fails and fills up."""
 
     def __init__(self, seed: int, shape: Shape = FAULTY) -> None:
         super().__init__(seed, shape)
@@ -158,10 +158,10 @@ class FaultHistory(History):
         super().kill()
 
     def refused(self, topic: object, error: ErrorCode) -> None:
-        """While the disk is full, or was said to be, producers are told so."""
+        """While the disk is full, or was reported full, producers get KAFKA_STORAGE_ERROR."""
         full = self._was_full or self._excuse  # a write that found it full may be answered when it is not any more
         if error is not ErrorCode.NOT_ENOUGH_REPLICAS and not (full and error is ErrorCode.KAFKA_STORAGE_ERROR):
-            raise Violation(f"a producer of {topic!r} was told {error.name}")
+            raise Violation(f"a producer of {topic!r} got {error.name}")
 
     def settle(self) -> None:
         """With a full disk it may take until there is space."""

@@ -2,8 +2,8 @@
 
 A `History` has a disk, a few topics (deleted by age or size, compacted, the groups' own) and the `Life` that runs over
 them. `play` does so many operations; between two of them helpers and reactor go on by some steps, in an order that is
-drawn. `on_operation` is called before every operation of the disk, whoever does it, with the models as they are at
-that moment: whoever wants to know what a power failure there would leave asks `SimDisk.crashed` (`points`).
+drawn. `on_operation` is called before every operation of the disk, with the models as they are at that moment:
+`SimDisk.crashed` (`points`) says what a power failure there would leave.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Waiting:
 
 
 class History:
-    """See the module."""
+    """Operations of one seed on one storage, and the models of what they promise."""
 
     def __init__(self, seed: int, shape: Shape = ORDINARY) -> None:
         self.seed = seed
@@ -130,7 +130,7 @@ class History:
 
         self.settings_of_judge: dict[str, Any] = {"wal_file_bytes": 32_768, "wal_bytes": 4 * 32_768}
         self.trail: list[str] = []
-        """What was done, for whoever has to understand a failure."""
+        """What was done, to explain a failure."""
 
     def _compaction(self) -> dict[str, Any]:
         return {
@@ -280,7 +280,7 @@ class History:
         return self.rng.choice([topic for topic in self.topics.values() if topic.name != OFFSETS_TOPIC])
 
     def produce(self) -> None:
-        """A few batches, of somebody who numbers them or not."""
+        """A few batches, of an idempotent producer or of another."""
         topic = self.any_topic()
         for _ in range(self.rng.choice([1, 1, 2, 5])):
             partition = self.life.partition(topic)
@@ -348,10 +348,10 @@ class History:
             partition.acks.append((end, _Waiting(topic), end))
 
     def refused(self, topic: TopicModel, error: ErrorCode) -> None:
-        """A producer was told an error: no room just now, or, while the disk is full, that the disk is full."""
+        """A producer got an error: no room just now, or, while the disk is full, that the disk is full."""
         full = error is ErrorCode.KAFKA_STORAGE_ERROR and self.disk.capacity_bytes is not None
         if error is not ErrorCode.NOT_ENOUGH_REPLICAS and not full:
-            raise Violation(f"a producer of {topic!r} was told {error.name}")
+            raise Violation(f"a producer of {topic!r} got {error.name}")
 
     def repeat(self) -> None:
         """A producer that had no answer sends a batch again: it is not stored twice."""
@@ -394,7 +394,7 @@ class History:
             log.roll()
 
     def delete_records(self) -> None:
-        """Somebody deletes records of a topic that allows it."""
+        """Delete records of a topic that allows it."""
         topic = self.any_topic()
         partition = self.life.partition(topic)
         if topic.compacted or partition.log.cutting:

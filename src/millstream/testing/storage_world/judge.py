@@ -1,7 +1,7 @@
 """Is what a start found what was promised? The invariants of the storage, one function each.
 
 ================================  ======================================================================================
-acked ⊆ recovered                 every log reaches what anybody was told is committed; every vote that was promised
+acked ⊆ recovered                 every log reaches what was acknowledged as committed; every vote that was promised
 nothing phantom, dense offsets    each batch was given, stands at its offset with the bytes that were given, follows the
                                   one before; of a compacted log each record, and of each key the last one
 indexes                           as a rebuild from the segment would make them
@@ -234,9 +234,9 @@ def _producers(partition: Partition, kept: list[Batch]) -> None:
     expected = {one[0]: one for one in truth.active()}
     actual = {one[0]: one for one in state.active()}
     last = {one.producer.id: one for one in kept}
-    for number, told in actual.items():
-        if told != expected.get(number):
-            raise Violation(f"{log!r}: producer {number} is {told}, a replay says {expected.get(number)}")
+    for number, found in actual.items():
+        if found != expected.get(number):
+            raise Violation(f"{log!r}: producer {number} is {found}, a replay says {expected.get(number)}")
     for number in expected.keys() - actual.keys():
         if last[number].base >= log.start_offset:
             raise Violation(f"{log!r}: producer {number} is not known, a replay says {expected[number]}")

@@ -69,7 +69,7 @@ class TurnLock:
 
 
 class Lanes:
-    """See the module. `rest_share` of the operations are places to stop at."""
+    """Threads that take turns at disk operations. `rest_share` of the operations are places to stop at."""
 
     def __init__(self, rng: random.Random, rest_share: float) -> None:
         self._rng = rng
@@ -162,7 +162,7 @@ class Lanes:
             assert job is not None
             try:
                 job()
-            except BaseException as error:  # noqa: BLE001  # it belongs to whoever handed the baton over
+            except BaseException as error:  # noqa: BLE001  # it belongs to the lane that handed the baton over
                 if self._closed:
                     return
                 lane.error = error

@@ -85,7 +85,7 @@ def _if_offsets(partition: InternalLog, then: Callable[[InternalLog], None]) -> 
 
 
 class Life:
-    """See the module. Raises what the disk raises while it begins: OSError, PowerFailure."""
+    """One run of a broker's storage, from its start on. The start raises OSError and PowerFailure of the disk."""
 
     def __init__(
         self,

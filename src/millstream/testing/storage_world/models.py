@@ -1,4 +1,4 @@
-"""What the world was told and what it promised: the memory of a client that never forgets.
+"""What clients requested and what was acknowledged: the memory of a client that never forgets.
 
 A model knows every batch that was ever given to a log and not cut off again, how far the log said that it is
 committed, where it was asked to start, which votes were asked for, which offsets groups committed. Recovery is judged
@@ -60,7 +60,7 @@ class TopicModel:
         self.batches: list[Batch] = []
         self.promised_end = 0
         self.start = 0
-        """Where the log starts for certain: somebody was told so."""
+        """Where the log starts for certain, because a client has seen it."""
 
         self.asked_start = 0
         self.votes = [StoredVote()]
@@ -92,11 +92,11 @@ class TopicModel:
         self.batches.append(batch)
 
     def asked(self, vote: StoredVote) -> None:
-        """Somebody wants this vote kept."""
+        """The vote is to be kept."""
         self.votes.append(vote)
 
     def kept(self, vote: StoredVote) -> None:
-        """He was told that it is."""
+        """The vote was acknowledged as kept."""
         if vote in self.votes:
             self.votes = self.votes[self.votes.index(vote) :]
 
@@ -116,7 +116,7 @@ Place = tuple[str, str]
 
 
 class OffsetsModel:
-    """What groups committed. Each commit of a place is another number, so that it can be told which one is found."""
+    """What groups committed. Each commit of a partition is another number, which identifies it."""
 
     def __init__(self) -> None:
         self.asked: dict[Place, list[int]] = {}

@@ -49,7 +49,7 @@ class Rot:
         self._share = share
         self.points = 0
         self.reported = 0
-        """Times that somebody was told; otherwise the damage was mended or hit nothing."""
+        """Times that damage was reported; otherwise it was mended or hit nothing."""
 
         history.on_operation = self.look
 
@@ -113,7 +113,7 @@ class Rot:
             )
         except Corruption as error:
             raise Violation(f"the start ends: {error.message}") from error
-        told = "\n".join(life.report.faults)
+        faults = "\n".join(life.report.faults)
         for topic in history.topics.values():
             touched = "/wal/" in damaged or damaged.startswith(partition_directory(DATA_DIR, topic.topic_id, 0) + "/")
             fault = life.fault(topic)
@@ -121,7 +121,7 @@ class Rot:
                 self.reported += 1
                 if not touched:
                     raise Violation(f"{topic!r} is not served, and nothing happened to it: {fault}")
-                if f"{topic.name}/0" not in f"{fault}\n{told}" and DATA_DIR not in fault:
+                if f"{topic.name}/0" not in f"{fault}\n{faults}" and DATA_DIR not in fault:
                     raise Violation(f"{topic!r} is not served, and nobody says which file: {fault}")
                 continue
             try:
@@ -141,7 +141,7 @@ class Rot:
         log: Log = life.partition(topic).log
         if log.next_offset < topic.promised_end or not damaged.endswith(".log"):
             return False
-        told = 0
+        reported = 0
         for one in topic.batches:
             offset = max(one.base, log.start_offset)
             if not offset < one.next <= log.next_offset:
@@ -150,7 +150,7 @@ class Rot:
             if found is None:
                 found = life.shard(topic.group).call(log.read_cold, offset, one.next, 1, True)
             if isinstance(found, MillstreamError):
-                told += 1
+                reported += 1
                 if damaged not in found.message:
                     raise Violation(f"{log!r}: a read at {one.base} does not say which file: {found.message}")
                 continue
@@ -159,7 +159,7 @@ class Rot:
             found.release()
             if data != one.data:
                 raise Violation(f"{log!r}: other bytes at {one.base}, and nobody says so")
-        return told > 0 or _verify_tells(disk, damaged)
+        return reported > 0 or _verify_tells(disk, damaged)
 
 
 def _verify_tells(disk: SimDisk, damaged: str) -> bool:

@@ -40,7 +40,7 @@ class JoinGroupResponseMember(Message):
 
 
 class JoinGroupResponse(Response, api_key=11, versions=(0, 9), flexible=6):
-    """The new generation. Only the leader is told about the members."""
+    """The new generation. Only the leader gets the members."""
 
     throttle_time_ms: Annotated[Int32, F("2+")] = 0
     error_code: Int16 = 0

@@ -311,7 +311,7 @@ def _partitions(member: ConsumerMember) -> dict[bytes, set[int]]:
 def _answer(
     step: Step, group: ConsumerGroup, member: ConsumerMember, answered: ConsumerMember | None
 ) -> ConsumerGroupHeartbeatResponse:
-    """The member's epoch and, if ``told`` is given, its assignment."""
+    """The member's epoch and, if ``answered`` is given, its assignment."""
     assignment = None
     if answered is not None:
         assignment = MemberAssignment(

@@ -34,7 +34,7 @@ class MemberState(IntEnum):
     STABLE = 0
     """It owns everything that its epoch gives it."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to revoke partitions and has not confirmed that. Its epoch stays until then."""
+    """It has to revoke partitions and has not confirmed that. Its epoch stays until then."""
     UNRELEASED_PARTITIONS = 2
     """Other members have yet to revoke some partitions of its target."""
     UNKNOWN = 127
