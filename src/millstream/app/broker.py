@@ -54,6 +54,7 @@ from millstream.cluster.metadata import live_settings
 from millstream.config.settings import Settings, without_effect
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import served
+from millstream.model.quantities import ShardId
 from millstream.objects import check_store
 from millstream.peers.accepting import PeerListener
 from millstream.peers.hello import Hello, Refusal, RefusalReason
@@ -214,7 +215,7 @@ class Supervisor:
     def _supervise(self) -> None:
         """Watch over the shards from here on, until the broker stops."""
         shared = self.shared
-        self.reactor = Reactor(-1, self.stats)
+        self.reactor = Reactor(ShardId(-1), self.stats)
         connections_max = live_settings(shared.cluster.state, self.settings).connections_max
         self.acceptor = Acceptor(self.reactor, shared, self.stats, connections_max)
         log.who("supervisor", self.stats)

@@ -25,6 +25,7 @@ from millstream.config.settings import Settings
 from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.errors import Unavailable
 from millstream.model.cluster import Incarnation, NodeId
+from millstream.model.quantities import ShardId
 from millstream.peers.accepting import PeerListener
 from millstream.peers.formation import Form, Formation, Join, Outcome, Refuse
 from millstream.peers.hello import Founder, Hello, Probe, Seed
@@ -74,7 +75,7 @@ def _main(settings: Settings, disk: Disk, identity: Identity, listener: socket.s
     """The child."""
     log.who("formation")
     stats = StatsSlab()
-    reactor = Reactor(-1, stats)
+    reactor = Reactor(ShardId(-1), stats)
     formation = Formation(says(settings, identity))
     refusal = ""
 

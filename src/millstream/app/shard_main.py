@@ -54,7 +54,7 @@ from millstream.kafka.telemetry import Telemetry
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
-from millstream.model.quantities import RaftGroupId
+from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.model.replication import replica_id
 from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
@@ -101,7 +101,7 @@ def main(shared: Shared, shard_id: int) -> int:
     stats = shared.shard_stats[shard_id]
     log.who(f"shard {shard_id}", stats["shard"])
     dump_on_signal()
-    storage_processes = start_processes(shard_id, shared.arenas[shard_id], shared.disk, settings, stats)
+    storage_processes = start_processes(ShardId(shard_id), shared.arenas[shard_id], shared.disk, settings, stats)
     start_archive = partial(
         start_archive_process, shard_id, shared.arenas[shard_id], shared.disk, settings, stats["archive"], cores()
     )
@@ -109,9 +109,9 @@ def main(shared: Shared, shard_id: int) -> int:
         pin_to_own_core(shard_id)
     if settings.shard_realtime:
         become_realtime()
-    reactor = Reactor(shard_id, stats["shard"])
-    mailbox = Mailbox(shard_id, shared.mesh, reactor, shared.arenas)
-    shard = Shard(shard_id, settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
+    reactor = Reactor(ShardId(shard_id), stats["shard"])
+    mailbox = Mailbox(ShardId(shard_id), shared.mesh, reactor, shared.arenas)
+    shard = Shard(ShardId(shard_id), settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
     storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, storage_processes)
     try:
         ShardProcess(shared, shard, storage, start_archive).open()

@@ -18,6 +18,7 @@ from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.lock import lock_holder
 from millstream.cli.options import as_json_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, progress, remark
+from millstream.model.quantities import RaftGroupId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,7 +225,7 @@ def _read_group_names(disk: Disk, data_dir: str) -> dict[int, str]:
     names = {0: "controller"}
     try:
         state, _ = load_state(disk, data_dir)
-        apply_following(state, wal_batches(disk, data_dir, 0))
+        apply_following(state, wal_batches(disk, data_dir, RaftGroupId(0)))
     except (MillstreamError, OSError) as error:
         remark(f"the controller's log cannot be read ({error}); partitions are named by their group")
     else:

@@ -35,6 +35,7 @@ from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd
 from millstream.format.wal import Kind, decode_wal_state
 from millstream.format.wal_scan import scan
+from millstream.model.quantities import Offset
 from millstream.storage.disk import SystemDisk, read_file
 from millstream.storage.segments.index import whole_batches_from
 from millstream.wire.compression import Codec
@@ -162,7 +163,7 @@ class Dump:
     def _index(self, path: str, name: str) -> None:
         found = parse_segment(name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX)
         data = read_file(self._disk, path)
-        index = scan_index(data, -1 if found is None else found[0])
+        index = scan_index(data, Offset(-1 if found is None else found[0]))
         self._line("index", {"file": path, "bytes": len(data), "verified_bytes": index.valid_bytes})
         for offset, position, timestamp in zip(index.offsets, index.positions, index.timestamps, strict=True):
             if not self._left:
@@ -226,7 +227,10 @@ class Dump:
                 facts["logs"] = f"{len(facts['logs'])} bytes"
             else:
                 offset = parse_offset(name, PRODUCERS_SUFFIX)
-                facts = {"offset": offset, "bytes": len(decode_producers(-1 if offset is None else offset, data))}
+                facts = {
+                    "offset": offset,
+                    "bytes": len(decode_producers(Offset(-1 if offset is None else offset), data)),
+                }
         except Corruption as error:
             facts = {"reason": error.message}
             self._line("end", {"file": path, **facts})

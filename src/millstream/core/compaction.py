@@ -30,7 +30,7 @@ These decisions do not depend on how many keys a pass gathers. A pass that runs 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from millstream.model.quantities import ProducerId
+from millstream.model.quantities import Offset, ProducerId
 
 OFFSETS_PER_SEGMENT: Final = 2**31 - 1
 """Maximum number of offsets in a segment: an index entry has 32 bits for an offset."""
@@ -83,9 +83,9 @@ class Stretch(NamedTuple):
 def stretch_of(
     segments: Sequence[SegmentFacts],
     *,
-    clean_offset: int,
-    start_offset: int,
-    stable_offset: int,
+    clean_offset: Offset,
+    start_offset: Offset,
+    stable_offset: Offset,
     now_ms: int,
     rules: Rules,
 ) -> Stretch:
@@ -123,7 +123,7 @@ def dirtiest(stretches: Sequence[tuple[Stretch, float]]) -> int | None:
     return max(due, key=lambda place: stretches[place][0].ratio, default=None)
 
 
-def segments_to_rewrite(segments: Sequence[SegmentFacts], end_offset: int) -> int:
+def segments_to_rewrite(segments: Sequence[SegmentFacts], end_offset: Offset) -> int:
     """Number of segments to rewrite by a pass with keys up to ``end_offset`` (exclusive): all that begin before it."""
     return sum(1 for one in segments[:-1] if one.base_offset < end_offset)
 
@@ -214,7 +214,7 @@ def marker_goes(delete_horizon_ms: int | None, *, listed: bool, fences: bool, on
     return delete_horizon_ms is not None and one.now_ms >= delete_horizon_ms and not listed and not fences
 
 
-def header_stays(last_offset: int, last_of_producer: int | None, *, last_of_segment: bool) -> bool:
+def header_stays(last_offset: Offset, last_of_producer: int | None, *, last_of_segment: bool) -> bool:
     """Whether a batch without surviving records keeps its header.
 
     Args:

@@ -45,6 +45,7 @@ from typing import Final
 
 from millstream.core.controller.topic_names import NAME_LENGTH_MAX
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ShardId
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest
 from millstream.wire.schema import ZERO_UUID
 
@@ -234,9 +235,7 @@ class FetchContext:
         return list(self._partitions.values())
 
     def look_at_all(self) -> None:
-        """Have ``take`` give every partition of a session, queued or not: for a request that will not wait. The notice
-        of a change may still be under way, while the request that made the change has its response already.
-        """
+        """Have ``take`` give every partition: for a request that does not wait, because notices may be under way."""
         session = self._session
         if session is not None:
             for partition in session.partitions.values():
@@ -321,7 +320,7 @@ class FetchSessions:
 
     def __init__(
         self,
-        shard: int,
+        shard: ShardId,
         shard_count: int,
         slots: int,
         random_below: Callable[[int], int],

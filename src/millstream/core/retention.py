@@ -10,6 +10,8 @@ shrinks below its limit.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from millstream.model.quantities import RaftGroupId
+
 UNLIMITED = -1
 
 _GOLDEN = 2_654_435_769
@@ -29,7 +31,7 @@ class SegmentFacts(NamedTuple):
     """Latest possible time of the last append, in ms."""
 
 
-def roll_jitter_ms(group: int, segment_ms: int, jitter_ms: int) -> int:
+def roll_jitter_ms(group: RaftGroupId, segment_ms: int, jitter_ms: int) -> int:
     """Reduction of ``segment_ms`` for the log of a Raft group: below ``jitter_ms`` and ``segment_ms``, spread evenly
     over the groups, constant for one group.
     """

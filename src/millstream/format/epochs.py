@@ -95,13 +95,13 @@ outside its checksum.
 """
 
 
-def epoch_at(epochs: Epochs, offset: int) -> int:
+def epoch_at(epochs: Epochs, offset: Offset) -> int:
     """The leader epoch in which `offset` was written; -1 if that is not known."""
     place = bisect_right(epochs, offset, key=_first_offset) - 1
     return epochs[place][0] if place >= 0 else -1
 
 
-def epochs_between(epochs: Epochs, offset: int, end_offset: int) -> list[tuple[Term, Offset]]:
+def epochs_between(epochs: Epochs, offset: Offset, end_offset: Offset) -> list[tuple[Term, Offset]]:
     """Those of what lies between `offset` and `end_offset` (exclusive)."""
     first = max(0, bisect_right(epochs, offset, key=_first_offset) - 1)
     return list(epochs[first : bisect_left(epochs, end_offset, key=_first_offset)])

@@ -101,7 +101,7 @@ def encode_block(
     return header[:4] + crc.to_bytes(4, "little") + header[_CRC_START:] + entries
 
 
-def scan_index(data: bytes | bytearray, base_offset: int) -> IndexScan:
+def scan_index(data: bytes | bytearray, base_offset: Offset) -> IndexScan:
     """Read the blocks of the index of the segment that starts at `base_offset`, up to the first bad one."""
     offsets, positions, timestamps = array("q"), array("q"), array("q")
     summary: SegmentSummary | None = None

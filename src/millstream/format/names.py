@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.model.quantities import Offset, ShardId
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -56,7 +58,7 @@ _OFFSET_DIGITS = 20
 _WAL_DIGITS = 8
 
 
-def offset_name(offset: int, suffix: str) -> str:
+def offset_name(offset: Offset, suffix: str) -> str:
     """The file name of something that starts at ``offset``."""
     return f"{offset:0{_OFFSET_DIGITS}d}{suffix}"
 
@@ -69,7 +71,7 @@ def parse_offset(name: str, suffix: str) -> int | None:
     return int(digits)
 
 
-def segment_name(base_offset: int, generation: int = 0) -> str:
+def segment_name(base_offset: Offset, generation: int = 0) -> str:
     """The file name of a segment. Generation 0 was never compacted."""
     return offset_name(base_offset, f".{generation}{SEGMENT_SUFFIX}" if generation else SEGMENT_SUFFIX)
 
@@ -101,7 +103,7 @@ def live_and_replaced(
     end = generation = 0
     # By offset, the highest generation first.
     for base, own in sorted(filter(None, map(parse_segment, names)), key=lambda found: (found[0], -found[1])):
-        name = segment_name(base, own)
+        name = segment_name(Offset(base), own)
         if base < end and own < generation:
             replaced.append(name)
             continue
@@ -140,6 +142,6 @@ def controller_directory(data_dir: str) -> str:
     return f"{data_dir}/controller/log"
 
 
-def wal_directory(data_dir: str, shard: int) -> str:
+def wal_directory(data_dir: str, shard: ShardId) -> str:
     """Directory of a shard's write-ahead log."""
     return f"{data_dir}/{WAL_DIRECTORY}/{shard}"

@@ -10,18 +10,19 @@ from typing import Final
 
 from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
+from millstream.model.quantities import Offset
 
 MAGIC: Final = b"MSPS"
 VERSION: Final = 1
 _OFFSET: Final = struct.Struct("<q")
 
 
-def encode_producers(offset: int, payload: bytes) -> bytes:
+def encode_producers(offset: Offset, payload: bytes) -> bytes:
     """The file of the state at ``offset`` (exclusive: it contains every batch below)."""
     return seal(MAGIC, VERSION, _OFFSET.pack(offset) + payload)
 
 
-def decode_producers(offset: int, data: bytes | bytearray) -> bytes:
+def decode_producers(offset: Offset, data: bytes | bytearray) -> bytes:
     """The payload of the file named by ``offset``. Raises Corruption."""
     content = unseal(MAGIC, VERSION, data)
     if len(content) < _OFFSET.size or _OFFSET.unpack_from(content)[0] != offset:

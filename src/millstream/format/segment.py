@@ -86,7 +86,7 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
     return Batch(FilePosition(position), size, base, base + delta, epoch, crc, first_timestamp, max_timestamp, count)
 
 
-def may_follow(batch: Batch, next_offset: int, *, gaps: bool) -> bool:
+def may_follow(batch: Batch, next_offset: Offset, *, gaps: bool) -> bool:
     """Whether a batch may stand behind those that end before `next_offset`; `gaps`: in a file that was compacted."""
     return batch.base_offset == next_offset or (gaps and batch.base_offset > next_offset)
 

@@ -32,6 +32,7 @@ from millstream.format.wal import (
     frame_bytes,
     frame_bytes_once,
 )
+from millstream.model.quantities import ShardId
 from millstream.wire.records import MAGIC
 
 _CRC: Final = struct.Struct("<I")
@@ -79,7 +80,7 @@ def parse_file_header(data: bytes | bytearray | memoryview) -> FileHeader | None
     return FileHeader(shard, generation, first_sequence, size)
 
 
-def doubtful_headers(headers: Sequence[FileHeader | None], shard: int) -> list[bool]:
+def doubtful_headers(headers: Sequence[FileHeader | None], shard: ShardId) -> list[bool]:
     """Which files of a shard may have another one's header in the place of their own, as a misdirected write leaves it:
     it names another shard, or a generation that two files claim.
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.model.quantities import ShardId
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,7 +24,13 @@ class Shard:
     __slots__ = ("arena", "arenas", "count", "id", "mailbox", "reactor", "stats")
 
     def __init__(
-        self, shard_id: int, count: int, reactor: Reactor, arenas: Sequence[Arena], mailbox: Mailbox, stats: StatsSlab
+        self,
+        shard_id: ShardId,
+        count: int,
+        reactor: Reactor,
+        arenas: Sequence[Arena],
+        mailbox: Mailbox,
+        stats: StatsSlab,
     ) -> None:
         self.id = shard_id
         self.count = count

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.iobuf import ForeignFragment, Fragment
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ShardId
 from millstream.shard.messages import (
     ANSWER,
     CALL,
@@ -84,7 +85,7 @@ _clock_ns = time.perf_counter_ns
 class Mailbox:
     """Calls from one shard to the others, and from the others to this one."""
 
-    def __init__(self, shard_id: int, mesh: Mesh, reactor: Reactor, arenas: Sequence[Arena]) -> None:
+    def __init__(self, shard_id: ShardId, mesh: Mesh, reactor: Reactor, arenas: Sequence[Arena]) -> None:
         self.shard_id = shard_id
         self._reactor = reactor
         self._arenas = arenas

@@ -28,6 +28,7 @@ import mmap
 import os
 from typing import Final
 
+from millstream.model.quantities import ShardId
 from millstream.shard.ring import Ring, ring_bytes
 
 DEFAULT_RING_BYTES: Final = 128 * 1024
@@ -59,7 +60,7 @@ class SleepFlag:
 
     __slots__ = ("_cell", "_cells")
 
-    def __init__(self, cells: memoryview, shard: int) -> None:
+    def __init__(self, cells: memoryview, shard: ShardId) -> None:
         self._cells = cells
         self._cell = shard * _CELLS_A_LINE
 
@@ -81,7 +82,7 @@ class Mesh:
         self._memory = memoryview(self._map)
         flags = self._memory[: self._first_ring].cast("Q")
         self.bells = [Bell() for _ in range(shard_count)]
-        self.flags = [SleepFlag(flags, shard) for shard in range(shard_count)]
+        self.flags = [SleepFlag(flags, ShardId(shard)) for shard in range(shard_count)]
         for flag in self.flags:
             flag.set(True)  # a shard that has not started yet finds its doorbell rung when it does
 

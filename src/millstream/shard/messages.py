@@ -26,6 +26,7 @@ from millstream.errors import (
     Unavailable,
 )
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ShardId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,7 +96,7 @@ class Peer:
 
     def __init__(
         self,
-        shard: int,
+        shard: ShardId,
         outbound: Ring | None,
         inbound: Ring | None,
         schedule: Callable[[Peer], None],

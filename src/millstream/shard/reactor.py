@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
+from millstream.model.quantities import ShardId
 from millstream.shard import collector
 from millstream.shard.background import Background
 from millstream.shard.process import EXIT_OK, EXIT_SOFTWARE
@@ -60,7 +61,7 @@ _clock_ns = time.perf_counter_ns
 class Reactor:
     """The event loop of one shard process. ``stats`` is the process's slab of metrics."""
 
-    def __init__(self, shard_id: int, stats: StatsSlab) -> None:
+    def __init__(self, shard_id: ShardId, stats: StatsSlab) -> None:
         self.shard_id = shard_id
         self.stats = stats
         self.exit_code = EXIT_OK

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from millstream.model.quantities import ShardId
 from millstream.shard.fence import fence
 from millstream.shard.messages import RETURNS, Peer, pack
 from millstream.shard.process import EXIT_SOFTWARE
@@ -40,7 +41,7 @@ class RecordTransfer:
 
     def __init__(
         self,
-        shard_id: int,
+        shard_id: ShardId,
         mesh: Mesh,
         reactor: Reactor,
         deliver: Callable[[Peer, bytes], None],
@@ -59,7 +60,7 @@ class RecordTransfer:
         for other in range(mesh.shard_count):
             outbound = None if other == shard_id else mesh.outbound(shard_id, other)
             inbound = None if other == shard_id else mesh.inbound(shard_id, other)
-            self.peers.append(Peer(other, outbound, inbound, self.schedule, take_back))
+            self.peers.append(Peer(ShardId(other), outbound, inbound, self.schedule, take_back))
         self._siblings = [peer for peer in self.peers if peer.inbound is not None]
         stats = reactor.stats
         self._bytes = stats.counter("ring_sent_bytes")

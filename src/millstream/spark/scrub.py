@@ -27,7 +27,7 @@ from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.format.archive import SegmentIndex, decode_index, segment_key
 from millstream.format.manifest import ArchivedSegment, ArchiveId
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, may_follow, parse_batch
-from millstream.model.quantities import FilePosition
+from millstream.model.quantities import FilePosition, Offset
 from millstream.objects import ObjectKey
 from millstream.spark.archived_segment import task_store
 from millstream.spark.jobs import JOB_FILE, begin_job, job_of
@@ -102,7 +102,7 @@ class _Walk:
             if at + batch.size > len(data):
                 break
             where = f"the batch at byte {batch.position}, offset {batch.base_offset},"
-            if not may_follow(batch, self.expected, gaps=self._piece.gaps):
+            if not may_follow(batch, Offset(self.expected), gaps=self._piece.gaps):
                 raise Corruption(f"{where} stands where offset {self.expected} should")
             if not batch_crc_ok(data[at : at + batch.size]):
                 raise Corruption(f"{where} does not match its checksum")

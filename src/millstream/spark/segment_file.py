@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from millstream.format.index import scan_index
 from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX
+from millstream.model.quantities import Offset
 from millstream.spark.columns import RecordBatch
 from millstream.spark.data_directory import require_own
 from millstream.spark.decode import AbortedSpans, Decoder
@@ -86,7 +87,7 @@ class SegmentFile:
             return 0
         try:
             with open(segment.path.removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX, "rb") as file:
-                index = scan_index(file.read(), segment.base_offset)
+                index = scan_index(file.read(), Offset(segment.base_offset))
         except OSError:
             return 0
         entry = bisect_right(index.offsets, offset) - 1

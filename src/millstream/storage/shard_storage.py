@@ -172,7 +172,7 @@ class ShardStorage:
 
     def open_log(
         self,
-        group: int,
+        group: RaftGroupId,
         directory: str,
         name: str,
         config: TopicConfig,
@@ -222,7 +222,7 @@ class ShardStorage:
 
     def open_partition_log(
         self,
-        group: int,
+        group: RaftGroupId,
         topic_id: bytes,
         topic: str,
         partition: int,
@@ -242,7 +242,8 @@ class ShardStorage:
     ) -> Log:
         """The log of group 0."""
         directory = controller_directory(self.data_dir)
-        return self.open_log(0, directory, "controller", config, clean, replicated=replicated, expected=expected)
+        group = RaftGroupId(0)
+        return self.open_log(group, directory, "controller", config, clean, replicated=replicated, expected=expected)
 
     def close_log(self, log: Log, done: Callable[[], None] | None = None) -> None:
         """Release a log once everything of it is in its segments; nothing may be appended any more."""

@@ -23,6 +23,7 @@ from crc32c import crc32c
 
 from millstream.format.names import wal_directory
 from millstream.iobuf import Arena
+from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.shard.process import ExitStatus
 from millstream.storage.compaction.cleaner import Cleaner, Pace
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
@@ -212,7 +213,9 @@ class LocalProcesses:
 
     def __init__(self, disk: Disk, data_dir: str, shard_id: int, arena: Arena, lanes: Lanes | None = None) -> None:
         self.slots = TickSlots()
-        self.tick_writer = TickWriter(disk, wal_directory(data_dir, shard_id), shard_id, arena.view, direct=True)
+        self.tick_writer = TickWriter(
+            disk, wal_directory(data_dir, ShardId(shard_id)), ShardId(shard_id), arena.view, direct=True
+        )
         self.worker_stats = StatsSlab(shard_id, "worker")
         faults = ReadFaults(self.worker_stats)
         self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES, faults, wait=_at_once)
@@ -363,7 +366,7 @@ class LocalShard:
     def open(self, group: int, *, replicated: bool = False, **config: Any) -> Log:
         """Open the only partition of a topic whose name and id are made of its group."""
         return self.storage.open_partition_log(
-            group,
+            RaftGroupId(group),
             bytes(12) + group.to_bytes(4, "big"),
             f"topic{group}",
             0,

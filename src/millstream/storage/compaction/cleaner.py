@@ -33,7 +33,7 @@ from millstream.core.key_map import KeyMap
 from millstream.format.compacted import delete_horizon_ms, emptied, filtered, records_of, walk_records
 from millstream.format.names import CLEANED_SUFFIX
 from millstream.format.segment import BATCH_HEADER_BYTES, parse_batch
-from millstream.model.quantities import ProducerId
+from millstream.model.quantities import Offset, ProducerId
 from millstream.storage.disk import read_at, write_all
 from millstream.storage.messages.commands import (
     Command,
@@ -156,9 +156,9 @@ class Cleaner:
                 self._end_offset = source.end_offset
         except OSError as error:
             number, fault = _failure_of(error)
-            return KeysGathered(command.id, number, 0, 0, size, fault)
+            return KeysGathered(command.id, number, Offset(0), 0, size, fault)
         except DamagedSegment as damage:
-            return KeysGathered(command.id, 0, 0, 0, size, str(damage))
+            return KeysGathered(command.id, 0, Offset(0), 0, size, str(damage))
         return KeysGathered(command.id, 0, self._end_offset, self._keys.count, size, "")
 
     def _gather_from(self, source: Source, first_offset: int) -> bool:
@@ -227,7 +227,7 @@ class Cleaner:
             if kept is not None:
                 output.add(kept, count)
             elif header_stays(
-                header.last_offset, command.producers.get(header.producer_id), last_of_segment=last and not left
+                Offset(header.last_offset), command.producers.get(header.producer_id), last_of_segment=last and not left
             ):
                 output.add(emptied(header), 0)
 

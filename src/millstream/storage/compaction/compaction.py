@@ -228,7 +228,7 @@ class Compaction:
             GatherKeys(
                 self._await(),
                 [source_of(one) for one in segments if one.end_offset > first],
-                first,
+                Offset(first),
                 min(self._buffer_bytes, room * SLOT_BYTES),
                 self._load_percent,
                 self._bytes_per_second,

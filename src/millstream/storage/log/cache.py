@@ -139,7 +139,7 @@ class Range:
         """Stream position behind the last byte."""
         return BytePosition(self.stream + self.used)
 
-    def find(self, offset: int) -> int:
+    def find(self, offset: Offset) -> int:
         """Where the batch with this offset starts; it must start in this range."""
         place = bisect_right(self.batch_offsets, offset) - 1
         position = self.positions[place]
@@ -232,7 +232,7 @@ class LogCache:
     def bytes(self) -> int:
         return sum(one.used for one in self.live())
 
-    def read(self, offset: int, end: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
+    def read(self, offset: Offset, end: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
         """Whole batches from the one with `offset` up to stream position `end`; None if that batch is not here.
 
         At most `max_bytes`, but the first batch whatever its size with `minimum_one`.
@@ -289,7 +289,7 @@ class LogCache:
         one = self._ranges[bisect_right(self._ranges, position, self._first, key=_stream) - 1]
         return _span(one.view, position - one.stream)[0]
 
-    def view_at(self, position: int) -> tuple[memoryview, int] | None:
+    def view_at(self, position: BytePosition) -> tuple[memoryview, int] | None:
         """The bytes of the range that holds stream position `position`, from there to the range's end, and where."""
         for one in reversed(self._ranges[self._first :]):
             if one.stream <= position:

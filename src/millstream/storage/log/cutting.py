@@ -17,7 +17,7 @@ from millstream.format.names import PRODUCERS_SUFFIX, offset_name
 from millstream.format.wal import Kind
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import BytePosition
+from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.log.opening import position_of
 from millstream.storage.messages.commands import Cut, Remove
 
@@ -148,7 +148,7 @@ def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
     log.rolled = [segment for segment in log.rolled if not segment.dead and segment is not active]
     log.cut_to(offset, position, end)
     gone = [segment.path for segment in dropped]
-    gone += [f"{log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in log.snapshots.drop(offset)]
+    gone += [f"{log.directory}/{offset_name(Offset(one), PRODUCERS_SUFFIX)}" for one in log.snapshots.drop(offset)]
     log.behind.hold(position)
 
     def cut_files() -> None:

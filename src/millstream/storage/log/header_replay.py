@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
 from millstream.format.segment import WalkEnd
+from millstream.model.quantities import Offset
 from millstream.storage.segments.index import SegmentIndex, whole_batches_from
 from millstream.storage.segments.reads import unsound
 from millstream.wire.records import CONTROL, batch_crc_ok, marker_of, unpack_header
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def replay(
-    disk: Disk, log: OpenLog, from_offset: int, each: Callable[[tuple[int, ...]], None], faults: ReadFaults
+    disk: Disk, log: OpenLog, from_offset: Offset, each: Callable[[tuple[int, ...]], None], faults: ReadFaults
 ) -> None:
     """See `Log.replay_headers`."""
     log.refresh()
@@ -46,7 +47,7 @@ def _segment(
 ) -> None:
     position = 0
     if from_offset > segment.base_offset:
-        _, position = SegmentIndex.load(disk, segment.path, segment.base_offset).place_before(from_offset)
+        _, position = SegmentIndex.load(disk, segment.path, segment.base_offset).place_before(Offset(from_offset))
     file = disk.open(segment.path)
     try:
         for batch, data in whole_batches_from(file, position, segment.size_bytes):

@@ -170,7 +170,7 @@ def live_segments(disk: Disk, directory: str, names: list[str]) -> dict[int, str
 
 def _end_of_compacted(disk: Disk, path: str, base: int) -> int:
     """Where a compacted segment ends: its index says it, or its last batch."""
-    index = SegmentIndex.load(disk, path, base)
+    index = SegmentIndex.load(disk, path, Offset(base))
     if index.summary is not None:
         return index.summary.end_offset
     return grow_index(disk, path, index, disk.size(path), 0).end_offset
@@ -228,7 +228,7 @@ def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int |
 def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_ms: int, note: Note) -> SegmentSummary:
     """The summary of one segment, its index completed where it falls short. `following` is the next segment's base."""
     size = disk.size(path)
-    index = SegmentIndex.load(disk, path, base)
+    index = SegmentIndex.load(disk, path, Offset(base))
     known = index.summary
     if known is not None and known.size_bytes > size:
         raise Corruption(f"{path} has {size} bytes, {known.size_bytes} were synced")
@@ -248,13 +248,13 @@ def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_m
     return summary
 
 
-def position_of(disk: Disk, path: str, base: int, offset: int) -> int:
+def position_of(disk: Disk, path: str, base: int, offset: Offset) -> int:
     """Where the first batch at or behind `offset` starts in a segment file; its end if there is none.
 
     Raises:
         Corruption: the offset is inside of a batch.
     """
-    _, position = SegmentIndex.load(disk, path, base).place_before(offset)
+    _, position = SegmentIndex.load(disk, path, Offset(base)).place_before(offset)
     file = disk.open(path)
     try:
         for batch in batches_from(file, position, file.size()):
@@ -288,12 +288,12 @@ def _load_producers(
     offsets = sorted(offset for name in names if (offset := parse_offset(name, PRODUCERS_SUFFIX)) is not None)
     for offset in offsets:
         if offset > end:
-            disk.unlink(f"{directory}/{offset_name(offset, PRODUCERS_SUFFIX)}")
+            disk.unlink(f"{directory}/{offset_name(Offset(offset), PRODUCERS_SUFFIX)}")
     offsets = [offset for offset in offsets if offset <= end]
     for offset in reversed(offsets):
-        path = f"{directory}/{offset_name(offset, PRODUCERS_SUFFIX)}"
+        path = f"{directory}/{offset_name(Offset(offset), PRODUCERS_SUFFIX)}"
         try:
-            return (offset, decode_producers(offset, read_file(disk, path))), tuple(offsets)
+            return (offset, decode_producers(Offset(offset), read_file(disk, path))), tuple(offsets)
         except Corruption as error:
             note("producers_rebuilt", f"{path} is ignored: {error.message}")
         except OSError as error:

@@ -217,7 +217,7 @@ class SegmentList:
         """When the last batch was appended to each segment, at the latest: before the next one was begun, or now."""
         return [*(one.created_ms for one in self._segments[1:]), now_ms]
 
-    def find(self, offset: int) -> Segment | None:
+    def find(self, offset: Offset) -> Segment | None:
         """The segment that holds `offset`, or would; None if that is before the first."""
         place = bisect_right(self._bases, offset) - 1
         return self._segments[place] if place >= 0 else None
@@ -242,7 +242,7 @@ class SegmentList:
             stream = BytePosition(stream - segment.size_bytes)
             segment.stream = stream
 
-    def drop_front(self, start_offset: int) -> list[Segment]:
+    def drop_front(self, start_offset: Offset) -> list[Segment]:
         """Take out the sealed segments that hold nothing at or above `start_offset`."""
         count = 0
         while count < len(self._segments) - 1 and self._segments[count].end_offset <= start_offset:
@@ -252,7 +252,7 @@ class SegmentList:
         del self._bases[:count]
         return dropped
 
-    def drop_back(self, offset: int) -> list[Segment]:
+    def drop_back(self, offset: Offset) -> list[Segment]:
         """Take out the segments that start at or behind `offset`, but for the first; the last one left is
         active again.
         """

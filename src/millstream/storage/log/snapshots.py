@@ -6,13 +6,15 @@ log. It is written by a checkpoint (`checkpoint`); after a crash one that speaks
 
 from __future__ import annotations
 
+from millstream.model.quantities import BytePosition, Offset
+
 
 class Snapshots:
     """One per log. `newest` is (offset, the producers' state as of it), if there is one."""
 
     __slots__ = ("files", "newest", "position", "wanted")
 
-    def __init__(self, newest: tuple[int, bytes] | None, files: tuple[int, ...], position: int) -> None:
+    def __init__(self, newest: tuple[int, bytes] | None, files: tuple[int, ...], position: BytePosition) -> None:
         self.newest = newest
         self.files = list(files)
         """Offsets of those that have a file, oldest first."""
@@ -21,7 +23,7 @@ class Snapshots:
         self.wanted = False
         """The next checkpoint is to make one, however little was written since."""
 
-    def note(self, offset: int, data: bytes) -> None:
+    def note(self, offset: Offset, data: bytes) -> None:
         """One as of `offset` is being written."""
         self.newest = (offset, data)
         if offset not in self.files:
@@ -31,7 +33,7 @@ class Snapshots:
         """The files of these are gone; until then a cut of the log has to know of them."""
         self.files = [one for one in self.files if one not in offsets]
 
-    def drop(self, offset: int) -> list[int]:
+    def drop(self, offset: Offset) -> list[int]:
         """Forget those behind `offset`: the log was cut. Returns the offsets of their files."""
         gone = [one for one in self.files if one > offset]
         self.files = [one for one in self.files if one <= offset]

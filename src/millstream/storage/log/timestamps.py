@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
 from millstream.format.epochs import epoch_at
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.quantities import BytePosition, Offset, TimestampMs
 from millstream.model.replication import Term
 from millstream.storage.messages.commands import Find
 from millstream.storage.segments.read_faults import closed, stopping
@@ -74,11 +74,11 @@ class Timestamps:
         """Send no more requests: the worker is to end, and may not answer them."""
         self._stopped = True
 
-    def find(self, log: OpenLog, timestamp: int, end_offset: int, done: Done) -> None:
+    def find(self, log: OpenLog, timestamp: TimestampMs, end_offset: Offset, done: Done) -> None:
         """See `Log.offset_for_timestamp`."""
         self._find(log, _all_below(log, end_offset), timestamp, end_offset, done)
 
-    def _find(self, log: OpenLog, reach: _Reach, timestamp: int, end_offset: int, done: Done) -> None:
+    def _find(self, log: OpenLog, reach: _Reach, timestamp: TimestampMs, end_offset: Offset, done: Done) -> None:
         if log.written_position >= reach.position:
             self._search(log, None, reach, timestamp, end_offset, done)
             return
@@ -88,13 +88,13 @@ class Timestamps:
                 done(answer)
             else:
                 log.behind.when_written(
-                    reach.position, lambda: self._search(log, None, reach, timestamp, end_offset, done)
+                    BytePosition(reach.position), lambda: self._search(log, None, reach, timestamp, end_offset, done)
                 )
 
         written = _Reach(log.written_position, partial=True, generation=log.generation)
         self._search(log, None, written, timestamp, end_offset, first_try)
 
-    def find_largest(self, log: OpenLog, end_offset: int, done: Done) -> None:
+    def find_largest(self, log: OpenLog, end_offset: Offset, done: Done) -> None:
         """See `Log.max_timestamp`."""
         largest = max(segment.max_timestamp for segment in log.segments_list.all())
         if largest < 0:
@@ -114,7 +114,7 @@ class Timestamps:
         self._find(log, reach, largest, end_offset, first_try)
 
     def _search(
-        self, log: OpenLog, after: Segment | None, reach: _Reach, timestamp: int, end_offset: int, done: Done
+        self, log: OpenLog, after: Segment | None, reach: _Reach, timestamp: TimestampMs, end_offset: Offset, done: Done
     ) -> None:
         """Ask the worker about the next segment that may hold it."""
         if log.closed:
@@ -141,7 +141,7 @@ class Timestamps:
             return
         done(None)
 
-    def _largest_of_all(self, log: OpenLog, reach: _Reach, end_offset: int, done: Done) -> None:
+    def _largest_of_all(self, log: OpenLog, reach: _Reach, end_offset: Offset, done: Done) -> None:
         """The largest of all segments; those that can hold no larger one than was found are not read."""
         best: list[FoundRecord] = []
         segments = [one for one in log.segments_list.all() if one.base_offset < end_offset and one.size_bytes]
@@ -158,7 +158,7 @@ class Timestamps:
                 best[:] = [answer]
             if segments and (not best or _latest(segments[0]) > (best[0][1], -best[0][0])):
                 asked.append(segments.pop(0))
-                self._ask(log, asked[-1], reach, -1, end_offset, following, largest=True)
+                self._ask(log, asked[-1], reach, TimestampMs(-1), end_offset, following, largest=True)
             elif any(one.dead for one in asked):
                 # Compaction took the place of what was asked.
                 self._largest_of_all(log, reach, end_offset, done)
@@ -172,8 +172,8 @@ class Timestamps:
         log: OpenLog,
         segment: Segment,
         reach: _Reach,
-        timestamp: int,
-        end_offset: int,
+        timestamp: TimestampMs,
+        end_offset: Offset,
         answered: Done,
         *,
         largest: bool,
@@ -210,7 +210,7 @@ class Timestamps:
         if fault and reach.generation != log.generation:
             answered(_cut(log))
         elif fault:
-            self._faults.corrupt(name, path, -1, fault)
+            self._faults.corrupt(name, path, Offset(-1), fault)
             answered(Corruption(f"{name}: {fault}"))
         elif reply.errno:
             self._faults.failed(name, path, reply.errno)

@@ -71,7 +71,7 @@ class WriteBehind:
         while unwritten and unwritten[0].stream <= one.stream:
             unwritten.popleft()
 
-    def filled(self, position: int) -> None:
+    def filled(self, position: BytePosition) -> None:
         """The log's ranges up to `position` are full, the one from there on is open."""
         log = self._log
         least = self._host.write_bytes_min
@@ -85,7 +85,7 @@ class WriteBehind:
         if not self.under_way:
             self.advance()
 
-    def when_written(self, position: int, callback: Callable[[], None]) -> None:
+    def when_written(self, position: BytePosition, callback: Callable[[], None]) -> None:
         """Write up to `position`, which is durable, then call back; at once if it is written."""
         if self._log.written_position >= position or self._log.closed:
             callback()
@@ -154,7 +154,7 @@ class WriteBehind:
         if not self.under_way:
             self.advance()
 
-    def cut(self, position: int) -> None:
+    def cut(self, position: BytePosition) -> None:
         """The log ends at stream position `position` now."""
         self._generation += 1
         while self._unwritten and self._unwritten[-1].stream >= position:
@@ -164,11 +164,11 @@ class WriteBehind:
         for wanted, callback in waiters:
             self._waiters.append((min(wanted, position), callback))
 
-    def hold(self, position: int) -> None:
+    def hold(self, position: BytePosition) -> None:
         """Write nothing behind `position` for now: the files are about to be cut there."""
         self.held.append(position)
 
-    def go_on(self, position: int) -> None:
+    def go_on(self, position: BytePosition) -> None:
         """They are."""
         self.held.remove(position)
         if not self.under_way:

@@ -33,6 +33,7 @@ from millstream.format.epochs import encode_log_state
 from millstream.format.names import EPOCHS_FILE, PRODUCERS_SUFFIX, offset_name
 from millstream.format.producers import encode_producers
 from millstream.format.wal import WalState, encode_wal_state
+from millstream.model.quantities import Offset
 from millstream.storage.messages.commands import Checkpoint, Hurry
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class _LogCapture:
     @property
     def remove(self) -> list[str]:
         """Files that are not needed once this checkpoint is durable."""
-        return [f"{self.log.directory}/{offset_name(one, PRODUCERS_SUFFIX)}" for one in self.old]
+        return [f"{self.log.directory}/{offset_name(Offset(one), PRODUCERS_SUFFIX)}" for one in self.old]
 
     def give_back(self) -> None:
         """The checkpoint failed: what was marked is still to be done."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from millstream.format.index import SegmentSummary
-from millstream.model.quantities import Offset
+from millstream.model.quantities import Offset, RaftGroupId, TimestampMs
 from millstream.model.replication import Term
 from millstream.storage.messages.receiving import Adopt, Stage, Staged, StageEnd
 from millstream.wire.inspection import Rules
@@ -20,7 +20,7 @@ from millstream.wire.inspection import Rules
 class Write(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Put bytes at `position` of a segment file, which is made if it is missing. → `Written`."""
 
-    group: int
+    group: RaftGroupId
     path: str
     position: int
     spans: list[int]
@@ -61,12 +61,12 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     id: int
     path: str
-    base_offset: int
+    base_offset: Offset
     limit: int
     """Bytes of the file that are there."""
 
-    offset: int
-    end_offset: int
+    offset: Offset
+    end_offset: Offset
     max_bytes: int
     minimum_one: bool
     spans: list[int]
@@ -79,11 +79,11 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     id: int
     path: str
-    base_offset: int
+    base_offset: Offset
     limit: int
-    timestamp: int
-    offset: int
-    end_offset: int
+    timestamp: TimestampMs
+    offset: Offset
+    end_offset: Offset
     largest: bool = False
     """Instead: the first record with the largest timestamp of all batches in that stretch."""
 
@@ -96,7 +96,7 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
     id: int
     path: str
-    base_offset: int
+    base_offset: Offset
     size_bytes: int
 
 
@@ -130,7 +130,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
     """A sealed segment that compaction reads."""
 
     path: str
-    end_offset: int
+    end_offset: Offset
     size_bytes: int
 
 
@@ -142,7 +142,7 @@ class GatherKeys(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
     id: int
     sources: list[Source]
-    first_offset: int
+    first_offset: Offset
     buffer_bytes: int
     load_percent: int
     bytes_per_second: float
@@ -157,7 +157,7 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
     id: int
     sources: list[Source]
     path: str
-    base_offset: int
+    base_offset: Offset
     generation: int
     created_ms: int
     index_interval: int
@@ -223,8 +223,8 @@ class Feed(msgspec.Struct, frozen=True, array_like=True, tag=19):
 
     id: int
     path: str
-    offset: int
-    end_offset: int
+    offset: Offset
+    end_offset: Offset
     events_max: int
     max_bytes: int
     open_files_max: int
@@ -276,7 +276,7 @@ Command = (
 class Written(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A `Write` is in the page cache, or is not."""
 
-    group: int
+    group: RaftGroupId
     errno: int
     bytes: int
 
@@ -302,7 +302,7 @@ class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=3):
     fault: str
     """Not empty: the bytes on disk are not what they should be."""
 
-    end_offset: int
+    end_offset: Offset
     """End (exclusive) of the batches that were read."""
 
 
@@ -311,8 +311,8 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     id: int
     errno: int
-    offset: int
-    timestamp: int
+    offset: Offset
+    timestamp: TimestampMs
     leader_epoch: int
     fault: str
 
@@ -341,7 +341,7 @@ class KeysGathered(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
     id: int
     errno: int
-    end_offset: int
+    end_offset: Offset
     keys: int
     bytes: int
     fault: str

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.format.names import wal_directory
+from millstream.model.quantities import ShardId
 from millstream.shard.process import become_realtime, spawn
 from millstream.storage.messages.channel import ReactorChannel, WorkerChannel, channel_pair
 from millstream.storage.messages.commands import CLEANER_LANE, LANE_OF, LANES, READS_LANE, Stop, encode
@@ -115,7 +116,7 @@ def _nothing() -> None:
 
 
 def start_processes(
-    shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: Mapping[str, StatsSlab]
+    shard_id: ShardId, arena: Arena, disk: Disk, settings: Settings, stats: Mapping[str, StatsSlab]
 ) -> StorageProcesses:
     """Fork writer, worker and cleaner. Called in the shard's process, before its reactor is created and before ``pin``.
 

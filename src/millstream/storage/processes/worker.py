@@ -31,6 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
+from millstream.model.quantities import Offset, TimestampMs
 from millstream.shard.process import EXIT_SOFTWARE
 from millstream.storage.disk import FULL
 from millstream.storage.messages.commands import (
@@ -204,16 +205,17 @@ class Worker:
             return ReadDone(command.id, 0, 0, 0, str(fault), command.offset)
         except OSError as error:
             return ReadDone(command.id, error.errno or errno.EIO, 0, 0, "", command.offset)
-        return ReadDone(command.id, 0, found.size_bytes, found.need_bytes, "", found.end_offset)
+        return ReadDone(command.id, 0, found.size_bytes, found.need_bytes, "", Offset(found.end_offset))
 
     def _find(self, command: Find) -> Reply:
         try:
             found = self.reader.find(command)
         except (Fault, Corruption) as fault:
-            return Found(command.id, 0, -1, -1, -1, str(fault))
+            return Found(command.id, 0, Offset(-1), TimestampMs(-1), -1, str(fault))
         except OSError as error:
-            return Found(command.id, error.errno or errno.EIO, -1, -1, -1, "")
-        return Found(command.id, 0, *(found or (-1, -1, -1)), fault="")
+            return Found(command.id, error.errno or errno.EIO, Offset(-1), TimestampMs(-1), -1, "")
+        offset, timestamp, leader_epoch = found or (-1, -1, -1)
+        return Found(command.id, 0, Offset(offset), TimestampMs(timestamp), leader_epoch, fault="")
 
     def _prepare(self, command: PrepareFile) -> Reply:
         filling = self.files.filling

@@ -35,6 +35,7 @@ from millstream.format.wal import (
     pack_heads,
     padding_bytes,
 )
+from millstream.model.quantities import ShardId
 from millstream.storage.disk import write_all
 from millstream.storage.staging import Staging
 from millstream.storage.wal.ticks import (
@@ -73,7 +74,7 @@ class TickWriter:
     cache if possible.
     """
 
-    def __init__(self, disk: Disk, directory: str, shard_id: int, arena: memoryview, *, direct: bool) -> None:
+    def __init__(self, disk: Disk, directory: str, shard_id: ShardId, arena: memoryview, *, direct: bool) -> None:
         self._disk = disk
         self._directory = directory
         self._shard_id = shard_id

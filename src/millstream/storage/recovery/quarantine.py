@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.format.names import QUARANTINED_SUFFIX, offset_name
+from millstream.model.quantities import Offset
 from millstream.storage.disk import make_directories, write_all
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class QuarantinedBatches:
         self._path = ""
         self._bytes = 0
 
-    def put(self, base_offset: int, batch: memoryview) -> None:
+    def put(self, base_offset: Offset, batch: memoryview) -> None:
         """One more batch."""
         if not self._path:
             make_directories(self._disk, self._directory)

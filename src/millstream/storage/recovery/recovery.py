@@ -39,7 +39,7 @@ from millstream.format.names import (
 )
 from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, WalRecord, WalState
 from millstream.format.wal_scan import Scan, Verdict, judge
-from millstream.model.quantities import Offset, RaftGroupId
+from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.storage.disk import exists, make_directories, read_at, write_all
 from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.place import LogPlace
@@ -206,7 +206,7 @@ def _remove_deleted(disk: Disk, root: str) -> None:
 
 def _read_directory(disk: Disk, path: str, shard: int, state: WalState) -> _Directory:
     files = wal_numbers(disk, path)
-    scans = scan_wal_files(disk, path, shard, files, state.next_sequence)
+    scans = scan_wal_files(disk, path, ShardId(shard), files, state.next_sequence)
     return _Directory(path, shard, state, files, scans, judge(scans, state))
 
 

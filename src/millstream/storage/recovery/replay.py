@@ -77,7 +77,7 @@ class LogReplay:
         self._begun = False
         self._file: File | None = None
         self._base = 0
-        self._index = SegmentIndex(0)
+        self._index = SegmentIndex(Offset(0))
         self._growing = Growing(self._index, now_ms)
         self._pending: list[Buffer] = []
         self._pending_at = 0
@@ -229,7 +229,7 @@ class LogReplay:
         if not self._bases or self._bases[0] >= self._state.start or self._state.reached > self._state.start:
             return
         base = self._bases[0]
-        index = SegmentIndex.load(self._disk, self._path(base), base)
+        index = SegmentIndex.load(self._disk, self._path(base), Offset(base))
         if index.summary is not None and index.summary.end_offset >= self._state.start:
             return
         growing = Growing(index, self._now_ms)
@@ -274,7 +274,7 @@ class LogReplay:
             )
         base = below[-1]
         path = self._path(base)
-        index = SegmentIndex.load(self._disk, path, base)
+        index = SegmentIndex.load(self._disk, path, Offset(base))
         summary = index.summary
         if summary is not None and summary.generation and summary.end_offset == offset and not self._cut_back:
             # What compaction wrote stays as it is; the log went on in another file.
@@ -282,7 +282,7 @@ class LogReplay:
             self._state.forget_epochs(offset)
             return
         if summary is not None and summary.end_offset > offset:
-            index = SegmentIndex(base, index.generation)
+            index = SegmentIndex(Offset(base), index.generation)
         self._open(base, index, create=False)
         file, growing = self._current()
         size = file.size()
@@ -361,7 +361,7 @@ class LogReplay:
         file, growing = self._current()
         file.truncate(growing.size_bytes)
         self._indexes.append((file.path, self._index, growing.summary(sealed=True)))
-        self._open(base, SegmentIndex(base), create=True)
+        self._open(base, SegmentIndex(Offset(base)), create=True)
 
     def _current(self) -> tuple[File, Growing]:
         if self._file is None:
@@ -374,7 +374,7 @@ class LogReplay:
             self._file = None
 
     def _path(self, base: int) -> str:
-        return f"{self.place.directory}/{self._files.get(base) or segment_name(base)}"
+        return f"{self.place.directory}/{self._files.get(base) or segment_name(Offset(base))}"
 
     def flush(self) -> None:
         """Write what was gathered."""

@@ -18,6 +18,7 @@ from millstream.format.index import SegmentSummary
 from millstream.format.names import OPENED_FILE, WAL_DIRECTORY, segment_name
 from millstream.format.sealed import seal, unseal
 from millstream.format.wal import WalState
+from millstream.model.replication import Term
 from millstream.storage.disk import read_file, replace_file
 from millstream.storage.log.opening import LoadedLog
 from millstream.storage.wal.state import write_wal_state
@@ -72,7 +73,7 @@ def summarize(log: Log) -> LogSummary:
     return LogSummary(log.group, log.durable_state(), segments, producers, tuple(log.snapshots.files))
 
 
-def leave_summaries(disk: Disk, directory: str, wal: Wal, term: int, logs: Iterable[Log]) -> None:
+def leave_summaries(disk: Disk, directory: str, wal: Wal, term: Term, logs: Iterable[Log]) -> None:
     """Say in the ``state`` files of a write-ahead log that everything is durable in the segments, and what there is. A
     disk that refuses it costs the next start time, no more.
     """

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
+from millstream.model.quantities import Offset, TimestampMs
 from millstream.storage.disk import FileCache, exists, make_directories, read_text, write_all
 from millstream.storage.segments.bulk_writes import BulkWriter
 from millstream.storage.segments.index import SegmentIndex, grow_index, index_path
@@ -134,7 +135,8 @@ class SegmentFiles:
             index = self.index(path, _base(path))
             with self._lock:
                 for at in range(0, len(command.entries), 3):
-                    index.add(*command.entries[at : at + 3])
+                    offset, position, timestamp = command.entries[at : at + 3]
+                    index.add(Offset(offset), position, TimestampMs(timestamp))
         return written
 
     def _make_home(self, path: str, topic: str) -> None:
@@ -262,7 +264,7 @@ class SegmentFiles:
 
     # -- indexes -------------------------------------------------------------------------------------------------------
 
-    def index(self, path: str, base_offset: int) -> SegmentIndex:
+    def index(self, path: str, base_offset: Offset) -> SegmentIndex:
         """The index of a segment, from memory or its file."""
         with self._lock:
             index = self._indexes.get(path)
@@ -457,5 +459,5 @@ def remove_deleted(disk: Disk, directory: str) -> None:
     disk.remove_directory(directory)
 
 
-def _base(path: str) -> int:
-    return int(os.path.basename(path).partition(".")[0])
+def _base(path: str) -> Offset:
+    return Offset(int(os.path.basename(path).partition(".")[0]))

@@ -36,6 +36,7 @@ from millstream.format.names import (
 )
 from millstream.format.producers import encode_producers
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA
 from millstream.storage.disk import exists, make_directories, read_file, replace_file, write_all
 from millstream.storage.segments.files import remove_deleted
@@ -90,7 +91,7 @@ class IncomingLog:
             disk.sync_directory(changed)
 
     def _begin(self, base: int) -> None:
-        self._index = SegmentIndex(base, self._generation)
+        self._index = SegmentIndex(Offset(base), self._generation)
         self._growing = Growing(self._index, 0, self._index_interval)
 
     @property
@@ -162,8 +163,8 @@ class IncomingLog:
         self._seal()
         if producers is not None:
             offset, data = producers
-            path = f"{self._directory}/{offset_name(offset, PRODUCERS_SUFFIX)}"
-            replace_file(self._disk, path, encode_producers(offset, data))
+            path = f"{self._directory}/{offset_name(Offset(offset), PRODUCERS_SUFFIX)}"
+            replace_file(self._disk, path, encode_producers(Offset(offset), data))
         replace_file(self._disk, f"{self._directory}/{EPOCHS_FILE}", encode_log_state(state))
         self._disk.sync_directory(self._directory)
 

@@ -62,7 +62,7 @@ class SegmentIndex:
         "whole",
     )
 
-    def __init__(self, base_offset: int, generation: int = 0) -> None:
+    def __init__(self, base_offset: Offset, generation: int = 0) -> None:
         self.base_offset = base_offset
         self.generation = generation
         """Of the segment's file; from 1 on its offsets may have gaps."""
@@ -87,7 +87,7 @@ class SegmentIndex:
         """Why the file could not be read."""
 
     @classmethod
-    def load(cls, disk: Disk, segment_path: str, base_offset: int) -> SegmentIndex:
+    def load(cls, disk: Disk, segment_path: str, base_offset: Offset) -> SegmentIndex:
         """What the index file says: what verifies if it is damaged, nothing if it is missing or cannot be read."""
         name = parse_segment(os.path.basename(segment_path))
         index = cls(base_offset, name[1] if name is not None else 0)
@@ -121,7 +121,7 @@ class SegmentIndex:
     def timestamps(self) -> array[int]:
         return self._entries[2]
 
-    def add(self, offset: int, position: int, timestamp: int) -> None:
+    def add(self, offset: Offset, position: int, timestamp: TimestampMs) -> None:
         """One more entry; one that is known already is not added twice."""
         offsets, positions, timestamps = self._entries
         if not positions or position > positions[-1]:
@@ -130,13 +130,13 @@ class SegmentIndex:
             timestamps.append(timestamp)
             self.pending += 1
 
-    def place_before(self, offset: int) -> tuple[int, int]:
+    def place_before(self, offset: Offset) -> tuple[int, int]:
         """(offset, position) of the last entry at or before `offset`; the segment's start if there is none."""
         offsets, positions, timestamps = self._entries
         place = bisect_right(offsets, offset, 0, len(timestamps)) - 1
         return (offsets[place], positions[place]) if place >= 0 else (self.base_offset, 0)
 
-    def place_before_time(self, timestamp: int) -> tuple[int, int]:
+    def place_before_time(self, timestamp: TimestampMs) -> tuple[int, int]:
         """(offset, position) from which on a batch with a timestamp ≥ `timestamp` may come; none comes before."""
         offsets, positions, timestamps = self._entries
         place = bisect_left(timestamps, timestamp) - 1
@@ -231,7 +231,7 @@ class Growing:
 
     def goes_on_with(self, batch: Batch) -> bool:
         """Whether this batch may follow: with the next offset, or with a later one if the segment was compacted."""
-        return may_follow(batch, self.end_offset, gaps=self._index.generation > 0)
+        return may_follow(batch, Offset(self.end_offset), gaps=self._index.generation > 0)
 
     def add(self, batch: Batch) -> None:
         """The batch follows; its position is `size_bytes`."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import MillstreamError, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 
@@ -49,7 +50,7 @@ class ReadFaults:
         self.on_corrupt: Callable[[str], None] = _nothing
         """Gets the name of a log in which damage was found, each time."""
 
-    def corrupt(self, name: str, path: str, offset: int, what: str) -> None:
+    def corrupt(self, name: str, path: str, offset: Offset, what: str) -> None:
         """The segment `path` of the log `name` holds bytes that nobody wrote, at `offset` (-1: somewhere)."""
         self._corrupt.inc()
         self._damage.put(name, offset, path)

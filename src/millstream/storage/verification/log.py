@@ -46,6 +46,7 @@ from millstream.format.names import (
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd, may_follow
+from millstream.model.quantities import Offset
 from millstream.storage.chunks import holds_chunks
 from millstream.storage.disk import exists, read_file, read_text
 from millstream.storage.segments.index import SegmentIndex, index_path, whole_batches_from
@@ -157,7 +158,7 @@ def segment_paths(disk: Disk, log: LogFiles) -> list[str]:
     """The segment files that make up a log, in order; what compaction replaced is left out."""
 
     def end_of(name: str, base: int) -> int | None:
-        summary = SegmentIndex.load(disk, f"{log.directory}/{name}", base).summary
+        summary = SegmentIndex.load(disk, f"{log.directory}/{name}", Offset(base)).summary
         return None if summary is None else summary.end_offset
 
     live, _ = live_and_replaced(_list(disk, log.directory), end_of)
@@ -247,7 +248,7 @@ class _LogCheck:
                 if name == EPOCHS_FILE:
                     self._state = decode_log_state(read_file(disk, path))
                 elif offset is not None:
-                    decode_producers(offset, read_file(disk, path))
+                    decode_producers(Offset(offset), read_file(disk, path))
             except FileNotFoundError:
                 continue
             except (Corruption, OSError) as error:
@@ -261,12 +262,12 @@ class _LogCheck:
     def _index(self, name: str, base: int) -> IndexScan | None:
         path = index_path(f"{self._log.directory}/{name}")
         try:
-            found = scan_index(read_file(self._disk, path), base)
+            found = scan_index(read_file(self._disk, path), Offset(base))
         except FileNotFoundError:
             return None
         except OSError as error:
             self._found(MENDED, path, -1, -1, f"{unreadable(error)}; it is written anew from the segment")
-            return scan_index(b"", base)
+            return scan_index(b"", Offset(base))
         if not found.whole and not self._running:
             what = "does not verify; the next start completes it from the segment"
             self._found(MENDED, path, found.valid_bytes, -1, what)
@@ -441,7 +442,7 @@ class _Walk:
             WalkEnd: what follows is no batch, or not the next one.
         """
         for batch, view in whole_batches_from(self._file, self.position, self.limit):
-            if not may_follow(batch, self.end_offset, gaps=self._gaps):
+            if not may_follow(batch, Offset(self.end_offset), gaps=self._gaps):
                 raise WalkEnd(batch.position, f"offset {batch.base_offset} where {self.end_offset} should come")
             self._batch, self._before = batch, self.max_timestamp
             self.max_timestamp = max(self.max_timestamp, batch.max_timestamp)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from millstream.format.names import WAL_DIRECTORY, wal_name
 from millstream.format.wal import Kind, WalState
 from millstream.format.wal_scan import judge
+from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.storage.verification.log import CORRUPT, MENDED, Finding, unreadable
 from millstream.storage.wal.reading import read_wal_piece, scan_wal_files, wal_numbers
 from millstream.storage.wal.state import look_at_wal_state, nothing_is_known
@@ -41,12 +42,12 @@ def settled(disk: Disk, data_dir: str) -> bool:
     return bool(states) and all(state is not None and state.clean for state in states)
 
 
-def wal_batches(disk: Disk, data_dir: str, group: int) -> Iterator[bytes]:
+def wal_batches(disk: Disk, data_dir: str, group: RaftGroupId) -> Iterator[bytes]:
     """The sound batches of a group that the write-ahead logs still hold, in the order in which they were written."""
     for shard, directory in _directories(disk, data_dir).items():
         numbers = wal_numbers(disk, directory)
         state = look_at_wal_state(disk, directory).state or WalState()
-        scans = scan_wal_files(disk, directory, shard, numbers, state.next_sequence)
+        scans = scan_wal_files(disk, directory, ShardId(shard), numbers, state.next_sequence)
         for file, place in judge(scans, state).order:
             frame = scans[file].frames[place]
             for at, (record, position) in enumerate(frame.records()):
@@ -87,7 +88,7 @@ def _verify_shard(disk: Disk, directory: str, shard: int, progress: Progress, na
         for path, reason in known.damaged.items():
             found(MENDED, path, -1, -1, f"{reason}; the next start makes it anew from its copy")
     state = known.state or WalState()
-    scans = scan_wal_files(disk, directory, shard, numbers, state.next_sequence)
+    scans = scan_wal_files(disk, directory, ShardId(shard), numbers, state.next_sequence)
     progress.checked(sum(disk.size(f"{directory}/{wal_name(number)}") for number in numbers))
     if state.clean:
         return  # an orderly stop: all of it is in the segments

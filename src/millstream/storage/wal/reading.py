@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from millstream.format.names import parse_wal_name, wal_name
 from millstream.format.wal import FILE_HEADER_BYTES
 from millstream.format.wal_scan import Scan, doubtful_headers, parse_file_header, scan
+from millstream.model.quantities import ShardId
 from millstream.storage.disk import read_at
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def read_wal_piece(disk: Disk, directory: str, number: int, position: int, size:
         file.close()
 
 
-def scan_wal_files(disk: Disk, directory: str, shard: int, numbers: list[int], from_sequence: int) -> list[Scan]:
+def scan_wal_files(disk: Disk, directory: str, shard: ShardId, numbers: list[int], from_sequence: int) -> list[Scan]:
     """What each of these files holds."""
     headers = [parse_file_header(read_wal_piece(disk, directory, number, 0, FILE_HEADER_BYTES)) for number in numbers]
     return [
