@@ -26,7 +26,9 @@ from millstream.testing.process import Broker
 if TYPE_CHECKING:
     from bench.meter import Outcome
 
-SEGMENT_BYTES = 1 << 20
+SEGMENT_BYTES = 1 << 19
+"""Each partition closes one every six seconds."""
+
 LARGE_SEGMENT_BYTES = 16 << 20
 HISTORY_BYTES = 384 << 20
 HISTORY_PARTITIONS = 4

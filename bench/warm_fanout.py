@@ -18,15 +18,16 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bench import archive_load, report, warm_arm, warm_plots
+from bench.raw import UnexpectedAnswer
 from bench.warm_arm import Arm
 from millstream.core.eviction import POLICIES
 from millstream.testing import fetch_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bench.archive_load import Beside, History
     from bench.warm_arm import Result
@@ -54,6 +55,11 @@ BEGIN, END = "<!-- tiers: written by make bench-tiers -->", "<!-- end of tiers -
 HIT_GOAL_MS = 3.0
 GETS_GOAL = 1.1
 PRODUCE_GOAL = 1.05
+
+
+_Figures = TypeVar("_Figures")
+_failed: list[str] = []
+"""Parts that were begun and have no figure."""
 
 
 def median(runs: Sequence[Result], field: str) -> float:
@@ -174,8 +180,20 @@ def _run_arms(options: argparse.Namespace) -> dict[str, list[Result]]:
         for arm in ARMS:
             if options.arms in arm.name and (arm.repeats or not number):
                 _say(f"{arm.name}, run {number + 1}")
-                results.setdefault(arm.name, []).append(warm_arm.run(arm, options.seconds, options.io))
+                found = _attempt(lambda: warm_arm.run(arm, options.seconds, options.io), arm.name)  # noqa: B023
+                if found is not None:
+                    results.setdefault(arm.name, []).append(found)
     return results
+
+
+def _attempt(measure: Callable[[], _Figures], what: str) -> _Figures | None:
+    """What it measures. A part without a figure is told, and does not end the others."""
+    try:
+        return measure()
+    except UnexpectedAnswer as error:
+        _say(f"{what} has no figure: {error}")
+        _failed.append(what)
+        return None
 
 
 def _say(text: str) -> None:
@@ -199,13 +217,17 @@ def main() -> None:
     besides: list[Beside] = []
     if options.rounds:
         _say("producers with and without the archive")
-        besides = archive_load.beside(options.seconds, options.rounds)
+        besides = _attempt(lambda: archive_load.beside(options.seconds, options.rounds), "producers") or []
     history = None
     if not options.no_history:
         _say("archive and catch-up")
-        history = archive_load.history(options.seconds)
+        history = _attempt(lambda: archive_load.history(options.seconds), "archive and catch-up")
     machine = ", ".join(f"{name} {value}" for name, value in report.machine().items())
-    parts = [table(results), beside_table(besides) if besides else [], verdicts(results, besides, history)]
+    parts = [
+        table(results) if results else [],
+        beside_table(besides) if besides else [],
+        verdicts(results, besides, history),
+    ]
     command = f"    python -m bench.warm_fanout {' '.join(sys.argv[1:])}"
     text = "\n\n".join([f"Measured: {machine}.", command, *("\n".join(part) for part in parts if part)]) + "\n"
     (out / "summary.md").write_text(text, encoding="utf-8")
@@ -220,8 +242,11 @@ def main() -> None:
         images = "".join(f"\n![{path.stem}](images/{path.name})\n" for path in paths)
         report.write_document(DOCS / "performance.md", text + images, BEGIN, END)
     sys.stdout.write(text)
+    if _failed:
+        sys.stdout.write(f"\nWithout a figure: {', '.join(_failed)}\n")
     _say(f"written: {', '.join(str(path) for path in (out / 'summary.md', out / 'results.json', *paths))}")
 
 
 if __name__ == "__main__":
     main()
+    sys.exit(bool(_failed))

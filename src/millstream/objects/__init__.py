@@ -6,6 +6,8 @@
                          │
                          └ retries within a budget, waits when the store throttles, settles unknown outcomes
 
+    Hedging(store)   asks a second time for a read that is late (``objects.hedging``)
+
 Callers see whole objects and exact ranges, versions for compare-and-set, and the errors of ``objects.errors``. Every
 call blocks; a reactor never makes one. The conformance suite in the tests holds all stores to the same behaviour.
 

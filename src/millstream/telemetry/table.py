@@ -301,6 +301,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _latency("hot_tier_read_latency", "One read from the warm cache."),
     _latency("object_request_latency", "One request to the object store, its retries included.", OBJECT_OPERATION),
     _counter("object_request_failures", "Requests to the object store that failed.", label=OBJECT_OPERATION),
+    _counter("object_hedged_reads", "Reads that the object store answered late, so that it was asked a second time."),
     _counter("object_bytes", "Bytes of requests to the object store that succeeded.", _BYTES, label=OBJECT_TRANSFER),
     # Cluster
     _gauge("cluster_topics", "Topics in the metadata cache (of shard 0)."),

@@ -27,6 +27,7 @@ from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
 from millstream.model.error_code import ErrorCode
 from millstream.objects import ObjectKey, open_store
+from millstream.objects.hedging import Hedging
 from millstream.shard.process import EXIT_SOFTWARE, become_ordinary, spawn
 from millstream.storage.messages.channel import WorkerChannel, channel_pair
 from millstream.telemetry.log import log as operator_log
@@ -330,7 +331,9 @@ def _serve(channels: list[WorkerChannel], arena: memoryview, disk: Disk, setting
             if not made:
                 url = store_url(settings)
                 changes = Counted(open_store(url, CHANGE_PATIENCE_S), stats)
-                reads = Counted(open_store(url, READ_PATIENCE_S), stats)
+                reads = Hedging(
+                    Counted(open_store(url, READ_PATIENCE_S), stats), stats.counter("object_hedged_reads").inc
+                )
                 rate = settings.objects_upload_max_bytes_per_second / settings.shards
                 warm = open_warm_blocks(settings, stats.shard, stats)
                 made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm, stats))
