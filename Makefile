@@ -93,7 +93,7 @@ simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute e
 simulate-archive: setup ## Run simulated clusters with a tiered topic over a store that fails (HISTORIES=100; ARGS=--planted)
 	@$(PY) -m millstream.testing.archive_world --histories $(or $(HISTORIES),100) $(ARGS)
 
-simulate-shared: setup ## Run simulated brokers with shared storage, which no broker serves yet (HISTORIES=1000; ARGS=--planted)
+simulate-shared: setup ## Run simulated brokers of a cluster with shared storage (HISTORIES=1000; ARGS=--planted)
 	@$(PY) -m millstream.testing.shared_world --histories $(or $(HISTORIES),1000) $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)

@@ -42,6 +42,7 @@ from millstream.coordinator.across_brokers import AcrossBrokers
 from millstream.coordinator.router import GroupRouter
 from millstream.coordinator.transactions import Transactions
 from millstream.core.fetch_session import FetchSessions, SessionPartition
+from millstream.core.shared import BacklogLimits
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import TopicDescription
 from millstream.format.events.chunk import partition_uuid
@@ -84,6 +85,8 @@ from millstream.telemetry.log import log
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.link import ArchiveLink
 from millstream.tiers.process import ArchiveProcess, start_archive_process
+from millstream.tiers.shared_sweeps import SharedSweeps
+from millstream.tiers.shared_uploads import SharedUploads
 
 READY_TIMEOUT_US: Final = 60_000_000
 LOADING_US: Final = 10_000_000
@@ -174,7 +177,19 @@ class ShardProcess:
             shard.reactor, shard.arena, shard.stats, start_archive, lambda why: shard.reactor.stop(EXIT_CHILD, why)
         )
         interval_ms = self.shared.settings.log_retention_check_interval_ms
-        return Archiver(shard.reactor, self.storage, link, shard.stats, interval_ms, self._describe)
+        settings = self.shared.settings
+        limits = BacklogLimits(
+            settings.shared_uncommitted_max_bytes // shard.count,
+            settings.shared_upload_bytes // shard.count,
+            settings.shared_upload_interval_ms,
+        )
+        object_bytes = min(settings.shared_upload_bytes, shard.arena.capacity_bytes // 16)
+        uploads = SharedUploads(
+            shard.reactor, self.storage.now_ms, link, shard.stats, limits, object_bytes, self._describe
+        )
+        topics = partial(_topic_ids, self.metadata)
+        self.sweeps = SharedSweeps(shard, uploads, link, topics, interval_ms * 1000)
+        return Archiver(shard.reactor, self.storage, link, shard.stats, interval_ms, self._describe, uploads)
 
     def _describe(self, topic_id: bytes) -> TopicDescription | None:
         """What a recovery from the object store needs to know of a topic."""
@@ -332,6 +347,8 @@ class ShardProcess:
             assert self.node.transfers is not None
             controller = self.controller
             self.node.transfers.start_balancing(lambda: controller.is_deciding)
+        if shard.id == CONTROLLER_SHARD and self.peers is None:
+            self.sweeps.start()
         self.lifecycle.start_expiry()
         self.lifecycle.show_producers()
         shard.reactor.settle()
@@ -459,6 +476,10 @@ def pin_to_own_core(shard_id: int) -> None:
     """Bind this shard to the core of its number, among those that the broker may use."""
     usable = cores()
     pin(usable[shard_id % len(usable)])
+
+
+def _topic_ids(metadata: MetadataCache) -> list[bytes]:
+    return list(metadata.state.topics_by_id)
 
 
 def _nothing(answer: Any) -> None:

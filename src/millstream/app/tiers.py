@@ -25,7 +25,9 @@ from millstream.format.epochs import LogState, RaftBase, encode_log_state
 from millstream.format.manifest import ArchiveId, encode_manifest
 from millstream.format.names import EPOCHS_FILE, partition_directory
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.model.replication import RaftPosition, Term
+from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey, open_store
 from millstream.partition.partition import Partition
 from millstream.raft.stored import Folded, encode_folded
@@ -36,9 +38,10 @@ from millstream.tiers.manifest import Archive
 from millstream.tiers.messages import CacheReport
 from millstream.tiers.purging import forget_topic
 from millstream.tiers.readers import needed_bytes
+from millstream.tiers.sweeping import longest_chain, stored_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from millstream.app.shard_queries import ShardQueries
     from millstream.cluster.client import ControllerClient
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.link import ArchiveLink
+    from millstream.tiers.sweeping import StoredRange
 
 TIERS: Final = "tiers"
 RECREATE: Final = "recreate"
@@ -231,6 +235,7 @@ def prepare_topics(
         Unavailable: the store.
     """
     store = open_store(url, _STORE_PATIENCE_S)
+    shared: dict[SharedPartition, list[StoredRange]] | None = None
     try:
         results: list[dict[str, Any]] = []
         for topic in _described(store, names):
@@ -239,7 +244,9 @@ def prepare_topics(
                 if any(queries.ask_all(KNOWN, topic.topic_id)):
                     raise Rejected(f"the topic {topic.name} is here already", ErrorCode.TOPIC_ALREADY_EXISTS)
                 forget_topic(disk, data_dir, uuid.UUID(topic.topic_id))
-                result["records"] = _write_states(store, disk, data_dir, topic)
+                if shared is None:
+                    shared = stored_ranges(store)
+                result["records"] = _write_states(store, disk, data_dir, topic, shared)
             except MillstreamError as error:
                 result["error"] = error.message
             results.append(result)
@@ -281,14 +288,20 @@ def _described(store: ObjectStore, names: list[str]) -> list[TopicDescription]:
     return [described[name] for name in names or sorted(described)]
 
 
-def _write_states(store: ObjectStore, disk: Disk, data_dir: str, topic: TopicDescription) -> int:
+def _write_states(
+    store: ObjectStore,
+    disk: Disk,
+    data_dir: str,
+    topic: TopicDescription,
+    shared: dict[SharedPartition, list[StoredRange]],
+) -> int:
     """Write an ``epochs`` file for each partition of a topic that is not here; the number of archived records."""
     topic_id = bytes.fromhex(topic.topic_id)
     states: dict[int, LogState] = {}
     records = 0
     for index in range(topic.partitions):
         owner = ArchiveId(uuid.UUID(topic.topic_id), index)
-        state = _state(store, owner)
+        state = _state(store, owner) or _shared_state(owner, shared.get(SharedPartition(topic_id, index), ()))
         if state is not None:
             states[index] = state
             records += state.local_start - state.start_offset
@@ -311,12 +324,30 @@ def _state(store: ObjectStore, owner: ArchiveId) -> LogState | None:
     manifest = manifest_of(store, owner)
     if manifest.owner != owner:
         raise Corruption(f"{store.url}: the object {manifest_key(owner)} is the manifest of another partition")
-    archive = Archive.of(manifest)
+    return _state_of(owner, Archive.of(manifest), manifest.epochs)
+
+
+def _shared_state(owner: ArchiveId, ranges: Sequence[StoredRange]) -> LogState | None:
+    """The same of a shared partition: shared objects have no manifest, and say themselves what they have."""
+    chain = longest_chain(ranges)
+    if not chain:
+        return None
+    archive = Archive(chain[0].segment.base_offset)
+    epochs: list[tuple[Term, Offset]] = []
+    for one in chain:
+        archive.append(one.segment)
+        for epoch, offset in one.epochs:
+            if not epochs or epoch > epochs[-1][0]:
+                epochs.append((epoch, offset))
+    return _state_of(owner, archive, epochs)
+
+
+def _state_of(owner: ArchiveId, archive: Archive, epochs: Sequence[tuple[Term, Offset]]) -> LogState:
     end = archive.end_offset
     payload = encode_folded(Folded(Configuration(()), encode_manifest(archive.manifest(owner))))
     return LogState(
-        start_offset=manifest.start_offset,
-        epochs=tuple(one for one in manifest.epochs if one[1] < end),
+        start_offset=archive.start_offset,
+        epochs=tuple(one for one in epochs if one[1] < end),
         base=RaftBase(end, RaftPosition(end), Term(0), payload),
         local_start=end,
     )

@@ -132,8 +132,10 @@ def _recovery_step(place: str, step: str, topics: Sequence[str]) -> list[dict[st
 @bootstrap_option
 @timeout_option
 def verify(topic: str | None, url: str | None, as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Read every archived byte and check it; exit code 1 if anything is damaged or missing."""
-    from millstream.tiers.inspection import find_partitions
+    """Read every archived byte and check it; exit code 1 if anything is damaged or missing. Shared objects, which have
+    records of many topics, are read if no topic is named.
+    """
+    from millstream.tiers.inspection import find_partitions, verify_shared
     from millstream.tiers.inspection import verify as verify_all
 
     with StoreOfCommand(url, bootstrap, timeout) as store:
@@ -142,6 +144,8 @@ def verify(topic: str | None, url: str | None, as_json: bool, bootstrap: str, ti
         with progress() as bar:
             task = bar.add_task("verifying", total=total)
             tally = verify_all(store, partitions, lambda count: bar.advance(task, count))
+            if topic is None:
+                verify_shared(store, tally)
     _report(tally, as_json=as_json)
     if tally.findings:
         raise click.exceptions.Exit(1)

@@ -51,6 +51,8 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigError(
             "storage.mode.default", "tiered in a cluster needs objects.url: a store that every broker reaches"
         )
+    if settings.storage_mode == "shared" and (why := shared_needs(settings)):
+        raise ConfigError("storage.mode.default", f"shared {why}")
     peer = settings.peer_listen
     if settings.default_replication_factor > 1 and not settings.seeds:
         raise ConfigError(
@@ -70,6 +72,16 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigError("peer.listen", f"no broker can connect to {peer}, expected an address or a host name")
     if "node.id" not in settings.given:
         raise ConfigError("node.id", "is not given, expected a number of its own for each broker of a cluster")
+
+
+def shared_needs(settings: Settings) -> str:
+    """What a broker with these settings lacks to serve topics with storage.mode=shared; empty if nothing."""
+    if settings.seeds:
+        return (
+            "is served by a single broker alone, because brokers of a cluster do not take over the write-ahead log of "
+            "another one; use tiered, which keeps new records on replicas and old segments in the object store"
+        )
+    return "" if settings.objects_url else "needs an object store; start the broker with --set objects.url=URL"
 
 
 def _ordered(settings: Settings, lesser: str, greater: str, factor: int = 1) -> None:

@@ -18,6 +18,7 @@ from millstream.config.errors import ConfigError
 from millstream.config.event_properties import EventProperties, settle_kind
 from millstream.config.forms import TYPE_LIST, Boolean, Form, Only, OptionalInteger
 from millstream.config.property import Property, declared
+from millstream.config.relations import shared_needs
 from millstream.config.settings import Settings, unknown_name
 
 if TYPE_CHECKING:
@@ -221,7 +222,9 @@ class TopicConfig(EventProperties):
         Settings.storage_mode,
         "storage.mode",
         doc="local keeps segments on the broker's disk alone. tiered also uploads closed segments to the object store "
-        "(objects.url), from which readers of older offsets are served. A tiered topic cannot become local again.",
+        "(objects.url), from which readers of older offsets are served. A tiered topic cannot become local again. "
+        "shared keeps records on the disk only until they are in the object store, in objects of many partitions; it "
+        "is chosen when a topic is created, and served by a single broker.",
     )
     retention_local_target_ms = _inherits(
         Settings.retention_local_target_ms,
@@ -348,6 +351,16 @@ class TopicConfig(EventProperties):
         return self.storage_mode == "tiered"
 
     @property
+    def is_shared(self) -> bool:
+        """Whether committed batches go into shared objects, and the disk keeps only what is not uploaded."""
+        return self.storage_mode == "shared"
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether the object store has the older part of the log."""
+        return self.storage_mode != "local"
+
+    @property
     def is_compacted(self) -> bool:
         """Whether the topic is compacted."""
         return "compact" in self.cleanup_policy
@@ -419,6 +432,7 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
                 "a compacted topic cannot be tiered; only segments that are never rewritten can be",
             )
         own["storage_mode"] = "local"
+    _check_shared(resolved, overrides, defaults)
     if resolved.is_tiered and defaults.seeds and not defaults.objects_url:
         raise ConfigError(
             "storage.mode",
@@ -440,6 +454,31 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
     own["overrides"] = MappingProxyType(dict(overrides))
     settle_kind(resolved, defaults)
     return resolved
+
+
+_SHARED_SEGMENT_BYTES = 16 << 20
+"""Largest segment of a shared topic: each goes from the disk as a whole when all of it is uploaded."""
+
+
+def _check_shared(resolved: TopicConfig, overrides: Mapping[str, str], defaults: Settings) -> None:
+    """Bound the segments of a shared topic. Raise ConfigError for one that cannot be shared; one shared by default
+    becomes local.
+    """
+    if not resolved.is_shared:
+        return
+    if resolved.is_compacted:
+        why = "a compacted topic cannot be shared, because compaction rewrites what is uploaded"
+    elif resolved.has_events:
+        why = "an event topic cannot be shared, because its chunks are files; expected local or tiered"
+    else:
+        why = shared_needs(defaults)
+        why = f"a shared topic {why}" if why else ""
+    if not why:
+        resolved.__dict__["segment_bytes"] = min(resolved.segment_bytes, _SHARED_SEGMENT_BYTES)
+    elif "storage.mode" in overrides:
+        raise ConfigError("storage.mode", why)
+    else:
+        resolved.__dict__["storage_mode"] = "local"
 
 
 def _indexed_bytes(config: TopicConfig) -> int:

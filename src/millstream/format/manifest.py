@@ -9,6 +9,7 @@ numbers, seven bits a byte, about 18 bytes a segment; signed ones are zig-zag en
     max_timestamp − min_timestamp                            signed
     term − term of the segment before                        signed
     index_bytes − index_bytes of the segment before          signed
+      (of a range in a shared object: minus its number)
     checksum                                                 four bytes, little-endian
     revision                                                 unsigned; in a *revised* run only
 
@@ -47,6 +48,7 @@ from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal, version_of
 from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
 from millstream.model.replication import Term
+from millstream.model.shared import NO_OBJECT, ObjectId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -99,6 +101,11 @@ class ArchivedSegment(msgspec.Struct, frozen=True, omit_defaults=True):
     revision: int = 0
     """0 for what a leader uploaded. Else a random number of the job that wrote the object in the place of others: it is
     in the object's name, so that no two writes share a key.
+    """
+
+    object_id: ObjectId = NO_OBJECT
+    """The shared object with these offsets (`format.shared_object`), whose index has the places and the checksums; the
+    checksum and the index here are 0 then. `NO_OBJECT` for a segment with an object of its own.
     """
 
 
@@ -162,11 +169,12 @@ def pack_run(segments: Sequence[ArchivedSegment]) -> Run:
         _put_signed(out, one.min_timestamp - timestamp)
         _put_signed(out, one.max_timestamp - one.min_timestamp)
         _put_signed(out, one.term - term)
-        _put_signed(out, one.index_bytes - index_bytes)
+        place = -one.object_id or one.index_bytes
+        _put_signed(out, place - index_bytes)
         out += one.checksum.to_bytes(_CHECKSUM_BYTES, "little")
         if is_revised:
             _put(out, one.revision)
-        size_bytes, timestamp, term, index_bytes = one.size_bytes, one.max_timestamp, one.term, one.index_bytes
+        size_bytes, timestamp, term, index_bytes = one.size_bytes, one.max_timestamp, one.term, place
     return Run(segments[0].base_offset, len(segments), bytes(out), is_revised)
 
 
@@ -199,8 +207,9 @@ def unpack_run(run: Run) -> list[ArchivedSegment]:
                     TimestampMs(low),
                     TimestampMs(timestamp),
                     Term(term),
-                    index_bytes,
+                    max(index_bytes, 0),
                     revision,
+                    ObjectId(max(-index_bytes, 0)),
                 )
             )
             base = end

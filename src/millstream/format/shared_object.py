@@ -6,13 +6,15 @@
 
 A **block** is the whole record batches of one partition between two offsets. Blocks stand in the order of their
 partition, then of their offset. The reversed number in the key spreads the keys over a bucket. Two writers never have
-one key, because the controller never gives a number twice; a conditional write proves it.
+one key, because no number is chosen twice; a conditional write proves it.
 
 The **index** is a payload of ``format.sealed`` with the magic "MSOI"; integers are little-endian::
 
     object id u64 │ blocks u32
     per block    topic id 16 bytes │ partition u32 │ base offset i64 │ end offset i64
-                 position u64 │ bytes u32 │ largest timestamp i64 │ CRC-32C u32
+                 position u64 │ bytes u32 │ smallest timestamp, largest timestamp i64 │ leader epoch u32 │ CRC-32C u32
+    aborted transactions u32
+    per transaction  block u32 │ producer id, first offset, offset of the marker i64
 
 The **footer** has 24 bytes: position of the index u64, bytes of the index u32, CRC-32C of these twelve bytes u32, zero
 u32, and the magic "MSOF". A reader opens an object with one read of its end.
@@ -24,19 +26,23 @@ not where the index says, and blocks of one partition that overlap.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from crc32c import crc32c
 
 from millstream.errors import Corruption, Rejected
+from millstream.format.archive import AbortedSpan
 from millstream.format.sealed import seal, unseal
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.model.replication import Term
 from millstream.model.shared import ObjectId, SharedPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NO_TIME: Final = TimestampMs(-1)
 INDEX_MAGIC: Final = b"MSOI"
 FOOTER_MAGIC: Final = b"MSOF"
 VERSION: Final = 1
@@ -45,7 +51,9 @@ FOOTER_BYTES: Final = 24
 BLOCK_BYTES_MAX: Final = (1 << 32) - 1
 
 _HEAD: Final = struct.Struct("<QI")
-_BLOCK: Final = struct.Struct("<16sIqqQIqI")
+_BLOCK: Final = struct.Struct("<16sIqqQIqqII")
+_COUNT: Final = struct.Struct("<I")
+_ABORTED: Final = struct.Struct("<Iqqq")
 _PLACE: Final = struct.Struct("<QI")
 _FOOTER: Final = struct.Struct("<QIII4s")
 _TOPIC_ID_BYTES: Final = 16
@@ -60,6 +68,11 @@ class BlockBytes(msgspec.Struct, frozen=True):
     """Exclusive."""
     max_timestamp: TimestampMs
     data: bytes | memoryview
+    min_timestamp: TimestampMs = NO_TIME
+    leader_epoch: Term = Term(0)
+    """Of its first batch."""
+    aborted: tuple[AbortedSpan, ...] = ()
+    """Aborted transactions, named with the first block that they concern."""
 
 
 class SharedBlock(msgspec.Struct, frozen=True):
@@ -74,6 +87,9 @@ class SharedBlock(msgspec.Struct, frozen=True):
     max_timestamp: TimestampMs
     checksum: int
     """CRC-32C of its bytes."""
+    min_timestamp: TimestampMs = NO_TIME
+    leader_epoch: Term = Term(0)
+    aborted: tuple[AbortedSpan, ...] = ()
 
 
 class SharedIndex(msgspec.Struct, frozen=True):
@@ -84,8 +100,14 @@ class SharedIndex(msgspec.Struct, frozen=True):
 
     def find(self, partition: SharedPartition, offset: Offset) -> SharedBlock | None:
         """The block with this offset of the partition."""
-        wanted = (one for one in self.blocks if one.partition == partition)
-        return next((one for one in wanted if one.base_offset <= offset < one.end_offset), None)
+        at = bisect_right(self.blocks, (partition, offset), key=_place) - 1
+        one = self.blocks[at] if at >= 0 else None
+        return one if one is not None and one.partition == partition and offset < one.end_offset else None
+
+    def within(self, partition: SharedPartition, base_offset: Offset, end_offset: Offset) -> tuple[SharedBlock, ...]:
+        """The blocks of the partition that begin in [``base_offset``, ``end_offset``)."""
+        first = bisect_left(self.blocks, (partition, base_offset), key=_place)
+        return self.blocks[first : bisect_left(self.blocks, (partition, end_offset), key=_place)]
 
 
 class EncodedObject(msgspec.Struct, frozen=True):
@@ -97,6 +119,10 @@ class EncodedObject(msgspec.Struct, frozen=True):
     size_bytes: int
     tail: bytes
     """Index and footer: the end of the object, which says what all of it must be."""
+
+
+def _place(block: SharedBlock) -> tuple[SharedPartition, Offset]:
+    return block.partition, block.base_offset
 
 
 def shared_key(object_id: ObjectId) -> str:
@@ -134,6 +160,9 @@ def encode_object(object_id: ObjectId, blocks: Sequence[BlockBytes]) -> EncodedO
                 size,
                 one.max_timestamp,
                 crc32c(one.data),
+                one.min_timestamp,
+                one.leader_epoch,
+                one.aborted,
             )
         )
         position += size
@@ -165,10 +194,20 @@ def decode_object_index(object_id: ObjectId, data: bytes | memoryview) -> Shared
     payload = unseal(INDEX_MAGIC, VERSION, data)
     try:
         found_id, count = _HEAD.unpack_from(payload)
-        blocks = tuple(_decode_block(payload, _HEAD.size + at * _BLOCK.size) for at in range(count))
+        place = _HEAD.size + count * _BLOCK.size
+        (spans,) = _COUNT.unpack_from(payload, place)
+        place += _COUNT.size
+        aborted: dict[int, list[AbortedSpan]] = {}
+        for at in range(spans):
+            number, *span = _ABORTED.unpack_from(payload, place + at * _ABORTED.size)
+            aborted.setdefault(number, []).append((span[0], span[1], span[2]))
+        place += spans * _ABORTED.size
+        blocks = tuple(
+            _decode_block(payload, _HEAD.size + at * _BLOCK.size, tuple(aborted.pop(at, ()))) for at in range(count)
+        )
     except struct.error as error:
         raise Corruption(f"the index of a shared object that cannot be read: {error}") from error
-    if len(payload) != _HEAD.size + count * _BLOCK.size:
+    if len(payload) != place or aborted:
         raise Corruption("the index of a shared object is longer than its blocks")
     if found_id != object_id:
         raise Corruption(f"the index of the shared object {found_id}, that of {object_id} was expected")
@@ -187,7 +226,9 @@ def check_block(block: SharedBlock, data: bytes | memoryview) -> None:
 
 
 def _encode_blocks(index: SharedIndex) -> bytes:
-    return _HEAD.pack(index.object_id, len(index.blocks)) + b"".join(
+    aborted = [(number, *span) for number, one in enumerate(index.blocks) for span in one.aborted]
+    tail = _COUNT.pack(len(aborted)) + b"".join(_ABORTED.pack(*one) for one in aborted)
+    blocks = b"".join(
         _BLOCK.pack(
             one.partition.topic_id,
             one.partition.partition_index,
@@ -195,17 +236,30 @@ def _encode_blocks(index: SharedIndex) -> bytes:
             one.end_offset,
             one.position,
             one.size_bytes,
+            one.min_timestamp,
             one.max_timestamp,
+            one.leader_epoch,
             one.checksum,
         )
         for one in index.blocks
     )
+    return _HEAD.pack(index.object_id, len(index.blocks)) + blocks + tail
 
 
-def _decode_block(payload: bytes, at: int) -> SharedBlock:
-    topic_id, partition, base, end, position, size, newest, checksum = _BLOCK.unpack_from(payload, at)
-    owner = SharedPartition(topic_id, partition)
-    return SharedBlock(owner, Offset(base), Offset(end), FilePosition(position), size, TimestampMs(newest), checksum)
+def _decode_block(payload: bytes, at: int, aborted: tuple[AbortedSpan, ...]) -> SharedBlock:
+    topic_id, partition, base, end, position, size, oldest, newest, epoch, checksum = _BLOCK.unpack_from(payload, at)
+    return SharedBlock(
+        SharedPartition(topic_id, partition),
+        Offset(base),
+        Offset(end),
+        FilePosition(position),
+        size,
+        TimestampMs(newest),
+        checksum,
+        TimestampMs(oldest),
+        Term(epoch),
+        aborted,
+    )
 
 
 def _disorder(blocks: Sequence[SharedBlock]) -> str:

@@ -1,12 +1,15 @@
 """Identifiers of shared storage: partitions, objects of many partitions, and ranges of offsets in them."""
 
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 from millstream.model.quantities import Offset
 from millstream.model.replication import Term
 
 ObjectId = NewType("ObjectId", int)
-"""Number of a shared object, allocated by the controller. Numbers rise and are never used again."""
+"""Number of a shared object, chosen so that numbers rise and are never used again."""
+
+NO_OBJECT: Final = ObjectId(0)
+"""No shared object has this number."""
 
 
 class SharedPartition(NamedTuple):

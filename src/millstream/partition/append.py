@@ -71,6 +71,7 @@ from millstream.wire.records import (
 _REFUSING: Final = int(Gate.CLOSED | Gate.FOLLOWING | Gate.INTERNAL)
 _CODEC: Final = int(Gate.CODEC)
 _EVENTS: Final = int(Gate.EVENTS)
+_SHARED: Final = int(Gate.SHARED)
 _SPECIAL: Final = CONTROL | TRANSACTIONAL
 
 _ATTRIBUTES_AND_DELTA: Final = struct.Struct(">hi")
@@ -99,6 +100,9 @@ _TOO_LATE: Final = _refused(ErrorCode.INVALID_TIMESTAMP)
 _OWN_TOPIC: Final = _refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
 _OUTSIDE: Final = _refused(ErrorCode.INVALID_TXN_STATE)
 _TRANSACTIONAL: Final = _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+_FULL: Final = _refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+"""The object store lacks too much of the shared topics. Its clients try again; nobody else waits for it."""
 
 BUSY: Final = _refused(ErrorCode.NOT_ENOUGH_REPLICAS)
 """Out of memory now. Compare with ``is``."""
@@ -208,6 +212,11 @@ def _stopped(partition: Partition, attributes: int, inspected: bool) -> Outcome 
         if gate & Gate.FOLLOWING:
             return _NOT_LEADER
         return _CLOSED if partition.closed else _OWN_TOPIC
+    if gate & _SHARED:
+        if partition.archive is not None and partition.archive.is_full():
+            partition.expect_gaps(partition.log.host.now_ms())
+            return _FULL
+        gate &= ~_SHARED
     if inspected:
         return None
     as_wanted = gate in (0, _CODEC) and attributes & CODEC_MASK == CODECS.get(partition.config.compression_type, 0)

@@ -31,9 +31,13 @@ def describe(partition: Partition) -> dict[str, Any]:
     sealed = [
         segment
         for segment in partition.log.segments()
-        if segment.sealed and segment.flushed_bytes == segment.bytes and segment.end_offset <= high_watermark
+        if not partition.config.is_shared  # the broker reads: what is local goes at any moment, and none of it is old
+        and segment.sealed
+        and segment.flushed_bytes == segment.bytes
+        and segment.end_offset <= high_watermark
     ]
-    archived = {} if partition.archive is None else {"archived_end_offset": partition.archive.archive.end_offset}
+    archive = None if partition.config.is_shared else partition.archive
+    archived = {} if archive is None else {"archived_end_offset": archive.archive.end_offset}
     return {
         "partition": partition.index,
         "leader_epoch": partition.leader_epoch,

@@ -100,6 +100,8 @@ class Gate(IntFlag):
     """Another replica leads, or none."""
     EVENTS = 64
     """It is an event topic: batches of events only, and read by feeds."""
+    SHARED = 128
+    """It is a shared topic: nothing is taken while too much is not uploaded."""
 
 
 class Opened(NamedTuple):
@@ -229,6 +231,7 @@ class Partition:
             | (Gate.ORDER if self.inspecting else 0)
             | (Gate.FOLLOWING if self.refusal is ErrorCode.NOT_LEADER_OR_FOLLOWER else 0)
             | (Gate.EVENTS if self.config.has_events else 0)
+            | (Gate.SHARED if self.config.storage_mode == "shared" else 0)
         )
 
     def expect_gaps(self, now_ms: int) -> None:

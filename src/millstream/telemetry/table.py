@@ -281,6 +281,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("archive_lag_bytes", "Bytes of closed segments of tiered topics not yet archived.", _BYTES, per_shard=True),
     _gauge("archive_segments", "Archived segments of tiered topics.", per_shard=True),
     _gauge("archive_size_bytes", "Bytes of archived segments of tiered topics.", _BYTES, per_shard=True),
+    _gauge(
+        "shared_uncommitted_bytes", "Bytes of shared topics that no committed object has.", _BYTES, per_shard=True
+    ),
+    _counter("shared_objects", "Objects of shared topics uploaded and committed."),
     _counter("archive_reads", "Reads from archived segments."),
     _counter("archive_read_failures", "Reads from archived segments that failed; the client repeats them."),
     _latency("archive_read_latency", "One read from an archived segment, as the reactor sees it."),

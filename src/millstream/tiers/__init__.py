@@ -8,13 +8,17 @@
     messages          what both say to each other
     process           the archive process: lanes, the store
     hot_tier          blocks kept on a disk or in memory, in front of the store
+    shared_uploads    many partitions in one object: backlog, packs, commits in order, producers that wait
+    shared_sweeps     when shared objects are removed that nobody needs
+    packing │ sweeping                 the archive process's part of both; what objects say of themselves
     uploading │ reading                one segment up; batches and records back, through blocks
     manifest          which segments are archived: packed, with old parts in objects. Pure
 
 What the room promises. A local copy goes only when its object is durable, checked, and committed by the partition's own
 group. What was committed is found again after a crash at any point. A reader gets the same batches, byte for byte, from
 either place; bytes that do not match their checksum never leave. A store that does not answer costs readers of old
-offsets a storage error, which they repeat, and producers nothing.
+offsets a storage error, which they repeat, and producers nothing; those of shared topics wait once too much is not
+uploaded.
 
 What is absent: what an object store is (``objects``), who may read (``partition``).
 """

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.link import ArchiveLink
     from millstream.tiers.manifest import Spill
+    from millstream.tiers.shared_uploads import SharedUploads
 
 PERIOD_US: Final = 500_000
 """Between two looks at all tiered partitions."""
@@ -69,6 +70,9 @@ UPLOADS_AT_ONCE: Final = 3
 _DERIVED_US: Final = 10_000_000
 _COMMIT_POLL_US: Final = 2_000
 _SHARE: Final = 0.05
+_DROP_US: Final = 30_000_000
+"""Between two looks at which local copies of shared partitions may go."""
+
 _WAIT_US: Final = 1_000_000
 _WAIT_MAX_US: Final = 60_000_000
 _REMOVED_AT_ONCE: Final = 100
@@ -86,15 +90,17 @@ class Archiver:
         stats: StatsSlab,
         retention_interval_ms: int,
         describe: Callable[[bytes], TopicDescription | None],
+        shared: SharedUploads | None = None,
     ) -> None:
-        """``describe`` gives what is to be known of the topic with that id."""
+        """``describe`` gives what is to be known of the topic with that id. ``shared`` uploads shared topics."""
+        self.shared = shared
         self._reactor = reactor
         self._storage = storage
         self.link = self._link = link
         self.purges = Purges(reactor, storage.disk, storage.data_dir, link)
         self._describe = describe
         self._retention_us = retention_interval_ms * 1000
-        self._next_retention_us = 0
+        self._next_retention_us = self._next_drop_us = 0
         self._archives: dict[int, PartitionArchive] = {}  # by Raft group
         self._ticking = False
         self._looking = False
@@ -117,10 +123,13 @@ class Archiver:
         tiered and never was. Raises Corruption if what its group committed cannot be read.
         """
         history = group.owner_history()
-        if not config.is_tiered and not history.state and not history.entries:
+        if not config.is_archived and not history.state and not history.entries:
             return None
         made = PartitionArchive(owner, log, group, config, limit, self._link)
         self._archives[log.group] = made
+        if config.is_shared and self.shared is not None:
+            made.is_full = self.shared.is_full
+            self.shared.open(made)
         self._start()
         return made
 
@@ -128,6 +137,8 @@ class Archiver:
         """The partition goes from this shard; with ``purge`` its topic was deleted, and so are its objects."""
         archive.closed = True
         self._archives.pop(archive.log.group, None)
+        if self.shared is not None:
+            self.shared.close(archive)
         archive.purges = purge and archive.group.role is GroupRole.LEADING
         if archive.purges:
             self.purges.mark(archive.owner)
@@ -137,6 +148,8 @@ class Archiver:
         """Start nothing more."""
         self._stopped = True
         self.purges.stop()
+        if self.shared is not None:
+            self.shared.stop()
         self._link.stop()
 
     # -- the look ------------------------------------------------------------------------------------------------------
@@ -164,6 +177,9 @@ class Archiver:
         retains = now_us >= self._next_retention_us
         if retains:
             self._next_retention_us = now_us + self._retention_us
+        drops = now_us >= self._next_drop_us
+        if drops:
+            self._next_drop_us = now_us + min(self._retention_us, _DROP_US)
         lag = segments = size = 0
         dropping: list[Callable[[], None]] = []
         for archive in list(self._archives.values()):
@@ -172,8 +188,9 @@ class Archiver:
             lag += archive.lag_bytes
             segments += archive.archive.segment_count
             size += archive.archive.size_bytes
-            if retains and archive.config.is_tiered:
+            if retains and archive.config.is_archived:
                 self._retain(archive)
+            if retains if archive.config.is_tiered else drops and archive.config.is_shared:
                 dropping += self._drop_local(archive)
             self._advance(archive)
             yield
@@ -316,11 +333,12 @@ class Archiver:
     def _save_derived(self, archive: PartitionArchive) -> None:
         """The description of the topic, the manifest, and then the removal of what nobody needs."""
         topic = self._describe(archive.owner.topic_id.bytes) if not archive.owner.partition_index else None
-        if topic is not None and (data := encode_topic(topic)) != archive.topic_saved and archive.config.is_tiered:
+        if topic is not None and (data := encode_topic(topic)) != archive.topic_saved and archive.config.is_archived:
             self._put(archive, topic_key(archive.owner), data, "topic_saved")
             return
         data = encode_manifest(archive.archive.manifest(archive.owner, archive.log.leader_epochs))
-        if data != archive.manifest_saved and not (archive.archive.is_empty and not archive.manifest_saved):
+        derives = not archive.config.is_shared  # shared objects say themselves what they have
+        if derives and data != archive.manifest_saved and not (archive.archive.is_empty and not archive.manifest_saved):
             self._put(archive, manifest_key(archive.owner), data, "manifest_saved")
             return
         archive.derived_at_us = self._reactor.now_us()
@@ -381,16 +399,23 @@ class Archiver:
         """What is to be called after a checkpoint, so that local copies go that the targets leave no room for."""
         log, config = archive.log, archive.config
         log.refresh()
+        if config.is_shared and log.segments_list.active.size_bytes and archive.archive.end_offset >= log.next_offset:
+            log.roll()
         now_ms = self._storage.now_ms()
         facts = [
             SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)
             for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
         ]
         limit = min(archive.archive.end_offset, log.segments_list.active.base_offset, archive.limit())
-        start = start_after_retention(
-            facts, now_ms, config.retention_local_target_ms, config.retention_local_target_bytes, limit
-        )
-        if start is None or start <= max(log.local_wanted, log.start_offset):
+        if config.is_shared:
+            start = max((one.end_offset for one in facts if one.end_offset <= limit), default=None)
+        else:
+            start = start_after_retention(
+                facts, now_ms, config.retention_local_target_ms, config.retention_local_target_bytes, limit
+            )
+        # A crash may have kept files that were to go: of a quiet shared partition nothing else removes them.
+        before = log.first_local_offset if config.is_shared else log.local_wanted
+        if start is None or start <= max(before, log.start_offset):
             return
         dropped = sum(one.size_bytes for one in facts if one.end_offset <= start)
         after = log.trim_local(Offset(start))

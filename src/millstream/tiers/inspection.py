@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from crc32c import crc32c
 
-from millstream.errors import Corruption, MillstreamError
+from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.format.archive import (
     TOPICS_FOLDER,
     decode_index,
@@ -34,8 +34,10 @@ from millstream.format.manifest import (
     parse_part_name,
     unpack_run,
 )
+from millstream.format.shared_object import SHARED_FOLDER, parse_shared_key
 from millstream.model.quantities import FilePosition, Offset
 from millstream.objects import ObjectKey
+from millstream.tiers.shared_objects import read_block, read_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,8 +122,32 @@ def find_partitions(store: ObjectStore, topic: str | None = None) -> list[Archiv
     return [
         ArchivedPartition(owner, names[owner.topic_id], objects[owner])
         for owner in ordered
-        if topic in (None, names[owner.topic_id])
+        if topic in (None, names[owner.topic_id]) and not _only_parts(objects[owner])
     ]
+
+
+def _only_parts(objects: dict[str, ObjectInfo]) -> bool:
+    """Whether it is a shared partition, which has no manifest and no segments of its own."""
+    return all(parse_part_name(key.rpartition("/")[2]) is not None for key in objects)
+
+
+def verify_shared(store: ObjectStore, tally: Tally, advance: Callable[[int], None] | None = None) -> None:
+    """Read every byte of all shared objects, and add what is found to a tally."""
+    for info in store.list(SHARED_FOLDER):
+        object_id = parse_shared_key(info.key)
+        if object_id is None:
+            continue
+        tally.segments += 1
+        try:
+            for block in read_index(store, object_id).blocks:
+                read_block(store, object_id, block)
+                tally.bytes += block.size_bytes
+                if advance is not None:
+                    advance(block.size_bytes)
+        except Corruption as error:
+            tally.findings.append(Finding("damaged", "", -1, info.key, error.message, info.size_bytes))
+        except Rejected:
+            continue  # it was swept meanwhile
 
 
 def manifest_of(store: ObjectStore, owner: ArchiveId) -> Manifest:

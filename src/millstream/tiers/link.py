@@ -34,6 +34,8 @@ from millstream.tiers.messages import (
     ReadDone,
     Remove,
     RemoveKeys,
+    Share,
+    Sweep,
     Target,
     Upload,
     Uploaded,
@@ -48,10 +50,11 @@ if TYPE_CHECKING:
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
+    from millstream.model.shared import ObjectId
     from millstream.shard.process import Child
     from millstream.shard.reactor import Reactor
     from millstream.telemetry.metrics import StatsSlab
-    from millstream.tiers.messages import Reply
+    from millstream.tiers.messages import Reply, Shared, SharedPart, Swept
     from millstream.tiers.process import ArchiveProcess
 
     OnDone = Callable[[MillstreamError | None], None]
@@ -185,6 +188,34 @@ class ArchiveLink:
         number = self._expect(answered)
         lane = self._next_uploader()
         self._send(lane, Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted))
+
+    def share(
+        self,
+        object_id: ObjectId,
+        parts: list[SharedPart],
+        done: Callable[[list[ArchivedSegment] | MillstreamError], None],
+    ) -> None:
+        """`messages.Share`."""
+
+        def answered(reply: Shared | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply.segments)
+
+        number = self._expect(answered)
+        self._send(self._next_uploader(), Share(number, object_id, parts))
+
+    def sweep(
+        self,
+        starts: list[tuple[bytes, int, Offset]],
+        topics: list[bytes],
+        after: str,
+        done: Callable[[Swept | MillstreamError], None],
+    ) -> None:
+        """`messages.Sweep`."""
+
+        def answered(reply: Swept | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply)
+
+        self._send(CHANGES_LANE, Sweep(self._expect(answered), starts, topics, after))
 
     def put(self, key: str, data: bytes, done: OnDone) -> None:
         """`messages.Put`."""

@@ -14,6 +14,7 @@ from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
 from millstream.model.replication import Term
+from millstream.model.shared import ObjectId, SharedPartition
 
 
 class Upload(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -61,6 +62,42 @@ class RemoveKeys(msgspec.Struct, frozen=True, array_like=True, tag=4):
     keys: tuple[str, ...]
     owner: ArchiveId | None = None
     """The partition, if all of it is removed."""
+
+
+class SharedPart(msgspec.Struct, frozen=True, array_like=True):
+    """Whole batches of one partition, for a shared object."""
+
+    partition: SharedPartition
+    from_offset: Offset
+    """The first batch has this offset, and may begin before it."""
+
+    end_offset: Offset
+    spans: list[int]
+    """Parts of the arena: start, end, …"""
+
+    aborted: list[AbortedSpan]
+    """The aborted transactions with a record among the batches."""
+
+
+class Share(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """Write these batches as one shared object, and read it back. → `Shared`."""
+
+    id: int
+    object_id: ObjectId
+    parts: list[SharedPart]
+
+
+class Sweep(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Remove shared objects in which no offset is left, from those with a key behind ``after``. → `Swept`."""
+
+    id: int
+    starts: list[tuple[bytes, int, Offset]]
+    """(topic id, partition, start of its log) of all shared partitions."""
+
+    topics: list[bytes]
+    """Ids of all topics that there are."""
+
+    after: str
 
 
 class Target(msgspec.Struct, frozen=True, array_like=True):
@@ -144,7 +181,7 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """End the lane."""
 
 
-Command: TypeAlias = Upload | Put | Remove | RemoveKeys | Read | Find | AskCache | Check | Forget | Stop
+Command: TypeAlias = Upload | Put | Remove | RemoveKeys | Read | Find | AskCache | Check | Forget | Share | Sweep | Stop
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -168,6 +205,25 @@ class Uploaded(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     id: int
     segment: ArchivedSegment
+
+
+class Shared(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """The object is in the store, durably and checked. One segment for each part."""
+
+    id: int
+    segments: list[ArchivedSegment]
+
+
+class Swept(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """How a sweep went."""
+
+    id: int
+    objects: int
+    """Objects that were looked at."""
+
+    removed: int
+    after: str
+    """Where to go on; empty at the end."""
 
 
 class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -226,7 +282,7 @@ class Checked(msgspec.Struct, frozen=True, array_like=True, tag=7):
     part: ManifestPart | None = None
 
 
-Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport | Checked
+Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport | Checked | Shared | Swept
 
 CHANGES_LANE: Final = 0
 UPLOADS_LANE: Final = 1

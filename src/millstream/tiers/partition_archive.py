@@ -88,6 +88,7 @@ class PartitionArchive:
         "failures",
         "freed",
         "group",
+        "is_full",
         "limit",
         "link",
         "log",
@@ -123,6 +124,8 @@ class PartitionArchive:
         self.config = config
         self.limit = limit
         self.link = link
+        self.is_full: Callable[[], bool] = bool
+        """Whether producers have to wait until what is not uploaded has become less: of shared topics only."""
         self.closed = False
         self.busy = False
         """A request of the archiver that is no upload is under way for it."""
@@ -166,7 +169,7 @@ class PartitionArchive:
     def configure(self, config: TopicConfig) -> None:
         """The topic's configuration changed."""
         self.config = config
-        self.log.retained_elsewhere = config.is_tiered
+        self.log.retained_elsewhere = config.is_archived
 
     def _state(self) -> bytes:
         return encode_manifest(self.archive.manifest(self.owner))

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
 from millstream.model.error_code import ErrorCode
+from millstream.model.shared import NO_OBJECT
 from millstream.objects import ObjectKey, open_store
 from millstream.objects.hedging import Hedging
 from millstream.shard.process import EXIT_SOFTWARE, become_ordinary, spawn
@@ -49,14 +50,20 @@ from millstream.tiers.messages import (
     ReadDone,
     Remove,
     RemoveKeys,
+    Share,
+    Shared,
     Stop,
+    Sweep,
+    Swept,
     Upload,
     Uploaded,
     decode_command,
     encode,
 )
+from millstream.tiers.packing import pack
 from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.replaced_objects import check_object, part_with
+from millstream.tiers.sweeping import Sweeper
 from millstream.tiers.uploading import Pace, upload
 
 if TYPE_CHECKING:
@@ -182,8 +189,11 @@ class ArchiveWorker:
         self._pace = Pace(bytes_per_s)
         self._warm = warm
         self.reader = ArchiveReader(reads, warm=warm, served=lambda source: self._served[source].inc())
+        self._sweeper = Sweeper(changes)
         self._handlers: dict[type[Any], Callable[[Any], Reply]] = {
             Upload: self._upload,
+            Share: self._share,
+            Sweep: self._sweep,
             Put: self._put,
             Remove: self._remove,
             RemoveKeys: self._remove_keys,
@@ -210,18 +220,29 @@ class ArchiveWorker:
         on_block = partial(_fill, warm, command.owner) if warm is not None and warm.fills_on_write else None
         return Uploaded(command.id, upload(self._changes, self._disk, command, self._pace, on_block))
 
+    def _share(self, command: Share) -> Reply:
+        warm = self._warm
+        on_block = partial(_fill, warm) if warm is not None and warm.fills_on_write else None
+        return Shared(command.id, pack(self._changes, command, self._arena, self._pace, on_block))
+
+    def _sweep(self, command: Sweep) -> Reply:
+        found = self._sweeper.sweep(command)
+        return Swept(command.id, found.objects, len(found.removed), found.after)
+
     def _put(self, command: Put) -> Reply:
         self._changes.put(ObjectKey(command.key), [command.data])
         return Done(command.id)
 
     def _remove(self, command: Remove) -> Reply:
-        """The part object goes last: as long as it is there, the rest can be found again."""
+        """The part object goes last: as long as it is there, the rest can be found again. Shared objects have other
+        partitions' records too: they are swept when nobody needs them.
+        """
         owner = command.owner
         segments = list(command.segments)
         for part in command.parts:
             if self._changes.head(ObjectKey(part_key(owner, part))) is not None:
                 segments += self.reader.segments_of(owner, part)
-        self._delete([segment_key(owner, one) for one in segments])
+        self._delete([segment_key(owner, one) for one in segments if one.object_id == NO_OBJECT])
         self._delete([part_key(owner, one) for one in (*command.parts, *command.part_objects)])
         if self._warm is not None and segments:
             first = min(one.base_offset for one in segments)

@@ -21,26 +21,31 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from crc32c import crc32c
 
 from millstream.errors import Corruption, Rejected
-from millstream.format.archive import decode_index, part_key, segment_key
+from millstream.format.archive import Block, SegmentIndex, decode_index, part_key, segment_key
 from millstream.format.events.batch import is_event_batch
 from millstream.format.manifest import decode_part, unpack_run
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.format.shared_object import shared_key
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.model.shared import NO_OBJECT, SharedPartition
 from millstream.objects import ObjectKey
 from millstream.tiers.hot_tier.provider import Hint, Source
 from millstream.tiers.manifest import find_in
 from millstream.tiers.readers import Readers
+from millstream.tiers.shared_objects import read_index
 from millstream.wire.errors import BatchError
 from millstream.wire.records import batch_crc_ok, iter_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.format.archive import AbortedSpan, SegmentIndex
+    from millstream.format.archive import AbortedSpan
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.format.segment import Batch
+    from millstream.format.shared_object import SharedIndex
     from millstream.model.replication import Term
+    from millstream.model.shared import ObjectId
     from millstream.objects import ObjectStore
     from millstream.tiers.hot_tier import WarmBlocks
     from millstream.tiers.messages import Find, Read, Target
@@ -52,6 +57,8 @@ AHEAD_BYTES_MAX: Final = 4 << 20
 """Largest range of one request, unless one block is larger."""
 
 _INDEXES_MAX: Final = 512
+_SHARED_BLOCKS_MAX: Final = 64 * 1024
+"""Blocks in the indexes of shared objects that are kept: about 20 MiB."""
 _PARTS_MAX: Final = 64
 _READERS_MAX: Final = 1024
 
@@ -101,6 +108,15 @@ class BlockKey(NamedTuple):
     checksum: int
 
 
+class Located(NamedTuple):
+    """The index of a segment, and where its bytes are."""
+
+    segment_index: SegmentIndex
+    key: str
+    position: FilePosition
+    """Of the first byte in the object."""
+
+
 class ReadResult(NamedTuple):
     """How a read went."""
 
@@ -138,7 +154,8 @@ class ArchiveReader:
         self._warm = warm
         self._served = served
         self.readers = Readers()
-        self._indexes: Kept[tuple[ArchiveId, ArchivedSegment], SegmentIndex] = Kept(_INDEXES_MAX, lambda _: 1)
+        self._indexes: Kept[tuple[ArchiveId, ArchivedSegment], Located] = Kept(_INDEXES_MAX, lambda _: 1)
+        self._objects: Kept[ObjectId, SharedIndex] = Kept(_SHARED_BLOCKS_MAX, lambda index: len(index.blocks))
         self._parts: Kept[tuple[ArchiveId, ManifestPart], list[ArchivedSegment]] = Kept(_PARTS_MAX, lambda _: 1)
         self._blocks: Kept[BlockKey, memoryview] = Kept(memory_bytes_max, len)
         self._ahead: Kept[tuple[ArchiveId, Offset], int] = Kept(_READERS_MAX, lambda _: 1)
@@ -157,7 +174,8 @@ class ArchiveReader:
         """
         owner = command.owner
         segment = self._segment(owner, command.target, command.offset)
-        index = self._index(owner, segment)
+        located = self._index(owner, segment)
+        index = located.segment_index
         room = sum(map(len, views))
         taken: list[memoryview] = []
         size = 0
@@ -166,7 +184,7 @@ class ArchiveReader:
         newest = TimestampMs(-1)
         ahead = self._ahead.get((owner, offset)) or 0
         while number < len(index.blocks) and size < min(room, command.max_bytes or 1):
-            block = self._block(owner, segment, index, number, ahead)
+            block = self._block(owner, segment, located, number, ahead)
             newest = index.blocks[number].max_timestamp
             full = False
             for batch, data in _batches(block, segment):
@@ -211,12 +229,13 @@ class ArchiveReader:
         return FoundRecord(Offset(-1), TimestampMs(-1), -1, searched)
 
     def _find_in(self, owner: ArchiveId, segment: ArchivedSegment, command: Find) -> FoundRecord | None:
-        index = self._index(owner, segment)
+        located = self._index(owner, segment)
+        index = located.segment_index
         for number, one in enumerate(index.blocks):
             end = index.blocks[number + 1].base_offset if number + 1 < len(index.blocks) else index.end_offset
             if one.max_timestamp < command.timestamp or end <= command.start_offset:
                 continue
-            for batch, data in _batches(self._block(owner, segment, index, number, 0), segment):
+            for batch, data in _batches(self._block(owner, segment, located, number, 0), segment):
                 if batch.max_timestamp < command.timestamp or batch.last_offset < command.start_offset:
                     continue
                 if batch.base_offset >= command.end_offset:
@@ -249,22 +268,60 @@ class ArchiveReader:
             raise Corruption(f"offset {offset} is in no segment of the part that should have it")
         return found
 
-    def _index(self, owner: ArchiveId, segment: ArchivedSegment) -> SegmentIndex:
+    def _index(self, owner: ArchiveId, segment: ArchivedSegment) -> Located:
         found = self._indexes.get((owner, segment))
-        if found is None:
+        if found is None and segment.object_id != NO_OBJECT:
+            found = self._shared(owner, segment)
+            self._indexes.put((owner, segment), found)
+        elif found is None:
             start = FilePosition(segment.size_bytes)
             end = FilePosition(segment.size_bytes + segment.index_bytes)
-            found = decode_index(owner, segment, self._store.get(ObjectKey(segment_key(owner, segment)), start, end))
+            key = segment_key(owner, segment)
+            index = decode_index(owner, segment, self._store.get(ObjectKey(key), start, end))
+            found = Located(index, key, FilePosition(0))
             self._indexes.put((owner, segment), found)
         return found
+
+    def _shared(self, owner: ArchiveId, segment: ArchivedSegment) -> Located:
+        """The index of a segment that lies in a shared object."""
+        object_id = segment.object_id
+        whole = self._objects.get(object_id)
+        if whole is None:
+            whole = read_index(self._store, object_id)
+            self._objects.put(object_id, whole)
+        blocks = whole.within(
+            SharedPartition(owner.topic_id.bytes, owner.partition_index), segment.base_offset, segment.end_offset
+        )
+        size = sum(one.size_bytes for one in blocks)
+        if not blocks or (blocks[0].base_offset, blocks[-1].end_offset, size) != (
+            segment.base_offset,
+            segment.end_offset,
+            segment.size_bytes,
+        ):
+            raise Corruption(
+                f"the shared object {object_id} does not have the offsets {segment.base_offset} to {segment.end_offset}"
+            )
+        first = blocks[0].position
+        index = SegmentIndex(
+            segment.base_offset,
+            segment.end_offset,
+            tuple(
+                Block(one.base_offset, FilePosition(one.position - first), one.max_timestamp, one.checksum)
+                for one in blocks
+            ),
+            tuple((one.leader_epoch, one.base_offset) for one in blocks),
+            tuple(span for one in blocks for span in one.aborted),
+        )
+        return Located(index, shared_key(object_id), first)
 
     # -- blocks --------------------------------------------------------------------------------------------------------
 
     def _block(
-        self, owner: ArchiveId, segment: ArchivedSegment, index: SegmentIndex, number: int, ahead_bytes: int
+        self, owner: ArchiveId, segment: ArchivedSegment, located: Located, number: int, ahead_bytes: int
     ) -> memoryview:
         """The bytes of a block, checked. With ``ahead_bytes`` those that follow are read in the same request."""
-        key = BlockKey(owner, index.blocks[number].base_offset, index.blocks[number].checksum)
+        block = located.segment_index.blocks[number]
+        key = BlockKey(owner, block.base_offset, block.checksum)
         mine = threading.Event()
         while True:
             found = self._blocks.get(key)
@@ -277,15 +334,16 @@ class ArchiveReader:
                 break
             first.wait()
         try:
-            return self._fetch(owner, segment, index, number, ahead_bytes)
+            return self._fetch(owner, segment, located, number, ahead_bytes)
         finally:
             with self._lock:
                 del self._under_way[key]
             mine.set()
 
     def _fetch(
-        self, owner: ArchiveId, segment: ArchivedSegment, index: SegmentIndex, number: int, ahead_bytes: int
+        self, owner: ArchiveId, segment: ArchivedSegment, located: Located, number: int, ahead_bytes: int
     ) -> memoryview:
+        index = located.segment_index
         if self._warm is not None:
             warm = self._warm.tier.get(owner, index.blocks[number].base_offset, index.blocks[number].checksum)
             if warm is not None:
@@ -296,9 +354,10 @@ class ArchiveReader:
         last = number
         while last + 1 < len(index.blocks) and _end(index, segment, last + 1) - start <= ahead_bytes:
             last += 1
-        key = ObjectKey(segment_key(owner, segment))
+        key, place = ObjectKey(located.key), located.position
         for attempt in (1, 2):
-            data = self._store.get(key, start, _end(index, segment, last))
+            end = FilePosition(place + _end(index, segment, last))
+            data = self._store.get(key, FilePosition(place + start), end)
             blocks = [
                 data[index.blocks[one].position - start : _end(index, segment, one) - start]
                 for one in range(number, last + 1)
@@ -307,7 +366,7 @@ class ArchiveReader:
             if not damaged:
                 break
             if attempt == 2:
-                place = index.blocks[number + damaged[0]].position
+                place += index.blocks[number + damaged[0]].position
                 raise Corruption(f"{self._store.url}: the object {key} does not match its checksum at byte {place}")
         self._served("store")
         for one, block in enumerate(blocks):

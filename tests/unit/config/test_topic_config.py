@@ -117,7 +117,7 @@ def test_internal_segment_bytes_goes_below_the_bound_for_tests():
         ("compression.type", "zip", "expected producer"),
         ("remote.storage.enable", "true", "a topic is tiered with storage.mode"),
         ("min.insync.replicas", "0", "at least 1"),
-        ("storage.mode", "shared", "brokers do not serve shared storage; use tiered"),
+        ("storage.mode", "remote", "expected local, tiered or shared"),
         ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
     ],
 )
@@ -127,6 +127,32 @@ def test_a_bad_topic_property_is_named_with_what_was_expected(name, value, words
     assert words in str(caught.value)
     with pytest.raises(ConfigError):
         topic_config({name: value}, Settings(shards=1))
+
+
+@pytest.mark.parametrize(
+    ("own", "broker", "words"),
+    [
+        ({}, {}, "a shared topic needs an object store; start the broker with --set objects.url=URL"),
+        ({}, {"seeds": "a:1", "peer_listen": "a:1", "node_id": 1}, "is served by a single broker alone"),
+        ({"cleanup.policy": "compact"}, {"objects_url": "s3://bucket"}, "a compacted topic cannot be shared"),
+        ({"topic.kind": "events"}, {"objects_url": "s3://bucket"}, "an event topic cannot be shared"),
+    ],
+)
+def test_a_topic_that_cannot_be_shared_is_refused_or_by_default_local(own, broker, words):
+    defaults = Settings(shards=1, **broker)
+    with pytest.raises(ConfigError) as caught:
+        topic_config({"storage.mode": "shared", **own}, defaults)
+    assert words in str(caught.value)
+    if broker.get("objects_url"):
+        assert topic_config(own, Settings(shards=1, storage_mode="shared", **broker)).storage_mode == "local"
+    else:
+        with pytest.raises(ConfigError, match=r"storage\.mode\.default"):
+            Settings(shards=1, storage_mode="shared", **broker)
+
+
+def test_a_shared_topic_is_archived_and_not_tiered():
+    found = topic_config({"storage.mode": "shared"}, Settings(objects_url="s3://bucket"))
+    assert (found.is_shared, found.is_tiered, found.is_archived) == (True, False, True)
 
 
 def test_a_batch_larger_than_a_request_is_refused():

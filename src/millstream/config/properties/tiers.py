@@ -93,17 +93,31 @@ class TierProperties:
     )
     storage_mode = Property(
         "storage.mode.default",
-        Choice(
-            "local",
-            "tiered",
-            refused={
-                "shared": "brokers do not serve shared storage; use tiered, which keeps old segments in the object "
-                "store and new ones on replicas"
-            },
-        ),
+        Choice("local", "tiered", "shared"),
         "local",
         doc="Default of the topic property storage.mode. A compacted topic is local whatever the default is.",
         live=True,
+    )
+    shared_uncommitted_max_bytes = Property(
+        "shared.uncommitted.max.bytes",
+        Integer(_MIB, INT64_MAX, unit="bytes"),
+        1024 * _MIB,
+        doc="Maximum bytes of topics with storage.mode=shared that no object has yet, over all shards. Above it "
+        "producers of these topics get a retriable error until uploads have caught up.",
+    )
+    shared_upload_bytes = Property(
+        "shared.upload.bytes",
+        Integer(64 * 1024, INT64_MAX, unit="bytes"),
+        64 * _MIB,
+        doc="Bytes of topics with storage.mode=shared after which a shard uploads them, as objects of at most so many "
+        "bytes, and of at most a sixteenth of the shard's memory.",
+    )
+    shared_upload_interval_ms = Property(
+        "shared.upload.interval.ms",
+        Integer(1, INT64_MAX, unit="ms"),
+        10_000,
+        doc="Age of a record of a topic with storage.mode=shared after which it is uploaded, however little there is. "
+        "Records of this age may be lost with the broker's disk.",
     )
     retention_local_target_ms = Property(
         "retention.local.target.ms.default",

@@ -123,6 +123,11 @@ def _check_transition(name: str, before: TopicConfig, after: TopicConfig) -> Non
             f"topic.kind is fixed when a topic is created: {name} has other files; create another topic",
             ErrorCode.INVALID_CONFIG,
         )
+    if before.is_shared != after.is_shared:
+        raise Rejected(
+            "storage.mode: a topic is shared from its creation on or never; create another topic and copy the records",
+            ErrorCode.INVALID_CONFIG,
+        )
     if before.is_tiered and not after.is_tiered:
         raise Rejected(
             "storage.mode: a tiered topic cannot become local, because its history is in the object store; create "

@@ -31,7 +31,7 @@ def nearest_replica(node: Node, rack: str, asked: SessionPartition) -> int:
     meta = metadata.partition(asked.topic, asked.index)
     if topic is None or meta is None or meta.leader != metadata.node_id or topic.internal or topic.data_of:
         return NO_REPLICA
-    if topic.config.has_events or topic.config.is_tiered:
+    if topic.config.has_events or topic.config.is_archived:
         return NO_REPLICA
     brokers = metadata.state.registry.brokers
     near = [

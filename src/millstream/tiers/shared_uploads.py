@@ -1,0 +1,467 @@
+"""Uploads of one shard's shared partitions: many partitions in one object, commits in order, producers that wait.
+
+::
+
+    committed batches ──note──► backlog ──take──► pack ──read──► object ──► archive process: written, read back
+                                                                                       │ in the order of the objects
+                                       local copy goes ◄── archive ◄── commit ◄── an entry for each partition
+
+A pack is what is open when an upload is due; a large one becomes several objects. Batches are read from the log cache,
+or by the worker from the segment files, and stay in memory until their object is verified: at most `OBJECTS_AT_ONCE`
+objects. An entry in the log of its partition commits a range. Entries follow the order of the objects, so that an
+archive has no gap, and are taken up once however often they come.
+
+A crash at any point loses nothing: what is not committed is in the write-ahead log or in a segment file, and is
+uploaded again. An object that no entry names leaves with the records that it has (`sweeping`). While the store fails,
+the same object is sent again after a wait that doubles; meanwhile the backlog grows, and from its limit on `is_full`
+refuses producers of shared topics. A partition whose local bytes are damaged is uploaded no more, which is logged; the
+others go on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from millstream.core.shared import Backlog, Uploads
+from millstream.errors import Corruption, MillstreamError
+from millstream.format.archive import Archived, encode_topic, topic_key
+from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_SPAN
+from millstream.iobuf import ArenaFull, IoBuf
+from millstream.model.quantities import BytePosition, Offset, TimestampMs
+from millstream.model.shared import NO_OBJECT, ObjectId, SharedPartition
+from millstream.raft.group import GroupRole
+from millstream.telemetry.log import RateLimit
+from millstream.telemetry.log import log as operator_log
+from millstream.tiers.messages import SharedPart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from millstream.core.shared import BacklogLimits, Pack, Upload
+    from millstream.core.shared.backlog import Part
+    from millstream.format.archive import TopicDescription
+    from millstream.format.manifest import ArchivedSegment
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.log.log import Log
+    from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.link import ArchiveLink
+    from millstream.tiers.partition_archive import PartitionArchive
+
+PERIOD_US: Final = 100_000
+"""Between two looks at all shared partitions."""
+
+OBJECTS_AT_ONCE: Final = 2
+PARTS_MAX: Final = 5000
+"""Partitions in one object."""
+
+_PIECE_BYTES: Final = 128 * 1024
+_SHARE: Final = 0.05
+_COMMIT_POLL_US: Final = 2_000
+_WAIT_US: Final = 500_000
+_WAIT_MAX_US: Final = 30_000_000
+_NUMBER_AGE_MS: Final = 1_800_000
+"""Age of an object's number after which a failed upload takes another one."""
+
+_RANDOM_BITS: Final = 20
+_LINES: Final = RateLimit(per_minute=10)
+
+
+class _Filled:
+    """What one object will have of one partition."""
+
+    __slots__ = ("archive", "chain", "end_offset", "from_offset", "partition", "proposed", "segment")
+
+    def __init__(self, archive: PartitionArchive, partition: SharedPartition, from_offset: Offset) -> None:
+        self.archive = archive
+        self.partition = partition
+        self.from_offset = from_offset
+        self.end_offset = from_offset
+        self.chain = IoBuf()
+        self.segment: ArchivedSegment | None = None
+        """None until the object is verified."""
+        self.proposed = False
+
+    def message(self) -> SharedPart:
+        """What the archive process needs to know."""
+        spans: list[int] = []
+        for piece, start, end in self.chain.parts:
+            spans += (piece.offset + start, piece.offset + end)
+        known = self.archive.log.producers
+        aborted = [] if known is None else known.transactions.aborted_between(self.from_offset, self.end_offset)
+        return SharedPart(self.partition, self.from_offset, self.end_offset, spans, aborted)
+
+    @property
+    def settled(self) -> bool:
+        """Its entry is committed, or nobody needs one any more."""
+        archive = self.archive
+        if archive.closed or archive.log.closed or self.segment is None:
+            return True
+        return archive.archive.end_offset >= self.segment.end_offset
+
+
+class _Object:
+    """An object that is being filled, or on its way."""
+
+    __slots__ = ("failures", "packing", "parts", "size_bytes", "upload")
+
+    def __init__(self, packing: _Packing) -> None:
+        self.packing = packing
+        self.parts: list[_Filled] = []
+        self.size_bytes = 0
+        self.failures = 0
+        self.upload: Upload | None = None
+
+    def release(self) -> None:
+        """Give the memory of the batches back."""
+        for one in self.parts:
+            one.chain.release()
+
+
+class _Packing:
+    """A pack that becomes objects. ``offset`` is where reading goes on in the part of number ``at``."""
+
+    __slots__ = ("at", "objects", "offset", "pack")
+
+    def __init__(self, pack: Pack) -> None:
+        self.pack = pack
+        self.at = 0
+        self.offset = pack.parts[0].base_offset
+        self.objects = 0
+        """Objects of it that are not committed."""
+
+    @property
+    def part(self) -> Part | None:
+        """The part that is being read; None at the end."""
+        return self.pack.parts[self.at] if self.at < len(self.pack.parts) else None
+
+    def next(self) -> None:
+        """Go on with the next part."""
+        self.at += 1
+        if self.at < len(self.pack.parts):
+            self.offset = self.pack.parts[self.at].base_offset
+
+
+class SharedUploads:
+    """The shared partitions of one shard. Lifecycle: made with the shard; `stop` before its storage."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        now_ms: Callable[[], int],
+        link: ArchiveLink,
+        stats: StatsSlab,
+        limits: BacklogLimits,
+        object_bytes_max: int,
+        describe: Callable[[bytes], TopicDescription | None],
+    ) -> None:
+        """``describe`` gives what is to be known of the topic with that id."""
+        self._reactor = reactor
+        self._now_ms = now_ms
+        self._link = link
+        self._describe = describe
+        self._object_bytes_max = object_bytes_max
+        self.archives: dict[SharedPartition, PartitionArchive] = {}
+        """The partitions, with what is committed of them. Written by `open` and `close`."""
+        self.backlog = Backlog(limits)
+        self._noted: dict[SharedPartition, tuple[Offset, BytePosition]] = {}
+        """End of what the backlog has got of each partition, and the place in the log's stream of bytes."""
+        self._given_up: set[SharedPartition] = set()
+        self._packs: deque[Pack] = deque()
+        self._packing: _Packing | None = None
+        self._filling: _Object | None = None
+        self._uploads = Uploads()
+        self._objects: deque[_Object] = deque()
+        """Those of `_uploads`, in the same order."""
+        self._last_id = NO_OBJECT
+        self._described: set[bytes] = set()
+        """Topics whose description the store has got from this process."""
+        self._read_failures = 0
+        self._ticking = self._polls = self._stopped = False
+        self._uncommitted = stats.gauge("shared_uncommitted_bytes")
+        self._objects_made = stats.counter("shared_objects")
+        self._uploaded_bytes = stats.counter("archive_uploaded_bytes")
+        self._upload_failures = stats.counter("archive_upload_failures")
+
+    # -- partitions ----------------------------------------------------------------------------------------------------
+
+    def open(self, archive: PartitionArchive) -> None:
+        """A shared partition is served from now on."""
+        self.archives[_key(archive)] = archive
+        self._tick_later()
+
+    def close(self, archive: PartitionArchive) -> None:
+        """It is not any more."""
+        key = _key(archive)
+        if self.archives.get(key) is archive:
+            del self.archives[key]
+            self._noted.pop(key, None)
+            self._given_up.discard(key)
+            self.backlog.leave(key)
+
+    def is_full(self) -> bool:
+        """Whether producers of shared topics have to wait."""
+        return self.backlog.size_bytes >= self.backlog.limits.bytes_max
+
+    def stop(self) -> None:
+        """Start nothing more. Comes before the link's end, which answers what is under way."""
+        self._stopped = True
+        if self._filling is not None:
+            self._filling.release()
+            self._filling = None
+
+    # -- the look ------------------------------------------------------------------------------------------------------
+
+    def _tick_later(self) -> None:
+        if not self._ticking and not self._stopped:
+            self._ticking = True
+            self._reactor.call_later(PERIOD_US, self._tick)
+
+    def _tick(self) -> None:
+        if self._stopped or not (self.archives or self._objects):
+            self._ticking = False
+        else:
+            self._reactor.background("housekeeping", self._note_all(), _SHARE, self._noted_all)
+
+    def _noted_all(self) -> None:
+        self._ticking = False
+        self._uncommitted.set(self.backlog.size_bytes)
+        self._advance()
+        self._tick_later()
+
+    def _note_all(self) -> Generator[None, None, None]:
+        for key, archive in list(self.archives.items()):
+            if not archive.closed and not archive.log.closed and key not in self._given_up:
+                self._note(key, archive)
+            yield
+
+    def _note(self, key: SharedPartition, archive: PartitionArchive) -> None:
+        """Put what was committed since the last look into the backlog. Bytes of transactions that have not ended are
+        estimated, because nobody counts them by offset.
+        """
+        log, limit = archive.log, Offset(archive.limit())
+        noted = self._noted.get(key)
+        if noted is None:
+            if archive.group.role is not GroupRole.LEADING or not archive.group.is_serving:
+                return
+            start = max(archive.archive.end_offset, log.start_offset)
+            noted = self._noted[key] = start, _position(log, start)
+        if limit > noted[0]:
+            position = _position(log, limit)
+            size = max(1, position - noted[1])
+            self.backlog.append(key, noted[0], limit, size, TimestampMs(self._now_ms()))
+            self._noted[key] = limit, BytePosition(max(position, noted[1]))
+
+    # -- filling objects -----------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Begin to fill the next object, if one is due."""
+        if self._stopped or self._filling is not None or len(self._uploads) >= OBJECTS_AT_ONCE:
+            return
+        if self._packing is None:
+            if not self._packs and self.backlog.is_due(TimestampMs(self._now_ms())):
+                self._packs += self.backlog.take()
+            if not self._packs:
+                return
+            self._packing = _Packing(self._packs.popleft())
+        self._filling = _Object(self._packing)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read the next piece into the object that is being filled."""
+        one = self._filling
+        if one is None:
+            return  # stopped
+        packing = one.packing
+        while (part := packing.part) is not None and not self._is_wanted(packing, part):
+            packing.next()
+        begins = part is not None and (not one.parts or one.parts[-1].partition != part.partition)
+        room = self._object_bytes_max - one.size_bytes
+        if part is None or (one.parts and room <= 0) or (begins and len(one.parts) >= PARTS_MAX):
+            self._full(one)
+            return
+        log = self.archives[part.partition].log
+        size = max(1, min(_PIECE_BYTES, room))
+        found = log.read(packing.offset, part.end_offset, size, minimum_one=True)
+        if found is not None:
+            self._taken(one, part, found)
+        else:
+            log.read_cold(packing.offset, part.end_offset, max(1, room), True, partial(self._taken, one, part))
+
+    def _is_wanted(self, packing: _Packing, part: Part) -> bool:
+        archive = self.archives.get(part.partition)
+        if archive is None or archive.closed or archive.log.closed or part.partition in self._given_up:
+            return False
+        packing.offset = max(packing.offset, archive.log.start_offset)
+        return packing.offset < part.end_offset
+
+    def _taken(self, one: _Object, part: Part, result: IoBuf | MillstreamError) -> None:
+        if isinstance(result, MillstreamError):
+            if self._filling is one:
+                self._not_read(part, result)
+            return
+        archive = self.archives.get(part.partition)
+        if self._filling is not one or archive is None:
+            result.release()
+        else:
+            packing = one.packing
+            if not one.parts or one.parts[-1].partition != part.partition:
+                one.parts.append(_Filled(archive, part.partition, packing.offset))
+            filled = one.parts[-1]
+            packing.offset = filled.end_offset = _end_of(result)
+            one.size_bytes += len(result)
+            filled.chain.append_buf(result)
+            self._read_failures = 0
+        if self._filling is one:
+            self._reactor.call_soon(self._read_on)
+
+    def _not_read(self, part: Part, error: MillstreamError) -> None:
+        archive = self.archives.get(part.partition)
+        if isinstance(error, Corruption) and archive is not None:
+            self._given_up.add(part.partition)
+            self.backlog.leave(part.partition)
+            operator_log.at(archive.log.name).error("uploaded no more until the next start: %s", error.message)
+            self._reactor.call_soon(self._read_on)
+            return
+        self._read_failures += 1
+        self._reactor.call_later(min(_WAIT_US << min(self._read_failures, 6), _WAIT_MAX_US), self._read_on)
+
+    def _full(self, one: _Object) -> None:
+        """Nothing more goes into the object: send it, and fill the next one."""
+        packing = one.packing
+        self._filling = None
+        if packing.part is None:
+            self._packing = None
+        if one.parts:
+            packing.objects += 1
+            one.upload = self._uploads.begin(self._next_id(), packing.pack)
+            self._objects.append(one)
+            self._send(one)
+        self._settle_pack(packing)
+        self._advance()
+
+    def _settle_pack(self, packing: _Packing) -> None:
+        if packing.part is None and not packing.objects:
+            self.backlog.committed(packing.pack)
+
+    def _next_id(self) -> ObjectId:
+        """A number that nobody else chooses; were it chosen, the conditional write would say so."""
+        chosen = (self._now_ms() << _RANDOM_BITS) + secrets.randbits(_RANDOM_BITS)
+        self._last_id = ObjectId(max(self._last_id + 1, chosen))
+        return self._last_id
+
+    # -- one object ----------------------------------------------------------------------------------------------------
+
+    def _send(self, one: _Object) -> None:
+        """Have the object written; before that the description of each topic, by which its records are found when this
+        broker is lost.
+        """
+        if self._stopped:
+            one.release()
+            return
+        for part in one.parts:
+            topic_id = part.partition.topic_id
+            if topic_id not in self._described and (topic := self._describe(topic_id)) is not None:
+                key, data = topic_key(part.archive.owner), encode_topic(topic)
+                self._link.put(key, data, partial(self._wrote_topic, one, topic_id))
+                return
+        assert one.upload is not None, "an object is sent under its number"
+        self._link.share(one.upload.object_id, [part.message() for part in one.parts], partial(self._answered, one))
+
+    def _wrote_topic(self, one: _Object, topic_id: bytes, error: MillstreamError | None) -> None:
+        if error is not None:
+            self._failed(one, error)
+        else:
+            self._described.add(topic_id)
+            self._send(one)
+
+    def _answered(self, one: _Object, result: list[ArchivedSegment] | MillstreamError) -> None:
+        if isinstance(result, MillstreamError):
+            self._failed(one, result)
+            return
+        one.release()
+        if one.failures:
+            operator_log.info("the object store takes shared objects again")
+        for part, segment in zip(one.parts, result, strict=True):
+            part.segment = segment
+        assert one.upload is not None, "an object is answered under its number"
+        one.upload.verified = True
+        self._commit()
+
+    def _failed(self, one: _Object, error: MillstreamError) -> None:
+        if self._stopped:
+            one.release()
+            return
+        assert one.upload is not None, "an object is answered under its number"
+        self._upload_failures.inc()
+        one.failures += 1
+        if (one.failures == 1 or isinstance(error, Corruption)) and _LINES.allows():
+            operator_log.warning("a shared object could not be stored, that is tried again: %s", error.message)
+        age_ms = self._now_ms() - (one.upload.object_id >> _RANDOM_BITS)
+        if isinstance(error, Corruption) or age_ms > _NUMBER_AGE_MS:
+            one.upload.object_id = self._next_id()  # what is there under the old one may be damaged, or swept
+        wait_us = min(_WAIT_US << min(one.failures - 1, 6), _WAIT_MAX_US)
+        self._reactor.call_later(wait_us, partial(self._send, one))
+
+    def _commit(self) -> None:
+        """Propose the ranges of the oldest object if it is verified, and go on when they are committed."""
+        while not self._stopped and (upload := self._uploads.next_commit()) is not None:
+            one = self._objects[0]
+            if not self._propose(one) or not all(part.settled for part in one.parts):
+                self._poll()
+                return
+            self._uploads.committed(upload)
+            self._objects.popleft()
+            self._objects_made.inc()
+            self._uploaded_bytes.inc(one.size_bytes)
+            one.packing.objects -= 1
+            self._settle_pack(one.packing)
+        self._advance()
+
+    def _propose(self, one: _Object) -> bool:
+        """Propose what is not proposed; False if that is not possible now."""
+        for part in one.parts:
+            if part.proposed or part.settled or part.segment is None:
+                continue
+            try:
+                part.archive.propose(Archived(part.segment, part.archive.log.start_offset))
+            except (ArenaFull, MillstreamError):
+                return False
+            part.proposed = True
+        return True
+
+    def _poll(self) -> None:
+        if not self._polls:
+            self._polls = True
+            self._reactor.call_later(_COMMIT_POLL_US, self._look_at_commit)
+
+    def _look_at_commit(self) -> None:
+        self._polls = False
+        self._commit()
+
+
+def _key(archive: PartitionArchive) -> SharedPartition:
+    return SharedPartition(archive.owner.topic_id.bytes, archive.owner.partition_index)
+
+
+def _position(log: Log, offset: Offset) -> BytePosition:
+    """About where an offset is in the log's stream of bytes: exact at the durable end and where segments begin."""
+    if offset >= log.durable_offset:
+        return log.durable_position
+    log.refresh()
+    segment = log.segments_list.find(offset)
+    if segment is None:
+        return log.segments_list.first.stream
+    part = (offset - segment.base_offset) / max(1, segment.end_offset - segment.base_offset)
+    return BytePosition(segment.stream + int(part * segment.size_bytes))
+
+
+def _end_of(data: IoBuf) -> Offset:
+    """End offset (exclusive) of the batches in ``data``."""
+    base = delta = at = 0
+    while at + BATCH_HEADER_BYTES <= len(data):
+        base, length, delta = BATCH_SPAN.unpack(data.copy(at, BATCH_SPAN.size))
+        at += length + 12
+    return Offset(base + delta + 1)

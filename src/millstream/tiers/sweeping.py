@@ -1,0 +1,180 @@
+"""Removing shared objects in which no offset is left, and finding again what the objects of a store hold.
+
+An object goes when each of its ranges is gone: the log of the partition starts at or behind the end of the range, or
+the topic was deleted. A topic that is not known here is deleted only if the store does not describe it either, because
+the objects may be those of a broker that was lost (`tier recover`). An object that cannot be read stays.
+
+The caller gives log starts that are old enough: readers that began before them are done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millstream.errors import Corruption, Rejected
+from millstream.format.archive import topic_key
+from millstream.format.shared_object import SHARED_FOLDER, parse_shared_key
+from millstream.model.quantities import Offset
+from millstream.objects import ObjectKey
+from millstream.tiers.packing import archive_id, segment_of
+from millstream.tiers.shared_objects import read_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.format.manifest import ArchivedSegment
+    from millstream.format.shared_object import SharedBlock, SharedIndex
+    from millstream.model.replication import Term
+    from millstream.model.shared import ObjectId, SharedPartition
+    from millstream.objects import ObjectStore
+    from millstream.tiers.messages import Sweep
+
+READ_AT_ONCE: Final = 200
+"""Objects whose index one sweep reads for the first time; the next one goes on."""
+
+_RANGES_KEPT: Final = 500_000
+
+
+class SweepResult(NamedTuple):
+    """How a sweep went."""
+
+    objects: int
+    removed: list[ObjectId]
+    after: str
+    """Where to go on; empty at the end."""
+
+
+class Sweeper:
+    """Sweeps of one store. It keeps the ends of the ranges of objects that it has read. One caller."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._ends: dict[ObjectId, tuple[tuple[SharedPartition, Offset], ...]] = {}
+        self._kept = 0
+
+    def sweep(self, command: Sweep) -> SweepResult:
+        """Look at objects from a key on, and remove those that nobody needs. Raises what the store raises."""
+        starts = {(topic, index): start for topic, index, start in command.starts}
+        known = set(command.topics)
+        described: dict[bytes, bool] = {}
+        dead: list[ObjectId] = []
+        keys: list[ObjectKey] = []
+        objects = read = 0
+        after = ""
+        for info in self._store.list(SHARED_FOLDER, command.after):
+            object_id = parse_shared_key(info.key)
+            if object_id is None:
+                continue
+            if object_id not in self._ends:
+                if read == READ_AT_ONCE:
+                    break
+                read += 1
+            objects, after = objects + 1, info.key
+            ends = self._ends_of(object_id)
+            if ends and all(self._is_gone(one, end, starts, known, described) for one, end in ends):
+                dead.append(object_id)
+                keys.append(info.key)
+        else:
+            after = ""
+        self._store.delete(keys)
+        for one in dead:
+            self._forget(one)
+        return SweepResult(objects, dead, after)
+
+    def _is_gone(
+        self,
+        partition: SharedPartition,
+        end_offset: Offset,
+        starts: dict[tuple[bytes, int], Offset],
+        known: set[bytes],
+        described: dict[bytes, bool],
+    ) -> bool:
+        start = starts.get((partition.topic_id, partition.partition_index))
+        if start is not None:
+            return start >= end_offset
+        topic = partition.topic_id
+        if topic in known:
+            return False
+        if topic not in described:
+            described[topic] = self._store.head(ObjectKey(topic_key(archive_id(partition)))) is not None
+        return not described[topic]
+
+    def _ends_of(self, object_id: ObjectId) -> tuple[tuple[SharedPartition, Offset], ...]:
+        """Each partition of the object with the end of what is in it; empty for an object that cannot be read."""
+        found = self._ends.get(object_id)
+        if found is None:
+            try:
+                index = read_index(self._store, object_id)
+            except (Corruption, Rejected):
+                return ()
+            found = tuple({one.partition: one.end_offset for one in index.blocks}.items())
+            while self._kept > _RANGES_KEPT:
+                self._forget(next(iter(self._ends)))
+            self._ends[object_id] = found
+            self._kept += len(found)
+        return found
+
+    def _forget(self, object_id: ObjectId) -> None:
+        self._kept -= len(self._ends.pop(object_id))
+
+
+class StoredRange(NamedTuple):
+    """What one object has of one partition."""
+
+    segment: ArchivedSegment
+    epochs: tuple[tuple[Term, Offset], ...]
+
+
+def stored_ranges(store: ObjectStore) -> dict[SharedPartition, list[StoredRange]]:
+    """What all shared objects of a store have of each partition. An object that cannot be read is left out.
+
+    Raises:
+        Unavailable: the store.
+    """
+    found: dict[SharedPartition, list[StoredRange]] = {}
+    for info in store.list(SHARED_FOLDER):
+        object_id = parse_shared_key(info.key)
+        if object_id is None:
+            continue
+        try:
+            index = read_index(store, object_id)
+        except (Corruption, Rejected):
+            continue
+        for partition, blocks in _by_partition(index):
+            epochs = tuple((one.leader_epoch, one.base_offset) for one in blocks)
+            found.setdefault(partition, []).append(StoredRange(segment_of(object_id, blocks), epochs))
+    return found
+
+
+def longest_chain(ranges: Sequence[StoredRange]) -> list[StoredRange]:
+    """Ranges that follow each other without a gap and reach the largest end, from the smallest offset on. Where two
+    ranges begin at one offset, because an upload was cut off before its commit and made again, either may be taken: of
+    two that reach as far the one of the newer object is.
+    """
+    reach: dict[Offset, tuple[Offset, StoredRange]] = {}
+    for one in sorted(ranges, key=lambda one: (-one.segment.base_offset, one.segment.object_id)):
+        following = reach.get(one.segment.end_offset)
+        end = one.segment.end_offset if following is None else following[0]
+        best = reach.get(one.segment.base_offset)
+        if best is None or end >= best[0]:
+            reach[one.segment.base_offset] = (end, one)
+    if not reach:
+        return []
+    furthest = max(end for end, _ in reach.values())
+    at = min(base for base, (end, _) in reach.items() if end == furthest)
+    chain: list[StoredRange] = []
+    while at in reach:
+        chain.append(reach[at][1])
+        at = chain[-1].segment.end_offset
+    return chain
+
+
+def _by_partition(index: SharedIndex) -> Iterator[tuple[SharedPartition, list[SharedBlock]]]:
+    run: list[SharedBlock] = []
+    for one in index.blocks:
+        if run and (one.partition != run[0].partition or one.base_offset != run[-1].end_offset):
+            yield run[0].partition, run
+            run = []
+        run.append(one)
+    if run:
+        yield run[0].partition, run
