@@ -1,4 +1,6 @@
-"""ReplaceSegments on a partition's home shard: a partition that is not tiered has nothing to replace."""
+"""ReplaceSegments on a partition's home shard. A partition that is not tiered has nothing to replace, and objects of a
+shared one have records of other partitions, too.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def replace_segments(
     """Call ``done`` once, with the manifest's version after the replacement, or with why not."""
     if partition.refusal:
         done(Retriable(f"{partition.log.name} does not lead here", partition.refusal))
-    elif partition.archive is None or replacing is None:
+    elif partition.archive is None or replacing is None or partition.config.is_shared:
         done(Rejected(f"{partition.name} is not tiered", ErrorCode.INVALID_TOPIC_EXCEPTION))
     else:
         replacing.replace(partition.archive, wanted, done)
