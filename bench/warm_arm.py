@@ -39,7 +39,7 @@ RECORD_BYTES = 1024
 LAGS_S = (15, 25, 35)
 """Each further group needs 80 MiB of cache."""
 
-SETTLE_S = LAGS_S[-1] + 10
+SETTLE_S = LAGS_S[-1] + 5
 RUN = 16
 """Records one after the other for one partition."""
 
