@@ -15,12 +15,13 @@ from millstream.tiers.reading import BlockKey
 
 OWNER = ArchiveId(uuid.UUID(int=1), 0)
 OTHER = ArchiveId(uuid.UUID(int=1), 1)
+CHECKSUM = 5
 
 
 def block(base, records=4):
     data = bytearray(raw.batch([b"v"] * records))
     data[:8] = base.to_bytes(8, "big")
-    return BlockKey(OWNER, Offset(base)), memoryview(bytes(data))
+    return BlockKey(OWNER, Offset(base), CHECKSUM), memoryview(bytes(data))
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def unread(clock):
 
 
 def kept(blocks):
-    return [base for base in (0, 4, 8) if blocks.get(BlockKey(OWNER, Offset(base))) is not None]
+    return [base for base in (0, 4, 8) if blocks.get(BlockKey(OWNER, Offset(base), CHECKSUM)) is not None]
 
 
 def test_a_block_leaves_the_unread_ones_when_a_reader_has_passed_its_end(unread):
