@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from millstream.testing.sim.brokers_history import Counts, draw_with_wipes, play
+from millstream.testing.sim.brokers_history import Counts, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
+from millstream.testing.sim.brokers_settings import draw_for_campaign, draw_with_wipes
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -39,7 +40,8 @@ def test_fresh_seeds_find_nothing():
     chance = random.SystemRandom()
     counts = Counts()
     for _ in range(FRESH):
-        finding = play(chance.randrange(1_000, 1 << 31), counts)
+        seed = chance.randrange(1_000, 1 << 31)
+        finding = play(seed, counts, draw_for_campaign(seed))
         assert finding is None, finding
     assert counts.seen["acknowledgement"]
 

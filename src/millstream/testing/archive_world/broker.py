@@ -30,7 +30,7 @@ from millstream.raft.group import GroupRole
 from millstream.telemetry.metrics import StatsSlab
 from millstream.testing.sim.brokers import READ_BYTES
 from millstream.testing.sim.brokers_judge import Violation
-from millstream.testing.sim.brokers_served import SETTINGS, TOPIC, ServedBroker
+from millstream.testing.sim.brokers_served import SETTINGS, ServedBroker
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.hot_tier import HotTier
 from millstream.tiers.hot_tier.slots import MemorySlots
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from millstream.format.manifest import ArchiveId
     from millstream.model.quantities import RaftGroupId
     from millstream.partition.table import PartitionTable
-    from millstream.storage.log.importing import StagedFiles
     from millstream.testing.archive_world.history import TieredHistory
     from millstream.testing.local_storage import LocalShard
     from millstream.testing.sim.brokers import Broker, Checks, Cluster
@@ -210,30 +209,7 @@ class TieredBroker(ServedBroker):
         )
         config = topic_config(_PROPERTIES, SETTINGS)
         config.__dict__.update(segment_bytes=SEGMENT_BYTES)
-        opened = super()._open(lifecycle, table, name, group, config)
-        self._watch_installs(opened)
-        return opened
-
-    def _watch_installs(self, partition: Partition) -> None:
-        """Files that replace the log of a replica that was away for long: what they lack was promised to nobody."""
-        group: Any = partition.group
-        install = group.events.on_install
-
-        def replaced(files: StagedFiles) -> None:
-            self.replaces_files(group, files)
-            install(files)
-
-        group.events.on_install = replaced
-
-    def _take_installed(self) -> None:
-        """The lifecycle has opened the log anew that files have replaced."""
-        found = self.table.find(TOPIC, 0)
-        if isinstance(found, Partition) and found is not self.partition:
-            self.partition = found
-            self.group = found.group  # pyright: ignore[reportAttributeAccessIssue]
-            self.checks = []
-            self.check(self.cluster.history, self.group)
-            self._watch_installs(found)
+        return super()._open(lifecycle, table, name, group, config)
 
     def _describe(self, topic_id: bytes) -> TopicDescription:
         return TopicDescription("t", topic_id.hex(), 1, {}, "", len(self.cluster.brokers))
@@ -241,7 +217,6 @@ class TieredBroker(ServedBroker):
     def step(self) -> None:
         """Do one thing, and look at the archive after it."""
         super().step()
-        self._take_installed()
         if self.archive is not None and not self.archive.closed:
             self.history_of_archive.judge.look(node_of(self.replica), self.archive)
 

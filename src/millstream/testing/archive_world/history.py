@@ -28,15 +28,18 @@ from millstream.testing.archive_world.store import JudgedStore, Truth, WorldStor
 from millstream.testing.local_storage import Stopped
 from millstream.testing.objects import Faults
 from millstream.testing.sim.brokers import Cluster
-from millstream.testing.sim.brokers_history import SECOND, BrokersHistory, Finding, draw
+from millstream.testing.sim.brokers_history import BrokersHistory, Finding
 from millstream.testing.sim.brokers_judge import Violation
+from millstream.testing.sim.brokers_settings import draw
+from millstream.testing.sim.knobs import SECOND
 from millstream.tiers import manifest, uploading
 from millstream.wire.records import batch_crc_ok
 
 if TYPE_CHECKING:
     from millstream.testing.sim.brokers import Broker
-    from millstream.testing.sim.brokers_history import Counts, Setting
+    from millstream.testing.sim.brokers_history import Counts
     from millstream.testing.sim.brokers_served import Fetched
+    from millstream.testing.sim.brokers_settings import Setting
 
 BLOCK_BYTES: Final = 1_500
 RUN_COUNT: Final = 4

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from millstream.model.replication import EntryKind
-    from millstream.testing.sim.brokers_history import Setting
+    from millstream.testing.sim.brokers_settings import Setting
     from millstream.tiers.manifest import Spill
     from millstream.tiers.partition_archive import PendingUpload
     from millstream.tiers.replacing import Replacement

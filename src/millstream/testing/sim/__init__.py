@@ -22,7 +22,8 @@ delete topics. It finds what lies between the core, the log, the partition and t
     brokers_history      a setting and faults from a seed    brokers_planted   bugs put in on purpose
     brokers_clients      producers, readers, a group         brokers_report    for the command line
     brokers_controlled   the controller, its client          brokers_judge     the invariants
-    brokers_served       a broker's partitions
+    brokers_served       a broker's partitions               brokers_settings  what a seed decides
+    brokers_disks        disks that fail and fill up
     brokers              groups, logs, disks, network, time
 
 What is absent: sockets, and wall clocks.

@@ -29,7 +29,7 @@ from millstream.model.replication import RaftPosition, ReplicaId, Seed, Term, re
 from millstream.peers.items import decode_items
 from millstream.peers.raft_items import RaftItem, encode_raft
 from millstream.raft.shard import TRY_AGAIN_US, RaftShard
-from millstream.testing.local_storage import WRITER_LANE, LocalShard, plain_batch, recover_locally
+from millstream.testing.local_storage import WRITER_LANE, LocalShard, Stopped, plain_batch, recover_locally
 from millstream.testing.sim.brokers_judge import Checks, History, Violation
 from millstream.testing.sim_disk import SimDisk
 
@@ -141,6 +141,17 @@ class Broker:
         self.idle = not self.shard.step()
         for checks in self.checks:
             checks.look()
+
+    def wake(self) -> None:
+        """Let all timers go off that are due."""
+        shard = self.shard
+        while shard is not None and self.shard is shard and shard.reactor.sleep(self.cluster.now):
+            self.idle = False
+
+    def leads(self, group: int) -> bool:
+        """Whether the broker leads a group, of which it may have no replica at the moment."""
+        found = self.raft.groups.get(RaftGroupId(group))
+        return found is not None and found.core.leads
 
     def hang_disk(self, duration_us: int) -> None:
         """The write-ahead log gets nothing done for so long."""
@@ -301,6 +312,8 @@ class Cluster:
         """Of the controller's state at each revision, as the first broker that applied it had it."""
         for group in more:
             self.history_of(group)
+        self.on_stopped: Callable[[Broker, Stopped], None] | None = None
+        """Hears of a broker that stops by itself, which nobody expects otherwise."""
         self.steps = 0
         self.operations = 0
         """Requests of clients."""
@@ -369,7 +382,8 @@ class Cluster:
             active = [one for one in self.brokers.values() if one.is_up and not one.idle and one not in self.paused]
             if active:
                 self.steps += 1
-                (active[0] if len(active) == 1 else chance.choice(active)).step()
+                broker = active[0] if len(active) == 1 else chance.choice(active)
+                self._let(broker, broker.step)
             elif not self._advance(end_us):
                 return until is None
         return True
@@ -397,9 +411,17 @@ class Cluster:
             self._deliver(to, deliver)
         for timer, broker in timers:
             if timer <= self.now and broker.shard is not None and broker not in self.paused:
-                while broker.shard.reactor.sleep(self.now):
-                    broker.idle = False
+                self._let(broker, broker.wake)
         return True
+
+    def _let(self, broker: Broker, do: Callable[[], None]) -> None:
+        """Let a broker do something, after which it may have stopped by itself."""
+        try:
+            do()
+        except Stopped as stopped:
+            if self.on_stopped is None:
+                raise
+            self.on_stopped(broker, stopped)
 
     def _resume(self) -> None:
         """Let processes go on whose pause is over; their timers may be overdue."""
@@ -418,8 +440,8 @@ class Cluster:
         if broker in self.paused:
             self._push(self.paused[broker] + 1, to, deliver)
         elif broker.is_up:
-            deliver(broker)
             broker.idle = False
+            self._let(broker, lambda: deliver(broker))
 
     def _set_time(self, now: int) -> None:
         self.now = now

@@ -70,9 +70,7 @@ class Client:
     def connect(self) -> None:
         """Connect to whom the metadata of some broker calls the leader; to anybody now and then, as it may be old."""
         brokers = [cast(ServedBroker, one) for one in self.cluster.brokers.values()]
-        # A broker that takes over files of another replica has no group for a moment.
-        groups = [(one, one.raft.groups.get(self._group)) for one in brokers if one.is_up]
-        leading = [one for one, group in groups if group is not None and group.core.leads]
+        leading = [one for one in brokers if one.is_up and one.leads(self._group)]
         self.session += 1
         self._broker = self.chance.choice(leading if leading and self.chance.random() < 0.9 else brokers)
         self._life = self._broker.life
@@ -146,6 +144,8 @@ class Producer(Client):
         self.producer_id = producer_id
         self.in_flight = in_flight
         self.unacked: deque[_Batch] = deque()
+        self.acknowledged_end = 0
+        """As an offset; no batch that is not acknowledged is before it."""
         self._next_sequence = 0
         self._alone = 1
         self._waits = False
@@ -180,6 +180,7 @@ class Producer(Client):
         self.history.on_acknowledged(batch.value, answer.base_offset, answer.base_offset + batch.records, answer.term)
         if batch not in self.unacked:
             return
+        self.acknowledged_end = answer.base_offset + batch.records
         self.unacked.remove(batch)
         if self._alone:
             self._alone -= 1

@@ -14,123 +14,22 @@ from unittest.mock import patch
 import msgspec
 
 from millstream.cluster import quorum_controller
-from millstream.core.raft.options import RaftOptions
 from millstream.partition.partition import GAPS_MS
 from millstream.testing.local_storage import Stopped
 from millstream.testing.sim.brokers import BEGIN_US, GROUP, Cluster
 from millstream.testing.sim.brokers_clients import GroupMember, PlainProducer, Producer, Reader, Trimmer
 from millstream.testing.sim.brokers_controlled import CONTROLLER_GROUP, Admin, control
+from millstream.testing.sim.brokers_disks import SPACE_US, FailingDisks
 from millstream.testing.sim.brokers_judge import Violation
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker, serve
+from millstream.testing.sim.brokers_settings import Setting, draw
+from millstream.testing.sim.knobs import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.model.replication import ReplicaId
     from millstream.testing.sim.brokers import Broker
-
-SECOND = 1_000_000
-IN_FLIGHT_MAX = 5
-"""As many batches a producer of Kafka with idempotence has under way."""
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """What a history is like. The range of each knob includes its calm end."""
-
-    nodes: int
-    rounds: int
-    round_us: int
-    operations_per_s: int
-    """Requests of all clients."""
-    producers: int
-    in_flight: int
-    """Batches that a producer has under way."""
-    groups: bool
-    """Whether there is a group that commits offsets."""
-    controlled: bool
-    """Whether there is a controller, with topics that come and go."""
-    records: int
-    """Largest count of records in a batch."""
-    size: int
-    """Largest size of a batch in bytes, beside its head."""
-    fault_every_us: int
-    loss: float
-    delay_us: int
-    sync_us: int
-    """Disks take up to so long for what is written when a client appends."""
-    crashes: bool
-    cuts: bool
-    pauses: bool
-    stalls: bool
-    transfers: bool
-    """Kinds of faults that happen."""
-    trims: bool
-    write_caching: bool
-    wipes: bool
-    """Whether a broker may lose the files of the topic, one broker at a time."""
-    checkpoint_bytes: int
-    options: RaftOptions
-
-
-def draw(seed: int) -> Setting:
-    """The setting of a seed."""
-    chance = Cluster.stream(seed, "setting")
-    timeout_us = chance.choice((300_000, 1_500_000))
-    return Setting(
-        nodes=chance.choice((1, 3, 3, 3, 5)),
-        rounds=chance.choice((2, 4)),
-        round_us=chance.choice((2, 6)) * timeout_us,
-        operations_per_s=chance.choice((25, 30, 50)),
-        producers=chance.choice((1, 2, 3)),
-        in_flight=chance.choice((1, IN_FLIGHT_MAX)),
-        groups=chance.random() < 0.4,
-        controlled=chance.random() < 0.3,
-        records=chance.choice((1, 1, 5)),
-        size=chance.choice((0, 100, 1_000, 7_000)),
-        fault_every_us=timeout_us // chance.choice((1, 2, 4)),
-        loss=chance.choice((0, 0, 0.02, 0.2)),
-        delay_us=chance.choice((100, 2_000, 20_000)),
-        sync_us=chance.choice((0, 2_000, timeout_us // 10, timeout_us // 2)),
-        crashes=chance.random() < 0.8,
-        cuts=chance.random() < 0.8,
-        pauses=chance.random() < 0.7,
-        stalls=chance.random() < 0.7,
-        transfers=chance.random() < 0.7,
-        trims=chance.random() < 0.3,
-        write_caching=chance.random() < 0.15,
-        wipes=False,
-        checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
-        options=RaftOptions(
-            heartbeat_us=timeout_us // 10,
-            election_timeout_us=timeout_us,
-            election_jitter_min_us=timeout_us // 50,
-            election_jitter_max_us=timeout_us // 10,
-            retry_min_us=timeout_us // 10,
-            retry_max_us=timeout_us // 5,
-            transfer_timeout_us=timeout_us,
-            disk_stall_us=2 * timeout_us,
-            max_in_flight_appends=chance.choice((1, 3, 64)),
-            max_in_flight_bytes=chance.choice((1, 10_000, 4 << 20)),
-            pre_vote=chance.random() < 0.7,
-            check_quorum=chance.random() < 0.7,
-            priority=chance.random() < 0.7,
-        ),
-    )
-
-
-def draw_with_wipes(seed: int) -> Setting:
-    """The setting of a seed with files that get lost. A replica behind a trimmed log start, or behind what a quorum has
-    lost, can't be filled with entries.
-
-    Such histories are none of those that `draw` makes.
-    """
-    setting = draw(seed)
-    return msgspec.structs.replace(setting, nodes=max(setting.nodes, 3), wipes=True, trims=False, write_caching=False)
-
-
-def draw_for_campaign(seed: int) -> Setting:
-    """The setting that a campaign plays a seed in: in a quarter of them files get lost."""
-    return draw_with_wipes(seed) if seed % 4 == 3 else draw(seed)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -181,7 +80,7 @@ def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding |
     try:
         with patch.object(quorum_controller, "new_topic_id", history.new_topic_id):
             history.run()
-    except (AssertionError, Stopped) as error:
+    except (AssertionError, Stopped, OSError) as error:
         where = "".join(traceback.format_tb(error.__traceback__)[-4:])
         finding = Finding(seed, history.setting, str(error) or repr(error), where)
         counts.findings.append(finding)
@@ -222,6 +121,7 @@ class BrokersHistory:
         self._admin = Admin(cluster, timeout_us) if controlled else None
         self._member = GroupMember(cluster, timeout_us) if setting.groups else None
         self._chance = self.cluster.chance("faults")
+        self._disks = FailingDisks(self.cluster, self.faults, self._down)
         self._clients = self.cluster.chance("clients")
         self._value = 0
         self._until_us = 0
@@ -236,6 +136,8 @@ class BrokersHistory:
             (setting.stalls, self._hang),
             (setting.transfers, self._transfer),
             (setting.wipes, self._wipe),
+            (setting.disk_faults, self._fail_disk),
+            (setting.disk_faults, self._fill_disk),
         )
         self._kinds = [act for on, act in kinds if on]
 
@@ -251,8 +153,9 @@ class BrokersHistory:
             self._fault_later()
             self._client()
             self.cluster.run(limit_us=self.setting.round_us)
+            self._disks.mend()
             self.cluster.heal()
-            limit_us = 60 * self.setting.options.election_timeout_us
+            limit_us = 60 * self.setting.options.election_timeout_us + SPACE_US * self.setting.disk_faults
             # A producer whose acknowledged batches are lost hears retriable errors first (`partition.GAPS_MS`).
             self._finish(limit_us + 2_000 * GAPS_MS if self.setting.write_caching else limit_us)
         return self.cluster
@@ -316,7 +219,7 @@ class BrokersHistory:
             self._member.poll()
         elif what < 0.5 and self._admin is not None:
             self._admin.poll()
-        elif what < 0.52 and setting.trims:
+        elif what < (0.7 if setting.trims_far else 0.52) and setting.trims:
             self._trim()
         else:
             producer = self._plain if what > 0.92 else chance.choice(self._producers)
@@ -324,10 +227,14 @@ class BrokersHistory:
                 self._value += 1
 
     def _trim(self) -> None:
-        """Move the log start, but not past what a replica lacks: that one would need files."""
-        if len(self._up()) == len(self.cluster.brokers):
-            common = min(one.group.committed_offset for one in self._up())
-            self._trimmer.trim(self._clients.randint(0, common))
+        """Move the log start, past what a replica lacks only if it may be sent files."""
+        ends = [one.group.committed_offset for one in self._up()]
+        if self.setting.trims_far and ends:
+            # A producer that sends a batch again that is deleted meanwhile would hear of a gap in its sequences.
+            limit = min([max(ends), *(one.acknowledged_end for one in self._producers if one.unacked)])
+            self._trimmer.trim(limit if self._clients.random() < 0.5 else self._clients.randint(0, limit))
+        elif len(ends) == len(self.cluster.brokers):
+            self._trimmer.trim(self._clients.randint(0, min(ends)))
 
     # Faults
 
@@ -348,7 +255,17 @@ class BrokersHistory:
 
     def _down(self, broker: Broker) -> None:
         broker.crash(torn=self._chance.random() < 0.8)
-        self.cluster.after(self._duration(), lambda: None if broker.is_up else broker.start())
+        self._up_later(broker)
+
+    def _up_later(self, broker: Broker) -> None:
+        """Start a broker after a while, with a disk that is in order."""
+
+        def start() -> None:
+            if not broker.is_up:
+                self._disks.mend(broker)
+                broker.start()
+
+        self.cluster.after(self._duration(), start)
 
     def _crash(self) -> None:
         if up := self._up():
@@ -377,7 +294,15 @@ class BrokersHistory:
             self.faults["files of a replica lost"] += 1
             broker.crash(torn=False)
             broker.wipe()
-            self.cluster.after(self._duration(), lambda: None if broker.is_up else broker.start())
+            self._up_later(broker)
+
+    def _fail_disk(self) -> None:
+        if up := self._up():
+            self._disks.fail(self._chance.choice(up))
+
+    def _fill_disk(self) -> None:
+        if up := self._up():
+            self._disks.fill(self._chance.choice(up), self._duration())
 
     def _isolate(self) -> None:
         self.faults["isolation"] += 1

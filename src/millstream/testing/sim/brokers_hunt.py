@@ -10,7 +10,8 @@ from millstream.testing.sim.brokers_history import Counts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.testing.sim.brokers_history import Finding, Setting
+    from millstream.testing.sim.brokers_history import Finding
+    from millstream.testing.sim.brokers_settings import Setting
 
 
 class PlantedBug(NamedTuple):

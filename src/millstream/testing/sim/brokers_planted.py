@@ -23,21 +23,26 @@ from millstream.raft.writes import Writes
 from millstream.storage.disk import make_directories
 from millstream.storage.log import lost
 from millstream.storage.log.log import Log
+from millstream.storage.processes.writer import TickWriter
+from millstream.storage.segments import incoming
+from millstream.storage.wal.ticks import W_STATUS
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers_controlled import ControlledBroker
-from millstream.testing.sim.brokers_history import draw, play
+from millstream.testing.sim.brokers_history import play
 from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
+from millstream.testing.sim.brokers_settings import draw
 
 if TYPE_CHECKING:
     from millstream.core.raft.ready import VoteState
     from millstream.core.raft.replica import Leading
-    from millstream.format.epochs import LogState
+    from millstream.format.epochs import LogState, StoredVote
     from millstream.model.quantities import Offset
     from millstream.model.replication import RaftPosition, ReplicaId, Term
     from millstream.storage.disk import Disk
     from millstream.storage.log.entries import SentEntries
     from millstream.storage.recovery.recovery import RecoveryReport
-    from millstream.testing.sim.brokers_history import Setting
+    from millstream.storage.wal.ticks import Slot
+    from millstream.testing.sim.brokers_settings import Setting
 
 
 def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
@@ -50,6 +55,7 @@ def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
 _append_entries = Log.append_entries
 _write = Log.write
 _park = Partition.park
+_tick_write = TickWriter.write
 _recover = ControlledBroker.recover
 
 
@@ -104,6 +110,18 @@ def _answered(_replica: object, leader: Leading, _voter: ReplicaId) -> int:
 def _begun_anew(disk: Disk, directory: str, _state: LogState) -> None:
     """The replica comes up as one of a new group."""
     make_directories(disk, directory)
+
+
+def _vote_of_sender(*votes: StoredVote) -> StoredVote:
+    """What the replica itself has promised is forgotten."""
+    return votes[1]
+
+
+def _written_anyway(self: TickWriter, slot: Slot) -> bool:
+    """A write or a sync that failed counts as done."""
+    _tick_write(self, slot)
+    slot.words[W_STATUS] = 0
+    return True
 
 
 def _nothing(*_: object) -> None:
@@ -171,6 +189,17 @@ def _wiped(setting: Setting) -> Setting:
     return replace(_cut_off(setting), crashes=True, wipes=True, sync_us=0)
 
 
+def _sent_files(setting: Setting) -> Setting:
+    """Replicas are away for long, and the log start goes on."""
+    return replace(_cut_off(setting), crashes=True, trims=True, trims_far=True, sync_us=0)
+
+
+def _failing_disks(setting: Setting) -> Setting:
+    """Power fails after a disk has failed."""
+    timeout_us = setting.options.election_timeout_us
+    return replace(_crashing(setting), disk_faults=True, stalls=False, fault_every_us=timeout_us)
+
+
 PLANTED = (
     PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 100, _slow_disks),
     PlantedBug("a vote is not durable", ((Votes, "save", _voted_in_memory),), 40, _crashing),
@@ -192,4 +221,6 @@ PLANTED = (
     PlantedBug("a read is served without a round", ((leading, "round_of", _answered),), 300, _partitioned),
     PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 100, _grouped),
     PlantedBug("a replica without its files counts as it did", ((lost, "mark_lost", _begun_anew),), 100, _wiped),
+    PlantedBug("a failed sync counts as done", ((TickWriter, "write", _written_anyway),), 60, _failing_disks),
+    PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 60, _sent_files),
 )

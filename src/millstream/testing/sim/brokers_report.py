@@ -12,8 +12,9 @@ from rich.progress import Progress, track
 from rich.table import Table
 
 from millstream.telemetry.log import log as operator_log
-from millstream.testing.sim.brokers_history import Counts, draw_for_campaign, play
+from millstream.testing.sim.brokers_history import Counts, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
+from millstream.testing.sim.brokers_settings import draw_for_campaign
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -68,6 +69,7 @@ RARE = (
     "committed offset",
     "election",
     "group: NOT_COORDINATOR",
+    "install",
     "log start",
     "producer: NOT_LEADER_OR_FOLLOWER",
     "producer: request without an answer",

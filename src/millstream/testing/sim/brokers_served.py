@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.raft.replicated import ReplicatedGroup
+    from millstream.storage.log.importing import StagedFiles
     from millstream.testing.local_storage import LocalShard
     from millstream.testing.sim.brokers import Cluster
 
@@ -171,7 +172,34 @@ class ServedBroker(Broker):
             opened.log.host.wal.when_durable(self._keep)
         made: Any = opened.group
         self.check(self.cluster.histories[group], made)
+        self._watch_installs(opened)
         return opened
+
+    def _watch_installs(self, partition: Partition) -> None:
+        """Files that replace the log of a replica that was away for long: what they lack was promised to nobody."""
+        group: Any = partition.group
+        install = group.events.on_install
+
+        def replaced(files: StagedFiles) -> None:
+            self.replaces_files(group, files)
+            install(files)
+
+        group.events.on_install = replaced
+
+    def _take_installed(self) -> None:
+        """The lifecycle has opened the log anew that files have replaced."""
+        found = self.table.find(TOPIC, 0)
+        if isinstance(found, Partition) and found is not self.partition:
+            self.partition = found
+            self.group = found.group  # pyright: ignore[reportAttributeAccessIssue]
+            self.checks = [one for one in self.checks if not one.group.closed]
+            self.check(self.cluster.history, self.group)
+            self._watch_installs(found)
+
+    def step(self) -> None:
+        """Do one thing."""
+        super().step()
+        self._take_installed()
 
     def _keep(self) -> None:
         self.kept = True

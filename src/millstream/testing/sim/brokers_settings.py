@@ -1,0 +1,131 @@
+"""What a seed decides about a history of simulated brokers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.core.raft.options import RaftOptions
+from millstream.testing.sim.brokers import Cluster
+
+IN_FLIGHT_MAX = 5
+"""As many batches a producer of Kafka with idempotence has under way."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What a history is like. The range of each knob includes its calm end."""
+
+    nodes: int
+    rounds: int
+    round_us: int
+    operations_per_s: int
+    """Requests of all clients."""
+    producers: int
+    in_flight: int
+    """Batches that a producer has under way."""
+    groups: bool
+    """Whether there is a group that commits offsets."""
+    controlled: bool
+    """Whether there is a controller, with topics that come and go."""
+    records: int
+    """Largest count of records in a batch."""
+    size: int
+    """Largest size of a batch in bytes, beside its head."""
+    fault_every_us: int
+    loss: float
+    delay_us: int
+    sync_us: int
+    """Disks take up to so long for what is written when a client appends."""
+    crashes: bool
+    cuts: bool
+    pauses: bool
+    stalls: bool
+    transfers: bool
+    """Kinds of faults that happen."""
+    trims: bool
+    trims_far: bool
+    """Whether the log start may pass what a replica lacks, which is sent files then."""
+    write_caching: bool
+    wipes: bool
+    """Whether a broker may lose the files of the topic, one broker at a time."""
+    disk_faults: bool
+    """Whether disks fail and fill up."""
+    checkpoint_bytes: int
+    options: RaftOptions
+
+
+def draw(seed: int) -> Setting:
+    """The setting of a seed."""
+    chance = Cluster.stream(seed, "setting")
+    timeout_us = chance.choice((300_000, 1_500_000))
+    return Setting(
+        nodes=chance.choice((1, 3, 3, 3, 5)),
+        rounds=chance.choice((2, 4)),
+        round_us=chance.choice((2, 6)) * timeout_us,
+        operations_per_s=chance.choice((25, 30, 50)),
+        producers=chance.choice((1, 2, 3)),
+        in_flight=chance.choice((1, IN_FLIGHT_MAX)),
+        groups=chance.random() < 0.4,
+        controlled=chance.random() < 0.3,
+        records=chance.choice((1, 1, 5)),
+        size=chance.choice((0, 100, 1_000, 7_000)),
+        fault_every_us=timeout_us // chance.choice((1, 2, 4)),
+        loss=chance.choice((0, 0, 0.02, 0.2)),
+        delay_us=chance.choice((100, 2_000, 20_000)),
+        sync_us=chance.choice((0, 2_000, timeout_us // 10, timeout_us // 2)),
+        crashes=chance.random() < 0.8,
+        cuts=chance.random() < 0.8,
+        pauses=chance.random() < 0.7,
+        stalls=chance.random() < 0.7,
+        transfers=chance.random() < 0.7,
+        trims=chance.random() < 0.3,
+        trims_far=False,
+        write_caching=chance.random() < 0.15,
+        wipes=False,
+        disk_faults=False,
+        checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
+        options=RaftOptions(
+            heartbeat_us=timeout_us // 10,
+            election_timeout_us=timeout_us,
+            election_jitter_min_us=timeout_us // 50,
+            election_jitter_max_us=timeout_us // 10,
+            retry_min_us=timeout_us // 10,
+            retry_max_us=timeout_us // 5,
+            transfer_timeout_us=timeout_us,
+            disk_stall_us=2 * timeout_us,
+            max_in_flight_appends=chance.choice((1, 3, 64)),
+            max_in_flight_bytes=chance.choice((1, 10_000, 4 << 20)),
+            pre_vote=chance.random() < 0.7,
+            check_quorum=chance.random() < 0.7,
+            priority=chance.random() < 0.7,
+        ),
+    )
+
+
+def draw_with_wipes(seed: int) -> Setting:
+    """The setting of a seed with files that get lost. A replica behind what a quorum has lost can't be filled.
+
+    Such histories are none of those that `draw` makes.
+    """
+    setting = draw(seed)
+    return msgspec.structs.replace(setting, nodes=max(setting.nodes, 3), wipes=True, trims=False, write_caching=False)
+
+
+def draw_with_installs(seed: int) -> Setting:
+    """The setting of a seed whose log start passes what replicas lack, so that they get files in the place of entries.
+
+    In a half of them replicas lose their files, too. Such histories are none of those that `draw` makes.
+    """
+    setting = draw_with_wipes(seed) if seed % 8 == 1 else draw(seed)
+    return msgspec.structs.replace(setting, nodes=max(setting.nodes, 3), trims=True, trims_far=True)
+
+
+def draw_with_disk_faults(seed: int) -> Setting:
+    """The setting of a seed with disks that fail and fill up. Such histories are none of those that `draw` makes."""
+    setting = draw_with_installs(seed) if seed % 8 == 2 else draw(seed)
+    return msgspec.structs.replace(setting, disk_faults=True)
+
+
+def draw_for_campaign(seed: int) -> Setting:
+    """The setting that a campaign plays a seed in: files get lost or are sent, disks fail, or nothing of that."""
+    shapes = (draw, draw_with_installs, draw_with_disk_faults, draw_with_wipes)
+    return shapes[seed % 4](seed)
