@@ -30,11 +30,11 @@ def install(node: object) -> None:
     fetch: Any = ArchiveReader._fetch  # pyright: ignore[reportPrivateUsage]
     moved = Readers.moved
 
-    def fetched(self: Any, owner: Any, segment: Any, index: Any, number: int, ahead_bytes: int) -> Any:
-        block = index.blocks[number]
+    def fetched(self: Any, owner: Any, segment: Any, located: Any, number: int, ahead_bytes: int) -> Any:
+        block = located.segment_index.blocks[number]
         line = (owner.partition_index, block.base_offset, block.max_timestamp)
         here.lines = [*getattr(here, "lines", []), (time.time_ns() // 1_000_000, *line)]
-        return fetch(self, owner, segment, index, number, ahead_bytes)
+        return fetch(self, owner, segment, located, number, ahead_bytes)
 
     def noted(self: Any, owner: Any, before: Any, now: Any, bytes_per_offset: float) -> Any:
         reader = moved(self, owner, before, now, bytes_per_offset)

@@ -93,6 +93,9 @@ class Result(NamedTuple):
     produced_mib_s: float
     """What the producer sent; less than the rate of `RATE` on a machine that is too slow for it."""
 
+    late_s: float
+    """How far a group fell behind its lag; more than a second or two says that the machine is too slow for the load."""
+
     read_mib_s: float
     """What the groups got from the archive."""
 
@@ -159,7 +162,7 @@ def _with(delivered: Callable[[object, float], None], sent_s: float) -> Any:
     return heard
 
 
-def _consume(bootstrap: str, lag_s: float, end_s: float) -> None:
+def _consume(bootstrap: str, lag_s: float, measured_s: tuple[float, float], end_s: float, answers: Any) -> None:
     options = {
         "bootstrap.servers": bootstrap,
         "group.id": f"lag-{lag_s}",
@@ -167,12 +170,13 @@ def _consume(bootstrap: str, lag_s: float, end_s: float) -> None:
         "check.crcs": True,
         "auto.offset.reset": "error",
         "fetch.message.max.bytes": _MIB,
-        "queued.max.messages.kbytes": 1024,
-        "queued.min.messages": 500,
+        "queued.max.messages.kbytes": 8192,
+        "queued.min.messages": 4000,
+        "fetch.queue.backoff.ms": 10,
     }
     consumer = Consumer(options)
     consumer.assign([TopicPartition(TOPIC, one, 0) for one in range(PARTITIONS)])
-    expected = [0] * PARTITIONS
+    expected, late_s = [0] * PARTITIONS, 0.0
     tail = _value(0)[8:]
     while time.time() < end_s:
         for message in consumer.consume(200, 0.2):
@@ -183,12 +187,16 @@ def _consume(bootstrap: str, lag_s: float, end_s: float) -> None:
             if at != (at[0], expected[at[0]]) or place(int.from_bytes(value[:8], "big")) != at or value[8:] != tail:
                 raise UnexpectedAnswer(f"a group {lag_s} s behind read another record at {at}")
             expected[at[0]] += 1
-            wait_s = message.timestamp()[1] / 1000 + lag_s - time.time()
+            now_s = time.time()
+            wait_s = message.timestamp()[1] / 1000 + lag_s - now_s
             if wait_s > 0:
                 time.sleep(min(wait_s, 1))
+            elif measured_s[0] <= now_s <= measured_s[1]:
+                late_s = max(late_s, -wait_s)
     consumer.close()
     if not all(expected):
         raise UnexpectedAnswer(f"a group {lag_s} s behind read nothing of some partitions")
+    answers.send(late_s)
 
 
 def metrics(broker: Broker) -> Exposition:
@@ -233,18 +241,21 @@ def run(arm: Arm, seconds: float, io: str = "direct", settle_s: float = SETTLE_S
 def _measure(broker: Broker, arm: Arm, seconds: float, settle_s: float, io: str, paths: tuple[str, Path]) -> Result:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=CONFIG)])[TOPIC].result(20)
-    end_s = time.time() + settle_s + seconds + 5
-    heard, tells = multiprocessing.Pipe(duplex=False)
-    jobs = [multiprocessing.Process(target=_produce, args=(broker.bootstrap, end_s, tells))]
-    jobs += [
-        multiprocessing.Process(target=_consume, args=(broker.bootstrap, lag_s, end_s))
-        for lag_s in LAGS_S[: arm.groups]
-    ]
+    start_s = time.time() + settle_s
+    measured_s, end_s = (start_s, start_s + seconds), start_s + seconds + 5
+    works: list[tuple[Any, tuple[Any, ...]]] = [(_produce, (broker.bootstrap, end_s))]
+    works += [(_consume, (broker.bootstrap, lag_s, measured_s, end_s)) for lag_s in LAGS_S[: arm.groups]]
+    heard: list[Any] = []
+    jobs: list[Any] = []
     with contextlib.ExitStack() as ending:
-        for job in jobs:
+        for work, arguments in works:
+            hears, tells = multiprocessing.Pipe(duplex=False)
+            job = multiprocessing.Process(target=work, args=(*arguments, tells))
             job.start()
             ending.callback(job.kill)
-            tells.close()  # here, and so in the groups: a producer that fails is noticed
+            tells.close()  # so that a client that fails is noticed
+            heard.append(hears)
+            jobs.append(job)
         time.sleep(settle_s)
         begun_s, before, cpu_s = time.time(), metrics(broker), processes.cpu_seconds(broker.pid)
         time.sleep(seconds)
@@ -254,11 +265,12 @@ def _measure(broker: Broker, arm: Arm, seconds: float, settle_s: float, io: str,
         bare: list[float] = []
         if arm.settings.get("cache.type") == "nvme":
             bare = bare_reads(f"{paths[0]}/shard-0", direct=io == "direct")
-        waits = heard.recv()
+        try:
+            waits, *late_s = [hears.recv() for hears in heard]
+        except EOFError:
+            raise UnexpectedAnswer(f"{arm.name}: a client failed") from None
         for job in jobs:
             job.join(60)
-            if job.exitcode:
-                raise UnexpectedAnswer(f"{arm.name}: a client ended with {job.exitcode}")
 
     def grown(name: str, **labels: str) -> float:
         return after.value(f"millstream_{name}", **labels) - before.value(f"millstream_{name}", **labels)
@@ -281,6 +293,7 @@ def _measure(broker: Broker, arm: Arm, seconds: float, settle_s: float, io: str,
         produce_p99_ms=percentile(produce_ms, 99),
         cpu_s_per_gib=cpu_s / produced_mib * 1024,
         produced_mib_s=produced_mib / took_s,
+        late_s=max(late_s),
         read_mib_s=grown("read_bytes_total", source="archive") / took_s / _MIB,
         filled_per_mib=grown("hot_tier_fills_total") * SLOT_BYTES / _MIB / produced_mib,
         memory_mib=memory_mib,

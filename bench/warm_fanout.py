@@ -79,6 +79,7 @@ def table(results: Mapping[str, Sequence[Result]]) -> list[str]:
         ("produce p99, ms", "produce_p99_ms", "{:.1f}", 1),
         ("CPU s per GiB", "cpu_s_per_gib", "{:.1f}", 1),
         ("produced, MiB/s", "produced_mib_s", "{:.1f}", 1),
+        ("a group late by, s", "late_s", "{:.1f}", 1),
         ("read, MiB/s", "read_mib_s", "{:.1f}", 1),
         ("cache writes per MiB", "filled_per_mib", "{:.2f}", 1),
         ("memory, MiB", "memory_mib", "{:.0f}", 1),
@@ -119,6 +120,9 @@ def verdicts(results: Mapping[str, Sequence[Result]], besides: Sequence[Beside],
 
     nvme = {name: runs for name, runs in results.items() if name.startswith("nvme")}
     for name, runs in nvme.items():
+        if not median(runs, "hit_p99_ms"):
+            lines.append(f"- p99 of a hit, {name}: nothing was read from the cache")
+            continue
         say(f"p99 of a hit, {name} (bare preadv: {median(runs, 'bare_p99_ms'):.2f} ms)",
             median(runs, "hit_p99_ms"), HIT_GOAL_MS, " ms")  # fmt: skip
     if ONE in results:

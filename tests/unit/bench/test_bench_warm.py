@@ -107,6 +107,8 @@ def test_each_goal_is_met_or_missed_by_what_was_measured():
     assert "produce p99 with the archiver on, to that with it off: 1.10, goal ≤ 1.05: missed" in lines
     assert "80 MiB/s" in lines
     assert warm_fanout.verdicts({}, [], None) == []
+    (without,) = warm_fanout.verdicts({"nvme, lru": [result(hit_p99_ms=0.0)]}, [], None)
+    assert "nothing was read from the cache" in without
 
 
 def test_the_table_has_a_row_an_arm_with_the_middle_of_its_runs():
