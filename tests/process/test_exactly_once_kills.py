@@ -1,11 +1,13 @@
 """The exactly-once write through kills of its driver, its tasks and the broker, without Spark and so a hundred times.
 
-Each row is there once and those of a key in their order; the same kills find a sink that writes at least once.
+Each row is there once and those of a key in their order; the same kills find a sink that writes at least once. The same
+holds on a plain Apache Kafka, and while brokers of a cluster hand the coordinators over to each other.
 ``tests/spark/test_spark_kills.py`` does the same to Spark itself, which takes longer to start than this takes to run.
 ``MILLSTREAM_KILLS`` says how often, ``MILLSTREAM_SEED`` when.
 """
 
 import collections
+import itertools
 import json
 import os
 import random
@@ -18,14 +20,16 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from once_job import ROWS, TASKS
 
-from millstream.testing import Broker
+from millstream.testing import Broker, cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("MILLSTREAM_KILLS", "100"))
 SEED = int(os.environ.get("MILLSTREAM_SEED", "7"))
+MOVING_KINDS = ("broker", "task", "broker", "driver")
 KINDS = ("driver", "task", "driver", "task", "driver", "task", "driver", "task", "driver", "broker")
 TOPIC, PARTITIONS = "written-to", 3
 
@@ -33,8 +37,9 @@ TOPIC, PARTITIONS = "written-to", 3
 class Harness:
     """A job that is started again until all its batches are committed, and what kills it. A context manager."""
 
-    def __init__(self, broker, place, *, once):
+    def __init__(self, broker, place, *, once, kinds=KINDS):
         self.broker = broker
+        self.kinds = kinds
         self.random = random.Random(SEED)
         self.killed = collections.Counter()
         self.place = place
@@ -111,7 +116,7 @@ class Harness:
     def run(self, kills):
         rounds = 0
         while sum(self.killed.values()) < kills and rounds < 5 * kills:
-            self.kill_one(KINDS[rounds % len(KINDS)])
+            self.kill_one(self.kinds[rounds % len(self.kinds)])
             rounds += 1
         self.kill_driver()
         batches = self.commits() + 2
@@ -160,3 +165,44 @@ def test_the_same_kills_find_a_sink_that_writes_at_least_once(tmp_path):
         missing, twice, _ = judge(broker.bootstrap, batches)
         assert missing == 0
         assert twice > 0, "the harness would not find a sink that repeats rows"
+
+
+def test_each_row_is_there_once_through_kills_on_a_plain_apache_kafka(tmp_path):
+    from bench.peers.kafka import kafka
+
+    with kafka(topics={TOPIC: PARTITIONS}) as peer:
+        with Harness(peer, tmp_path, once=True) as harness:
+            batches = harness.run(max(10, KILLS // 5))
+        assert harness.killed["broker"] > 0
+        assert judge(peer.bootstrap, batches) == (0, 0, 0)
+
+
+class Draining:
+    """A cluster in the place of a broker: in the place of its death the next broker hands over all that it leads, the
+    coordinators of the job's transactions and groups among it.
+    """
+
+    def __init__(self, brokers):
+        self.bootstrap = brokers.bootstrap
+        self._next = itertools.cycle(brokers.brokers)
+
+    def kill(self):
+        self._node = str(next(self._next))
+        self._ask("drain")
+
+    def restart(self):
+        self._ask("undrain")
+
+    def _ask(self, verb):
+        command = [sys.executable, "-m", "millstream.cli", "cluster", verb, self._node, "--bootstrap", self.bootstrap]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_each_row_is_there_once_while_coordinators_are_moved_from_broker_to_broker(tmp_path):
+    with cluster(3) as three:
+        admin = AdminClient({"bootstrap.servers": three.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
+        with Harness(Draining(three), tmp_path, once=True, kinds=MOVING_KINDS) as harness:
+            batches = harness.run(max(12, KILLS // 5))
+        assert harness.killed["broker"] >= 3, "each broker has handed over"
+        assert judge(three.bootstrap, batches) == (0, 0, 0)
