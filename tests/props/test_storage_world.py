@@ -29,6 +29,9 @@ KEPT = [
     ("rot", 157),
     ("raft", 3),
     ("events", 8),
+    ("event-rot", 7000),
+    ("event-rot", 7001),
+    ("event-rot", 7021),
 ]
 """Histories that found something once."""
 

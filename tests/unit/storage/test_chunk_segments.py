@@ -13,6 +13,7 @@ from chunk_support import batch_bytes
 from millstream.errors import Corruption
 from millstream.format.events import partition_directory_name, read_index
 from millstream.format.events.batch import Producer
+from millstream.format.events.sidecar import ENTRY_BYTES, SIDECAR_HEADER_BYTES
 from millstream.format.names import segment_name
 from millstream.storage.chunks import ChunkDisk
 from millstream.storage.disk import read_at, read_file, write_all
@@ -128,6 +129,29 @@ def test_a_chunk_of_another_partition_is_refused():
     inner.rename(DIRECTORY, other)
     with pytest.raises(Corruption, match="another chunk or partition"):
         ChunkDisk(inner).list(other)
+
+
+@pytest.mark.parametrize("at", [0, 40, SIDECAR_HEADER_BYTES, SIDECAR_HEADER_BYTES + 3 * ENTRY_BYTES - 1, -1])
+def test_a_sidecar_that_is_damaged_anywhere_is_no_torn_one_once_recovery_is_through(at):
+    inner = fresh()
+    write_all(ChunkDisk(inner).open(PATH, create=True), made(4), 0)
+    ChunkDisk(inner).check_sidecars(DIRECTORY)
+    sidecar = f"{DIRECTORY}/chunk-000000.crc"
+    inner.flip(sidecar, at if at >= 0 else inner.size(sidecar) - 1)
+    with pytest.raises(Corruption, match=r"chunk-000000\.crc: no s"):
+        ChunkDisk(inner).check_sidecars(DIRECTORY)
+
+
+def test_a_header_of_zeros_is_damage_where_entries_follow_and_otherwise_a_chunk_that_was_being_made():
+    inner = fresh()
+    write_all(ChunkDisk(inner).open(PATH, create=True), made(2), 0)
+    inner.damage(f"{DIRECTORY}/chunk-000000.crc", 0, bytes(SIDECAR_HEADER_BYTES))
+    with pytest.raises(Corruption, match="no sidecar header"):
+        ChunkDisk(inner).check_sidecars(DIRECTORY)
+    inner.open(f"{DIRECTORY}/chunk-000000.crc").truncate(SIDECAR_HEADER_BYTES)
+    ChunkDisk(inner).check_sidecars(DIRECTORY)
+    ChunkDisk(inner).sweep(DIRECTORY)
+    assert not inner.list(DIRECTORY)
 
 
 def test_what_another_process_wrote_is_seen_when_the_chunk_is_opened_again():

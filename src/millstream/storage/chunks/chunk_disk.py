@@ -136,6 +136,27 @@ class ChunkDisk:
         with self._lock:
             return ChunkId(max(self._scan(directory).values(), default=-1) + 1)
 
+    def check_sidecars(self, directory: str) -> None:
+        """Check the chunks of a log that nobody writes to and that recovery is through with: what a crash had left of
+        events that were not durable is gone, and a sidecar that goes on behind its last sound entry is damaged.
+
+        Raises:
+            Corruption: with the file.
+        """
+        with self._lock:
+            known = self._scan(directory)
+            for name in self._names(directory):
+                number = parse_chunk_name(name)
+                if number is None or not name.endswith(SIDECAR_SUFFIX) or number in known.values():
+                    continue
+                if self._disk.size(f"{directory}/{name}") > SIDECAR_HEADER_BYTES:
+                    raise Corruption(f"{directory}/{name}: no sidecar header")
+        for base in known:
+            one = self.segment(f"{directory}/{segment_name(base)}")
+            if one.sidecar_bytes > one.chunk.sidecar_end:
+                path, end = one.chunk.path + SIDECAR_SUFFIX, one.chunk.sidecar_end
+                raise Corruption(f"{path}: no sound entry at byte {end}, behind event {one.chunk.next_offset - 1}")
+
     def sweep(self, directory: str) -> None:
         """Remove files of chunks that were being made, or being removed, when a crash came."""
         with self._lock:
@@ -183,6 +204,8 @@ class ChunkDisk:
                 header = read_header(read_at(file, 0, SIDECAR_HEADER_BYTES), path.removesuffix(SIDECAR_SUFFIX))
             except FileNotFoundError:
                 continue
+            except Corruption as error:
+                raise Corruption(f"{path}: {error.message}") from error
             finally:
                 file.close()
             if header.chunk != number or header.partition_uuid != _owner(directory):

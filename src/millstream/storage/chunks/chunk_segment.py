@@ -5,10 +5,11 @@ such a file. What is written to it is cut into batches, and each batch goes to `
 and the sidecar; what is read from it is rebuilt from them, byte for byte. Group commit, write-behind, checkpoints,
 recovery, checksums on read, and retention therefore treat chunks like any other segment.
 
-A batch stands in the stream where the batches before it end, so its position follows from the sidecar alone. The
-stream ends with the last batch whose sidecar entry is sound and whose bytes the other files have; a sidecar that was
-torn makes the stream shorter, and recovery writes again what is missing. Bytes that do not match are passed on as they
-are: readers of a segment check the checksum of each batch.
+A batch stands in the stream where the batches before it end, so its position follows from the sidecar alone. The stream
+ends with the last batch whose sidecar entry is sound and whose bytes the other files have; a sidecar that was torn
+makes the stream shorter, and recovery writes again what is missing. A sidecar that still goes on behind its last sound
+entry when recovery is through is damaged (``ChunkDisk.check_sidecars``), and its log is not served. Bytes that do not
+match are passed on as they are: readers of a segment check the checksum of each batch.
 
 Order of writes: metadata, data, descriptors, index, sidecar. Cutting goes the other way round. A part of a batch at
 the end waits in memory until the rest comes; a crash loses it, and the write-ahead log has it. A failed write changes
@@ -229,6 +230,7 @@ class ChunkSegment:
             index.append(records)
             entries.append(entry)
             ends = entry.ends
+        self._longer = True
         self._write(META_SUFFIX, metadata, first.meta)
         self._write(DATA_SUFFIX, payload, first.data)
         self._write(DESC_SUFFIX, descriptors, first.desc)
@@ -236,6 +238,7 @@ class ChunkSegment:
         self._write(SIDECAR_SUFFIX, [encode_entry(entry) for entry in entries], self.chunk.sidecar_end)
         for entry in entries:
             self._add(entry)
+        self._longer = False
         self.sidecar_bytes = self.chunk.sidecar_end
 
     def _add(self, entry: BatchEntry) -> None:

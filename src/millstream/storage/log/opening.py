@@ -44,6 +44,7 @@ from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd
 from millstream.model.quantities import Offset
 from millstream.model.replication import Term
+from millstream.storage.chunks import holds_chunks, is_chunk_disk
 from millstream.storage.disk import exists, make_directories, read_file, read_text, replace_file
 from millstream.storage.segments.index import SegmentIndex, batches_from, grow_index, index_path
 from millstream.telemetry.log import log as operator_log
@@ -125,8 +126,7 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated:
         orphan = name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX not in names
         if orphan or name.endswith((TEMPORARY_SUFFIX, CLEANED_SUFFIX)):
             disk.unlink(f"{directory}/{name}")
-    with _reading(directory):
-        files = live_segments(disk, directory, names)
+    files = _recovered_segments(disk, directory, names)
     bases = sorted(files)
     if replicated and EPOCHS_FILE not in names and (files or any(name.endswith(PRODUCERS_SUFFIX) for name in names)):
         raise Corruption(missing_epochs(directory))
@@ -166,6 +166,15 @@ def live_segments(disk: Disk, directory: str, names: list[str]) -> dict[int, str
     for name in replaced:
         remove_segment(disk, f"{directory}/{name}")
     return live
+
+
+def _recovered_segments(disk: Disk, directory: str, names: list[str]) -> dict[int, str]:
+    """The same of a log that recovery is through with, and of chunks also that no sidecar is damaged."""
+    with _reading(directory):
+        files = live_segments(disk, directory, names)
+        if is_chunk_disk(disk) and holds_chunks(directory):
+            disk.check_sidecars(directory)
+    return files
 
 
 def _end_of_compacted(disk: Disk, path: str, base: int) -> int:

@@ -40,6 +40,14 @@ class ChunkFill:
             self._ends = self._disk.segment(path).ends_at(written)
         return self._limits.full(self._ends)
 
+    def sweep(self, directory: str) -> None:
+        """Remove what a crash left of chunks that were being made: the write-ahead log has their events, if they are
+        still the log's.
+        """
+        if self._limits is not None:
+            assert is_chunk_disk(self._disk), "an event topic needs a disk that keeps chunks"
+            self._disk.sweep(directory)
+
     def add(self, record: WalRecord, payload: memoryview) -> None:
         """A batch more. The first one of a chunk is counted when its size is asked for."""
         if self._ends is not None:

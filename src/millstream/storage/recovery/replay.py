@@ -33,7 +33,7 @@ from millstream.format.names import (
 from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
 from millstream.model.quantities import BytePosition, Offset
-from millstream.storage.disk import make_directories, read_at, read_file, write_all, write_aside
+from millstream.storage.disk import exists, make_directories, read_at, read_file, write_all, write_aside
 from millstream.storage.log.lost import check_beginning, has_log
 from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs, remove_segment
 from millstream.storage.recovery.chunk_fill import ChunkFill
@@ -104,12 +104,12 @@ class LogReplay:
         self.damaged_at = ""
         """File and byte of the last record that does not verify."""
 
-        names = names_in(disk, place.directory)
-        self._bare = place.replicated and not has_log(names)
-        self._fenced = FAULT_FILE in names
+        self._fenced = exists(disk, f"{place.directory}/{FAULT_FILE}")
         self._files: dict[int, str] = {}
         saved: LogState | None = None
         try:
+            names = names_in(disk, place.directory)
+            self._bare = place.replicated and not has_log(names)
             self._files = live_segments(disk, place.directory, names)
             if EPOCHS_FILE in names:
                 saved = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
@@ -441,17 +441,19 @@ class LogReplay:
             self._fail(self.uncertain)
         if self._cut_at is not None:
             self._forget_producers(self._cut_at)
-        if not self.fault and self._begun:
-            self._cut()
-        elif not self.fault and self._state.reached:
-            self._remove_trimmed()
+        if not self.fault and (self._begun or self._state.reached):
+            if self._begun:
+                self._cut()
+            else:
+                self._remove_trimmed()
+            self._chunk.sweep(self.place.directory)
         self._close()
         if self.fault and not self._fenced:
             fence(self._disk, self.place.directory, self.fault)
 
     def _forget_producers(self, offset: int) -> None:
         """Remove what was known of the producers behind a cut: it may speak of what was cut off."""
-        for name in names_in(self._disk, self.place.directory):
+        for name in () if self.fault else names_in(self._disk, self.place.directory):
             known = parse_offset(name, PRODUCERS_SUFFIX)
             if known is not None and known > offset:
                 self._disk.unlink(f"{self.place.directory}/{name}")

@@ -3,12 +3,13 @@
 The ways: ``crash`` judges a power failure before every operation of the disk, ``fault`` plays on a disk that fails or
 is full and judges some operations, ``rot`` damages what a power failure at some operations would leave, ``raft`` adds
 what a replica does to its log and judges a power failure before some operations, ``events`` does
-both with event topics.
+both with event topics, and ``event-rot`` damages those.
 """
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.testing.local_storage import Stopped
@@ -87,8 +88,8 @@ def _fault(seed: int, operations: int, tally: Tally) -> None:
         tally.full += history.full_disks
 
 
-def _rot(seed: int, operations: int, tally: Tally) -> None:
-    history = History(seed, ORDINARY._replace(operations=operations))
+def _rot(seed: int, operations: int, tally: Tally, *, events: bool = False) -> None:
+    history = History(seed, ORDINARY._replace(operations=operations, events=events))
     rot = Rot(history, share=_ROT_SHARE)
     try:
         history.play()
@@ -103,6 +104,7 @@ WAYS: Final[dict[str, Callable[[int, int, Tally], None]]] = {
     "rot": _rot,
     "raft": _raft,
     "events": _events,
+    "event-rot": partial(_rot, events=True),
 }
 
 

@@ -18,10 +18,11 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption, MillstreamError
-from millstream.format.names import partition_directory
+from millstream.format.events.chunk import SIDECAR_SUFFIX, SUFFIXES, log_directory
 from millstream.format.segment import WalkEnd
 from millstream.format.wal import PAGE_BYTES
 from millstream.format.wal_scan import scan
+from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset
 from millstream.storage.disk import read_file
 from millstream.storage.verification.log import CORRUPT, Progress, find_logs, verify_log
@@ -115,7 +116,7 @@ class Rot:
             raise Violation(f"the start ends: {error.message}") from error
         faults = "\n".join(life.report.faults)
         for topic in history.topics.values():
-            touched = "/wal/" in damaged or damaged.startswith(partition_directory(DATA_DIR, topic.topic_id, 0) + "/")
+            touched = "/wal/" in damaged or damaged.startswith(_directory(topic) + "/")
             fault = life.fault(topic)
             if fault:
                 self.reported += 1
@@ -139,8 +140,9 @@ class Rot:
         if topic.internal or topic.compacted or damaged.endswith(".producers"):
             return damaged.endswith((".log", ".producers"))
         log: Log = life.partition(topic).log
-        if log.next_offset < topic.promised_end or not damaged.endswith(".log"):
+        if log.next_offset < topic.promised_end or not damaged.endswith((".log", *SUFFIXES, SIDECAR_SUFFIX)):
             return False
+        named = _directory(topic) if topic.has_events else damaged
         reported = 0
         for one in topic.batches:
             offset = max(one.base, log.start_offset)
@@ -151,7 +153,7 @@ class Rot:
                 found = life.shard(topic.group).call(log.read_cold, offset, one.next, 1, True)
             if isinstance(found, MillstreamError):
                 reported += 1
-                if damaged not in found.message:
+                if named not in found.message:
                     raise Violation(f"{log!r}: a read at {one.base} does not say which file: {found.message}")
                 continue
             assert found is not None
@@ -159,15 +161,22 @@ class Rot:
             found.release()
             if data != one.data:
                 raise Violation(f"{log!r}: other bytes at {one.base}, and nobody says so")
-        return reported > 0 or _verify_tells(disk, damaged)
+        return reported > 0 or _verify_tells(disk, named)
+
+
+def _directory(topic: TopicModel) -> str:
+    return log_directory(DATA_DIR, topic.topic_id, topic.name, PartitionIndex(0), events=topic.has_events)
 
 
 def _verify_tells(disk: SimDisk, damaged: str) -> bool:
-    """Whether ``millstream log verify`` names the file."""
+    """Whether ``millstream log verify`` names the file; of a chunk its directory will do."""
     progress = Progress()
     for log in find_logs(disk, DATA_DIR):
         verify_log(disk, log, progress)
-    return any(one.severity == CORRUPT and one.file == damaged for one in progress.findings)
+    return any(
+        one.severity == CORRUPT and (one.file == damaged or one.file.startswith(damaged + "/"))
+        for one in progress.findings
+    )
 
 
 def _kind(path: str) -> str:
