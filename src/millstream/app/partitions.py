@@ -110,7 +110,7 @@ class Partitions(MetadataListener):
             topic.name,
             topic.topic_id,
             index,
-            part.raft_group,
+            RaftGroupId(part.raft_group),
             part.home_shard,
             topic.config,
             fresh=fresh,

@@ -12,7 +12,7 @@ import msgspec
 
 from millstream.errors import MillstreamError, Rejected
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import RaftGroupId, ShardId
+from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.partition.delete_records import NO_LOW_WATERMARK, Deleted, delete_records
 from millstream.partition.home import TIMEOUT_US
 from millstream.partition.replace_segments import replace_segments
@@ -86,7 +86,7 @@ class AdminHome:
             if partition is None:
                 settled()
             else:
-                delete_records(partition, offset, done)
+                delete_records(partition, Offset(offset), done)
         settled()
 
     # ReplaceSegments

@@ -35,7 +35,7 @@ _LINES: Final = RateLimit(per_minute=30)
 """Of this process: records are gone for good, but applications may do that all the time."""
 
 
-def delete_records(partition: Partition, offset: int, done: Callable[[Deleted], None]) -> None:
+def delete_records(partition: Partition, offset: Offset, done: Callable[[Deleted], None]) -> None:
     """Call ``done`` once, when records before ``offset`` are durably gone or cannot be."""
     refusal, start = _judged(partition, offset)
     if refusal is not ErrorCode.NONE:

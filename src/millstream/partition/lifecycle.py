@@ -24,7 +24,7 @@ from millstream.errors import Corruption
 from millstream.format.events.chunk import log_directory
 from millstream.format.manifest import ArchiveId
 from millstream.model.events import PartitionIndex
-from millstream.model.quantities import Offset, RaftGroupId
+from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.model.replication import NO_TERM, ReplicaId, Term
 from millstream.partition.adopting import Adoption
 from millstream.partition.delayed import DelayedAppends
@@ -109,7 +109,7 @@ class Lifecycle:
         name: str,
         topic_id: bytes,
         index: int,
-        raft_group: int,
+        raft_group: RaftGroupId,
         home: int,
         config: TopicConfig,
         *,
@@ -123,7 +123,7 @@ class Lifecycle:
         among them; empty for a partition that has this one alone. ``members`` says more than that.
         """
         if home != self._shard.id:
-            self._table.add(name, topic_id, Remote(name, index, raft_group, home))
+            self._table.add(name, topic_id, Remote(name, index, raft_group, ShardId(home)))
             return
         entry = self.opened(
             name,

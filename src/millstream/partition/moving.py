@@ -22,7 +22,7 @@ import msgspec
 
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
-from millstream.model.quantities import RaftGroupId
+from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.partition.partition import Partition
 from millstream.partition.table import Adopting, Elsewhere, Faulty, Remote
 
@@ -71,7 +71,7 @@ def _other(shard: Shard, place: Place) -> Remote:
     """The entry of a partition that does not live on this shard."""
     if place.home is None:
         return Elsewhere(place.name, place.index, place.raft_group, shard.id)
-    return Remote(place.name, place.index, place.raft_group, place.home)
+    return Remote(place.name, place.index, place.raft_group, ShardId(place.home))
 
 
 def _opened(lifecycle: Lifecycle, place: Place) -> Partition | Faulty:

@@ -19,7 +19,7 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.core.producer_state import ProducerState
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
+from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import NO_REPLICA
 from millstream.partition.meters import Meters
 from millstream.raft.group import Group, GroupRole
@@ -119,7 +119,7 @@ def _asks_of_records(config: TopicConfig) -> bool:
 class DataWaiter(Protocol):
     """A fetch that waits for the high watermark to move."""
 
-    def wake(self, raft_group: int) -> None:
+    def wake(self, raft_group: RaftGroupId) -> None:
         """Data arrived in the partition of ``raft_group``, or it closed. Said once; watch again to hear again."""
         ...
 
@@ -169,7 +169,7 @@ class Partition:
         name: str,
         topic_id: bytes,
         index: int,
-        raft_group: int,
+        raft_group: RaftGroupId,
         log: "Log",
         group: Group,
         config: TopicConfig,

@@ -9,6 +9,7 @@ the table in step.
 from collections.abc import Callable
 
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.partition.partition import Partition
 from millstream.shard.context import Shard
 
@@ -18,7 +19,7 @@ class Remote:
 
     __slots__ = ("index", "name", "raft_group", "shard")
 
-    def __init__(self, name: str, index: int, raft_group: int, shard: int) -> None:
+    def __init__(self, name: str, index: int, raft_group: RaftGroupId, shard: ShardId) -> None:
         self.name = name
         self.index = index
         self.raft_group = raft_group
@@ -49,7 +50,7 @@ class Faulty:
 
     __slots__ = ("directory", "index", "name", "raft_group", "reason")
 
-    def __init__(self, name: str, index: int, raft_group: int, reason: str, directory: str) -> None:
+    def __init__(self, name: str, index: int, raft_group: RaftGroupId, reason: str, directory: str) -> None:
         self.name = name
         self.index = index
         self.raft_group = raft_group

@@ -13,6 +13,7 @@ from typing import Final
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.partition.delete_records import NO_LOW_WATERMARK, Deleted, delete_records
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
@@ -65,7 +66,7 @@ class _Call:
             elif key[0] in INTERNAL_TOPICS:
                 self.settle(key, (int(ErrorCode.INVALID_TOPIC_EXCEPTION), NO_LOW_WATERMARK))
             elif isinstance(entry, Partition):
-                delete_records(entry, offset, lambda deleted, key=key: self.settle(key, deleted))
+                delete_records(entry, Offset(offset), lambda deleted, key=key: self.settle(key, deleted))
             elif isinstance(entry, Remote):
                 remote[entry.shard].append((key, entry.raft_group, offset))
             else:

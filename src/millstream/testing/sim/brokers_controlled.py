@@ -140,7 +140,7 @@ class _CheckedLifecycle(Lifecycle):
     def open(self, name: str, topic_id: bytes, index: int, raft_group: int, *more: Any, **rest: Any) -> None:
         """As `Lifecycle`."""
         history = self.broker.cluster.history_of(RaftGroupId(raft_group))
-        super().open(name, topic_id, index, raft_group, *more, **rest)
+        super().open(name, topic_id, index, RaftGroupId(raft_group), *more, **rest)
         opened = self.broker.table.find(name, index)
         if not isinstance(opened, Partition):
             raise Violation(f"B2: {self.broker.replica} can't open {name}: {getattr(opened, 'reason', opened)}")

@@ -23,7 +23,7 @@ from millstream.coordinator.local_groups import LocalGroups
 from millstream.core.group.outputs import GroupSettings
 from millstream.kafka.handlers.produce import append_here
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import RaftGroupId
+from millstream.model.quantities import Offset, RaftGroupId
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.delete_records import delete_records
 from millstream.partition.epoch_end import epoch_end
@@ -281,7 +281,7 @@ class ServedBroker(Broker):
     def delete_records(self, offset: int, reply: Callable[[tuple[int, int, int]], None]) -> None:
         """(error, log start, term of the leader) of DeleteRecords."""
         partition = self.partition
-        delete_records(partition, offset, lambda done: reply((*done, partition.leader_epoch)))
+        delete_records(partition, Offset(offset), lambda done: reply((*done, partition.leader_epoch)))
 
     def commit_offset(self, offset: int, reply: Callable[[tuple[int, int]], None]) -> None:
         """(error, coordinator's term) of an OffsetCommit."""

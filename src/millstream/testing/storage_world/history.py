@@ -406,7 +406,7 @@ class History:
             if not deleted[0]:
                 topic.start = max(topic.start, deleted[1])
 
-        delete_records(partition, offset, done)
+        delete_records(partition, Offset(offset), done)
 
     def vote(self) -> None:
         """The replication layer has something kept."""

@@ -20,6 +20,7 @@ from millstream.core.group.outputs import GroupSettings
 from millstream.format.events.chunk import log_directory
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
+from millstream.model.quantities import RaftGroupId
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.internal import InternalLog, InternalLogs
 from millstream.partition.lifecycle import Lifecycle
@@ -140,7 +141,9 @@ class Life:
         """Open a topic's partition."""
         cell = self.cell(topic.group)
         made: Any = cell.shard.config(**{**_TOPIC, "is_compacted": topic.compacted, **topic.config})
-        cell.lifecycle.open(topic.name, topic.topic_id, 0, topic.group, cell.shard.context.id, made, fresh=fresh)
+        cell.lifecycle.open(
+            topic.name, topic.topic_id, 0, RaftGroupId(topic.group), cell.shard.context.id, made, fresh=fresh
+        )
         partition = cell.table.local(topic.name, 0)
         self.opened_at[topic.group] = 0 if partition is None else partition.log.start_offset
 
