@@ -62,10 +62,10 @@ class History(NamedTuple):
     catch_up_mib_s: float
     fetch_p99_ms: float
     alone_p99_ms: float
-    """Of produce requests, before the catch-up begins."""
+    """p99 of produce requests before the catch-up begins, in ms."""
 
     produce_p99_ms: float
-    """Of produce requests meanwhile."""
+    """p99 of produce requests during the catch-up, in ms."""
 
 
 def _on_schedule(broker: Broker, topic: str, seconds: float) -> tuple[Outcome, verify.Produced]:

@@ -47,12 +47,12 @@ class Log:
         os.fsync(self._fd)
 
     def add(self, data: bytes) -> None:
-        """More than 4 MiB between two syncs are a fault of the load: ValueError."""
+        """Add bytes to the next sync. Raises ValueError for more than 4 MiB between two syncs, a fault of the load."""
         self._staged[self._filled : self._filled + len(data)] = data
         self._filled += len(data)
 
     def sync(self) -> None:
-        """What was added is on the disk when this returns."""
+        """Sync: when this returns, everything that was added is on the disk."""
         size = -(-self._filled // BLOCK) * BLOCK
         if self._at + size > FILE_BYTES:
             self._at = 0
@@ -63,7 +63,7 @@ class Log:
 
 
 def serve(listener: socket.socket, log: Log, topic: str) -> None:
-    """Until the process is ended."""
+    """Serve until the process is ended."""
     layout = raw.produce_answer(topic)
     partition_at = raw.produce(topic, 0x01020304, b"").rindex(b"\x01\x02\x03\x04")
     offsets: dict[int, int] = defaultdict(int)
@@ -139,7 +139,7 @@ def measure(load_of: Schedule, content: list[bytes], *, warm_s: float, measured_
 
 
 def main() -> None:
-    """In a process of its own, on the processor of a broker's first shard."""
+    """Run in a process of its own, on the processor of a broker's first shard."""
     what = instructions()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     log = Log(Path(what["directory"], "log"))

@@ -26,7 +26,7 @@ def instructions() -> dict[str, Any]:
 
 
 class Child:
-    """Begun when it is made; use it as a block."""
+    """A process. Its constructor starts it; use it as a context manager."""
 
     def __init__(self, module: str, what: Mapping[str, Any]) -> None:
         self._module = module
@@ -45,7 +45,7 @@ class Child:
         return self._process.pid
 
     def tell(self, what: object) -> None:
-        """Sends a line; to a child that has gone it raises what that said."""
+        """Sends a line. Raises the child's own words if it has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(what).encode() + b"\n")
@@ -54,7 +54,7 @@ class Child:
             self._failed()
 
     def hear(self, timeout_s: float = 600.0) -> Any:
-        """The next line; waits for it."""
+        """Waits for the next line, and returns it."""
         deadline = time.monotonic() + timeout_s
         while not self._lines:
             self._receive(deadline)
@@ -63,7 +63,7 @@ class Child:
         return json.loads(self._lines.popleft())
 
     def heard(self) -> list[Any]:
-        """Lines that are there by now; a child that has failed raises."""
+        """The lines that have arrived. Raises if the child has failed."""
         if not self._ended:
             self._receive(None)
         if self._ended and self._process.wait() != 0:
@@ -85,7 +85,7 @@ class Child:
         return json.loads(last)
 
     def _receive(self, deadline: float | None) -> None:
-        """Takes what is there, after waiting for it if there is a deadline (monotonic)."""
+        """Reads what has arrived. With a deadline (monotonic clock, s) it waits until then for the first bytes."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         wait_s = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())

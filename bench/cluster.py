@@ -189,7 +189,7 @@ def producers_of(
 
 
 def read_back(subject: Subject, produced: verify.Produced) -> None:
-    """Everything that was acknowledged, from the leaders."""
+    """Reads back everything that was acknowledged, from the leaders."""
     leaders = subject.leaders(produced.topic)
     for where in {*leaders.values()}:
         own = {number: bases for number, bases in produced.acknowledged.items() if leaders[number] == where}

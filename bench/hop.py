@@ -77,7 +77,7 @@ def _run(
 
 
 def _bare() -> Figures:
-    """In a process of its own: it pins itself to a core."""
+    """The bare loop, in a process of its own that pins itself to a core."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.micro_ring", "--json", "50000"], capture_output=True, text=True, check=True
     )

@@ -17,7 +17,7 @@ from bench.subjects import Subject
 from bench.tail_load import Tail
 
 REALTIME = Alone(warm=True, ours={"shards.realtime": "true", "wal.pacing.us": "100"}, one_of_ours=True)
-"""As an operator sets it to whom latency is worth more than processor."""
+"""Settings of an operator who prefers latency to CPU."""
 
 _names = itertools.count()
 

@@ -138,7 +138,7 @@ def realtime() -> Generator[None]:
 
 
 def wait_for_rest(root: int, limit_s: float, look_s: float = 0.2) -> None:
-    """Until the tree used less than 7.5 % of a core between two looks, at most for ``limit_s``."""
+    """Waits until the tree used less than 7.5 % of a core between two samples, at most for ``limit_s``."""
     deadline = time.monotonic() + limit_s
     used_s = cpu_seconds(root)
     while time.monotonic() < deadline:

@@ -38,7 +38,7 @@ class ErrorAnswer(UnexpectedAnswer):
 
 
 class OffsetOutOfRange(UnexpectedAnswer):
-    """What was asked for is no longer there, or not yet."""
+    """The requested offset is no longer in the log, or not yet."""
 
 
 def uvarint(value: int) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MEDIAN_S = 0.030
 P99_S = 0.120
 BYTES_A_SECOND = 100 << 20
-"""Of one stream."""
+"""Rate of one stream, in bytes a second."""
 
 _SIGMA = 0.596  # ln(120 / 30) / 2.326
 

@@ -123,7 +123,7 @@ class Progress:
 
 
 def clock(seconds: float) -> str:
-    """As h:mm:ss."""
+    """A duration as h:mm:ss."""
     return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
 
 
@@ -326,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write(run: Run) -> None:
-    """Everything that was seen, and where it came from."""
+    """Writes every sample, and the machine and commit that it came from."""
     OUTPUT.mkdir(parents=True, exist_ok=True)
     with open(OUTPUT / "soak.json", "w", encoding="utf-8") as file:
         json.dump({"about": report.machine(), **asdict(run)}, file, indent=1)

@@ -108,7 +108,7 @@ class Result(NamedTuple):
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Of sorted values; 0 of none."""
+    """The percentile of sorted values; 0 without values."""
     return values[min(len(values) - 1, math.ceil(len(values) * percent / 100) - 1)] if values else 0.0
 
 

@@ -78,5 +78,5 @@ def write_document(text: str, path: Path = DOCUMENT) -> None:
 
 
 def kept(path: Path) -> Runs:
-    """What was kept of earlier runs."""
+    """The results of earlier runs."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
