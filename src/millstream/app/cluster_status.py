@@ -12,6 +12,7 @@ import msgspec
 
 from millstream.cluster.metadata import MetadataCache, TopicMeta
 from millstream.model.cluster import NodeId
+from millstream.raft.installs import InstallProgress
 from millstream.shard.control import ControlEnd
 from millstream.shard.reactor import Reactor
 
@@ -95,25 +96,37 @@ class ClusterStatus(msgspec.Struct):
     voters: tuple[int, ...] = ()
     """Brokers that vote on the controller's log."""
     feature_level: int = 0
+    installs: list[InstallProgress] = []
+    """Logs that this broker is receiving as files; others are."""
 
 
 def serve_cluster_status(
-    control: ControlEnd, reactor: Reactor, metadata: MetadataCache, controller: Controlled | None
+    control: ControlEnd,
+    reactor: Reactor,
+    metadata: MetadataCache,
+    controller: Controlled | None,
+    installs: Callable[[], list[InstallProgress]] = list,
 ) -> None:
-    """Answer the question on a shard; one without ``controller`` has nothing to say."""
+    """Answer the question on a shard; one without ``controller`` says only which logs it receives."""
 
     def answer_status(arguments: Any, answer: Callable[[Any], None]) -> None:
         _ = arguments
         if controller is None:
-            answer(None)
+            answer({"installs": msgspec.to_builtins(installs())})
             return
         status = ClusterStatus(metadata.cluster_id, metadata.node_id, controller.leader)
+        status.installs = installs()
         voters = controller.voters
         reactor.background(
             "other", _describe(metadata, status, voters), _SHARE, lambda: answer(msgspec.to_builtins(status))
         )
 
     control.serve(CLUSTER, answer_status)
+
+
+def joined(answers: list[Any]) -> dict[str, Any]:
+    """The answers of all shards in one; the first is that of the controller's."""
+    return {**answers[0], "installs": [one for answer in answers for one in answer["installs"]]}
 
 
 def _describe(metadata: MetadataCache, status: ClusterStatus, voters: tuple[int, ...]) -> Generator[None, None, None]:

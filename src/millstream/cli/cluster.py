@@ -10,8 +10,12 @@ from typing import Any
 import click
 
 from millstream.cli.broker_http import ask_http, http_url
+from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table
+
+_ASK_S = 3.0
+"""How long one of several brokers may take."""
 
 _NAMED = 20
 """Maximum number of partitions in the table."""
@@ -24,6 +28,7 @@ _NAMED = 20
 def health(as_json: bool, bootstrap: str, timeout: float) -> None:
     """Say whether the cluster is healthy; exit code 1 if not, with the reasons and what to do."""
     status = cluster_status(bootstrap, timeout)
+    status["installs"] = _installs(status, timeout)
     if as_json:
         print_json(status)
     else:
@@ -68,6 +73,34 @@ def _show(status: dict[str, Any]) -> None:
                 for one in status["moves"][:_NAMED]
             ],
         )
+
+    if status["installs"]:
+        emit("\n")
+        print_table(
+            ["RECEIVING FILES", "#BROKER", "#FROM", "#OFFSET", "#OF", "#PERCENT"],
+            [
+                (one["log"], one["broker"], one["source"], one["next_offset"], one["end_offset"], _percent(one))
+                for one in status["installs"][:_NAMED]
+            ],
+        )
+
+
+def _installs(status: dict[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+    """The logs that brokers are receiving as files, where replicas lack something: each broker knows its own."""
+    found = [{"broker": status["node_id"], **one} for one in status.get("installs", ())]
+    others = [one for one in status["brokers"] if one["alive"] and one["id"] != status["node_id"]]
+    for broker in others if status["under_replicated_count"] else ():
+        try:
+            theirs = cluster_status(broker["address"], min(timeout_s, _ASK_S))
+        except CommandFailed:
+            continue  # that it is not reached is no news of the cluster
+        found += [{"broker": broker["id"], **one} for one in theirs.get("installs", ())]
+    return found
+
+
+def _percent(install: dict[str, Any]) -> int:
+    first, end = install["first_offset"], install["end_offset"]
+    return 100 * (install["next_offset"] - first) // max(end - first, 1)
 
 
 def _nodes(replicas: list[int]) -> str:

@@ -18,7 +18,8 @@ the old log, and nothing of the old core, has to be mended.
 it was. **Crash.** The same: what was received is removed by the next start. **Overload.** A part that finds no memory
 is asked for again; `RaftShard` bounds how many groups receive at once, and `Installs` how fast; a part is read only
 when it is asked for, so a follower's disk paces the leader. **Loss.** A part that does not come is asked for `TRIES`
-times. The leader's next offer begins the next attempt.
+times. The next offer, of the same leader or another, begins the next attempt, which goes on with what is here already
+(`KEPT_US` long).
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.iobuf import ArenaFull
 from millstream.iobuf.receive import copied
 from millstream.model.quantities import Offset
+from millstream.model.replication import node_of
 from millstream.peers.file_items import FilesPart, FilesWanted
 from millstream.peers.raft_items import RaftItem
+from millstream.raft.installs import InstallProgress
 from millstream.storage.log.exporting import (
     ExportedBatches,
     choose_end,
@@ -57,6 +60,10 @@ WAIT_US: Final = 2_000_000
 """A part that has not come by then is asked for again."""
 
 TRIES: Final = 5
+
+KEPT_US: Final = 600_000_000
+"""How long what an interrupted attempt has received waits for the next one."""
+
 _TELL_US: Final = 10_000_000
 _WAIT_MIN_US: Final = 1_000
 
@@ -169,6 +176,7 @@ class Receiver:
         "_host",
         "_import",
         "_install",
+        "_kept",
         "_part_bytes",
         "_told_us",
         "_tries",
@@ -180,6 +188,8 @@ class Receiver:
         self._host = host
         self._install: Install | None = None
         self._import: LogImport | None = None
+        self._kept: LogImport | None = None
+        """What an interrupted attempt has received."""
         self._asked = 0
         self._tries = 0
         self._writing = False
@@ -190,7 +200,7 @@ class Receiver:
 
     def begin(self, install: Install) -> None:
         """Fetch what the leader offers."""
-        self.close()
+        self._interrupt()
         group = self._group
         if group.events.on_install is None or not self._host.may_receive(group):
             group.core.give_up_install(install)
@@ -206,14 +216,30 @@ class Receiver:
         self._ask()
 
     def close(self) -> None:
-        """End the attempt without a word."""
+        """End the attempt without a word, and forget what was received."""
+        self._interrupt()
+        self._drop_kept()
+
+    def _interrupt(self) -> None:
+        """End the attempt, and keep what was received for the next one."""
         self._asked += 1
         self._install = None
         self._writing = False
         self._host.receives_no_more(self._group)
-        if self._import is not None:
-            self._import.drop()
-            self._import = None
+        self._host.installs.ended(self._group.group)
+        receiving, self._import = self._import, None
+        if receiving is not None and receiving.is_idle:
+            self._drop_kept()
+            self._kept = receiving
+            self._host.call_later(KEPT_US, partial(self._drop_kept, receiving))
+        elif receiving is not None:
+            receiving.drop()
+
+    def _drop_kept(self, kept: LogImport | None = None) -> None:
+        """Forget what was kept; with ``kept`` only if it is that."""
+        if self._kept is not None and kept in (None, self._kept):
+            self._kept.drop()
+            self._kept = None
 
     def _ask(self) -> None:
         install = self._install
@@ -235,7 +261,7 @@ class Receiver:
         if install is None or asked != self._asked or self._writing:
             return
         if self._tries >= TRIES:
-            self._give_up(f"replica {install.source} does not answer")
+            self._give_up(f"replica {install.source} does not answer", resumable=True)
         else:
             self._send(install)
 
@@ -245,7 +271,7 @@ class Receiver:
         if install is None or self._writing or sender != install.source or part.end != install.end.position:
             return
         if part.failed:
-            self._give_up(f"replica {sender} can't send them any more")
+            self._give_up(f"replica {sender} can't send them any more", resumable=True)
             return
         try:
             if self._import is None:
@@ -261,10 +287,31 @@ class Receiver:
         base = description.log_state.base
         if base.position != install.end.position or base.term != install.end.term:
             raise Corruption(f"what replica {install.source} sends ends at position {base.position}")
-        if self._group.log.host.staging.is_busy(self._group.log.directory):
-            raise Retriable("the files of an earlier attempt are still being removed")
-        self._import = LogImport(self._group.log, description)
+        kept = self._kept
+        if kept is not None and kept.continue_to(description):
+            self._kept = None
+            self._import = kept
+            operator_log.info("%s: goes on at offset %d, as received before", self._group.log.name, kept.next_offset)
+        else:
+            self._drop_kept()
+            if self._group.log.host.staging.is_busy(self._group.log.directory):
+                raise Retriable("the files of an earlier attempt are still being removed")
+            self._import = LogImport(self._group.log, description)
+        self._note(self._import, install)
         self._go_on(self._import)
+
+    def _note(self, receiving: LogImport, install: Install) -> None:
+        """Say for others how far it is."""
+        self._host.installs.received(
+            InstallProgress(
+                self._group.group,
+                self._group.log.name,
+                node_of(install.source),
+                receiving.first_offset,
+                receiving.next_offset,
+                receiving.end_offset,
+            )
+        )
 
     def _write(self, receiving: LogImport, part: FilesPart, views: Sequence[memoryview]) -> None:
         if part.next_offset <= part.offset or not views:
@@ -283,6 +330,8 @@ class Receiver:
             return
         now = self._host.now()
         self._host.installs.received_bytes.inc(self._part_bytes)
+        if self._install is not None and self._import is receiving:
+            self._note(receiving, self._install)
         self._tell(receiving, now)
         self._asked += 1
         wait_us = self._host.installs.wait_us(now, self._part_bytes)
@@ -321,6 +370,7 @@ class Receiver:
             self.close()  # the log has come so far by itself
             return
         self._import = None  # it is the owner's now
+        self._host.installs.ended(group.group)
         self._host.installs.adopted.inc()
         on_install = group.events.on_install
         assert on_install is not None
@@ -332,10 +382,13 @@ class Receiver:
         )
         on_install(StagedFiles(receiving.directory, install.end, receiving.end_offset))
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, *, resumable: bool = False) -> None:
         install = self._install
         assert install is not None
         self._group.warn(f"the log's files are not received: {why}; the leader offers them again")
-        self.close()
+        if resumable:
+            self._interrupt()
+        else:
+            self.close()
         self._group.core.give_up_install(install)
         self._host.schedule(self._group)

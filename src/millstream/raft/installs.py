@@ -1,11 +1,26 @@
-"""Files that the groups of one shard send and receive: counted, and bounded in their pace."""
+"""Files that the groups of one shard send and receive: counted, bounded in their pace, and how far they are."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
+    from millstream.model.quantities import RaftGroupId
     from millstream.telemetry.metrics import StatsSlab
+
+
+class InstallProgress(msgspec.Struct, frozen=True):
+    """One log that is being received, by offsets; ends are exclusive."""
+
+    group: int
+    log: str
+    source: int
+    """The broker that sends it."""
+    first_offset: int
+    next_offset: int
+    end_offset: int
 
 
 class Installs:
@@ -15,8 +30,30 @@ class Installs:
         self.adopted = stats.counter("replica_installs")
         self.received_bytes = stats.counter("replica_install_received_bytes")
         self.sent_bytes = stats.counter("replica_install_sent_bytes")
+        self._receiving = stats.gauge("replica_installing")
+        self._left = stats.gauge("replica_install_left")
         self._bytes_per_s = bytes_per_s
         self._next_us = 0
+        self._progress: dict[int, InstallProgress] = {}
+
+    @property
+    def progress(self) -> list[InstallProgress]:
+        """The logs that are being received now."""
+        return list(self._progress.values())
+
+    def received(self, progress: InstallProgress) -> None:
+        """A log has come so far."""
+        self._progress[progress.group] = progress
+        self._show()
+
+    def ended(self, group: RaftGroupId) -> None:
+        """The log of a group is not being received any more."""
+        if self._progress.pop(group, None) is not None:
+            self._show()
+
+    def _show(self) -> None:
+        self._receiving.set(len(self._progress))
+        self._left.set(sum(one.end_offset - one.next_offset for one in self._progress.values()))
 
     def wait_us(self, now_us: int, size_bytes: int) -> int:
         """How long to wait after a part of this size before the next is asked for."""

@@ -325,6 +325,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("replica_term_max", "Highest Raft term of a partition.", per_shard=True),
     _gauge("replica_lost", "Replicas that count for nothing until their leader has filled them.", per_shard=True),
     _counter("replica_installs", "Logs that replicas here have received as files and adopted."),
+    _gauge("replica_installing", "Logs that replicas here are receiving as files now."),
+    _gauge("replica_install_left", "Offsets that these logs still lack."),
     _counter("replica_install_received_bytes", "Bytes of record batches received for such logs.", _BYTES),
     _counter("replica_install_sent_bytes", "Bytes of record batches sent for logs of replicas elsewhere.", _BYTES),
     _counter("replica_looked_at_bytes", "Bytes of segments that were read to find damage.", _BYTES),

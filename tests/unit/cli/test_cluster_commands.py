@@ -79,6 +79,11 @@ def test_health_tells_what_is_wrong_and_its_exit_code_says_so(millstream, status
     assert shown.out.split()[-4:] == ["audit", "4", "1,2", "1,3"]
     status |= {"healthy": True, "problems": [], "under_replicated": []}
     assert millstream("cluster", "health").code == 0
+    status["installs"] = [
+        {"group": 7, "log": "t/0", "source": 2, "first_offset": 100, "next_offset": 150, "end_offset": 300}
+    ]
+    rows = [line.split() for line in millstream("cluster", "health").out.splitlines()[-2:]]
+    assert rows == [["t/0", node, "2", "150", "300", "25"] for node in ("1", "2")], "broker 2 is asked, too"
     assert json.loads(millstream("cluster", "health", "--json").out)["healthy"] is True
 
 

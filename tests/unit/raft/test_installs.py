@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from millstream.raft import installing
 from millstream.testing.sim.brokers import Broker, Cluster
 from millstream.testing.sim_disk import SimDisk
 from millstream.wire.records import build_batch, iter_batches, iter_records
@@ -145,3 +146,58 @@ def test_a_wiped_replica_of_a_compacted_topic_has_the_last_value_of_each_key() -
     assert cluster.history.seen["install"] == 1
     assert {record.key: record.value for record in records_of(away)} == wanted
     assert len(records_of(away)) < 160
+
+
+def received_bytes(broker: Broker) -> int:
+    return broker.group._host.installs.received_bytes.value
+
+
+@pytest.mark.parametrize("by_another_leader", [False, True])
+def test_an_interrupted_install_goes_on_with_what_was_received(
+    monkeypatch: pytest.MonkeyPatch, by_another_leader: bool
+) -> None:
+    monkeypatch.setattr(installing, "PART_BYTES", 2_000)
+    cluster, leader, away = behind_the_log_start(31)
+    away.start()
+
+    def receiver() -> Any:
+        return away.group._receiver
+
+    def has_some() -> bool:
+        receiving = receiver()._import
+        return receiving is not None and receiving.first_offset < receiving.next_offset < receiving.end_offset
+
+    assert cluster.run(has_some)
+    others = set(cluster.brokers) - {away.replica}
+    cluster.cut = {pair for other in others for pair in ((away.replica, other), (other, away.replica))}
+    assert cluster.run(lambda: receiver()._kept is not None, 30_000_000), "the attempt was given up"
+    kept = receiver()._kept
+    before, reached = received_bytes(away), kept.next_offset
+    assert before > 0
+    if by_another_leader:
+        leader.crash()
+        cluster.cut = set()
+        assert cluster.run(lambda: away.log.next_offset == 100), "the other replica leads, and sends the rest"
+    cluster.heal()
+    cluster.settle()
+    assert (away.log.start_offset, away.log.next_offset) == (80, 100)
+    assert cluster.history.seen["install"] == 1
+    assert kept.is_complete, "the same attempt was completed"
+    assert received_bytes(away) - before <= (kept.end_offset - reached) * 900, "nothing was sent twice"
+
+
+def test_what_an_interrupted_install_received_is_dropped_when_nobody_goes_on_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(installing, "PART_BYTES", 2_000)
+    monkeypatch.setattr(installing, "KEPT_US", 20_000_000)
+    cluster, _, away = behind_the_log_start(32)
+    away.start()
+    assert cluster.run(lambda: away.group._receiver._import is not None)
+    others = set(cluster.brokers) - {away.replica}
+    cluster.cut = {pair for other in others for pair in ((away.replica, other), (other, away.replica))}
+    assert cluster.run(lambda: away.group._receiver._kept is not None, 30_000_000)
+    assert cluster.run(lambda: away.group._receiver._kept is None, 60_000_000)
+    cluster.heal()
+    cluster.settle()
+    assert (away.log.start_offset, away.log.next_offset) == (80, 100)

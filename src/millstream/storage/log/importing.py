@@ -3,6 +3,9 @@ them and writes files beside the log (`segments.incoming`).
 
 One step at a time: `add` or `finish` is under way, and its callback says how it went. An attempt that failed is over,
 and `drop` removes its files. The log itself is not touched. Overload: `ArenaFull` from `add`, and nothing has happened.
+
+An attempt that was only interrupted can go on, with another leader too, and to a later end (`continue_to`): what is
+committed is the same everywhere.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class LogImport:
     """
 
     __slots__ = (
+        "_clean_offset",
         "_description",
         "_dropped",
         "_first",
@@ -63,6 +67,7 @@ class LogImport:
             raise Corruption(f"{log.name}: a description of a log that does not add up")
         self._log = log
         self._description = description
+        self._clean_offset = state.clean_offset
         self._first = True
         self._under_way = False
         self._dropped = False
@@ -74,6 +79,25 @@ class LogImport:
         """First offset of the next part."""
         self.end_offset: Offset = base.offset
         """Where the log ends."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the worker does nothing for it now."""
+        return not self._under_way
+
+    def continue_to(self, description: LogDescription) -> bool:
+        """Go on to the point of another description, if what was received is a part of that log. Raises Corruption."""
+        state = description.log_state
+        end = state.base.offset
+        same_end = end == self.end_offset and state.base.position == self._description.log_state.base.position
+        if isinstance(self._log, EventLog) and not same_end:
+            return False  # chunks belong to the name of their directory
+        if not self.first_offset <= description.first_offset <= self.next_offset <= end:
+            return False
+        self._description = description
+        self._clean_offset = min(self._clean_offset, state.clean_offset)
+        self.end_offset = end
+        return True
 
     @property
     def is_complete(self) -> bool:
@@ -107,17 +131,23 @@ class LogImport:
 
     def finish(self, done: Callable[[MillstreamError | None], None]) -> None:
         """All is there: complete the files, durably."""
+        log, description = self._log, self._description
+        state = description.log_state
+        place = staged_directory(log.directory, state.base.position)
 
         def staged(reply: Staged) -> None:
             self._under_way = False
-            self._answer(self._failure(reply), done)
+            failure = self._failure(reply)
+            if failure is None and place != self.directory:
+                log.host.staging.moved(self.directory)
+                self.directory = place
+            self._answer(failure, done)
 
-        log, description = self._log, self._description
-        state = description.log_state
         start = max(state.start_offset, min(log.start_offset, self.end_offset))  # it never moves back
-        encoded = encode_log_state(msgspec.structs.replace(state, start_offset=start))
+        clean = min(state.clean_offset, self._clean_offset)
+        encoded = encode_log_state(msgspec.structs.replace(state, start_offset=start, clean_offset=clean))
         self._under_way = True
-        end = StageEnd(self._command([]), self.end_offset, encoded, description.producers)
+        end = StageEnd(self._command([]), self.end_offset, encoded, description.producers, place)
         self._log.host.staging.stage_end(end, staged)
 
     def drop(self) -> None:
@@ -139,7 +169,7 @@ class LogImport:
             log.host.staging.next_id(),
             self.directory,
             self._first,
-            self._description.first_offset,
+            self.first_offset,
             generation,
             log.segment_bytes,
             log.index_interval,

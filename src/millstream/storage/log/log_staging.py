@@ -29,6 +29,10 @@ class LogStaging(Protocol):
         """Remove what was received for a log."""
         ...
 
+    def moved(self, directory: str) -> None:
+        """What was received into ``directory`` has another name now."""
+        ...
+
     def is_busy(self, log_directory: str) -> bool:
         """Whether what was received for a log before is still being removed."""
         ...

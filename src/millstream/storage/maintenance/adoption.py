@@ -85,7 +85,7 @@ class StagedLogs:
     def stage_end(self, command: StageEnd, done: Callable[[Staged], None]) -> None:
         """Complete the files."""
         self._calls[command.stage.id] = done
-        self._kept.add(command.stage.directory)
+        self._kept |= {command.stage.directory, command.place} - {""}
         self._storage.send(command)
 
     def finished(self, reply: Staged) -> None:
@@ -104,6 +104,10 @@ class StagedLogs:
 
     def adopted(self, directory: str) -> None:
         """What was received into ``directory`` is in its place."""
+        self._kept.discard(directory)
+
+    def moved(self, directory: str) -> None:
+        """What was received into ``directory`` has another name now."""
         self._kept.discard(directory)
 
     def stop(self) -> None:

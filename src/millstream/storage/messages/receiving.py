@@ -40,6 +40,8 @@ class StageEnd(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Content of the ``epochs`` file."""
 
     producers: tuple[int, bytes] | None
+    place: str = ""
+    """Where the files are to be then, if that is not where they are."""
 
 
 class Adopt(msgspec.Struct, frozen=True, array_like=True, tag=23):

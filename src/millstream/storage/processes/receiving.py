@@ -7,6 +7,7 @@ batch and a write that fails are answers: the shard gives the attempt up and its
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from millstream.storage.disk import exists
 from millstream.storage.messages.commands import Done, Failed
 from millstream.storage.messages.receiving import Adopt, Stage, Staged, StageEnd
 from millstream.storage.no_room import once_there_is_room
+from millstream.storage.segments.files import remove_deleted
 from millstream.storage.segments.incoming import IncomingLog, put_in_place
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Receiving:
         try:
             incoming = self._of(command.stage)
             incoming.finish(command.end_offset, decode_log_state(command.state), command.producers)
+            if command.place and command.place != command.stage.directory:
+                self._move(command.stage.directory, command.place)
         except Corruption as fault:
             return self._given_up(command.stage, 0, fault.message)
         except OSError as error:
@@ -67,6 +71,13 @@ class Receiving:
         with self._lock:
             self._incoming.pop(command.stage.directory, None)
         return Staged(command.stage.id, 0, command.end_offset, "")
+
+    def _move(self, directory: str, place: str) -> None:
+        """Give a log that is complete the name for the point at which it ends. Raises OSError."""
+        if exists(self._disk, place):
+            remove_deleted(self._disk, place)  # of an earlier attempt
+        self._disk.rename(directory, place)
+        self._disk.sync_directory(os.path.dirname(place))
 
     def adopt(self, command: Adopt) -> Reply:
         """Put a log that was received in its place."""
