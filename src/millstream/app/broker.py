@@ -19,7 +19,6 @@ No record passes through here; what runs here may be slow without anybody notici
 
 import json
 import os
-import signal
 import socket
 import sys
 import time
@@ -33,16 +32,25 @@ from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
 from millstream.app.broker_mode import HAS_LEFT
 from millstream.app.cluster_changes import change_cluster
-from millstream.app.cluster_status import CLUSTER
+from millstream.app.cluster_status import CLUSTER, joined
 from millstream.app.forming import join_cluster, says
 from millstream.app.limits import CONNECTIONS_MAX
-from millstream.app.listening import bind, bind_all, literal, plain, serve
+from millstream.app.listening import bind, bind_all, literal, plain, reached, serve
 from millstream.app.lock import lock_data_dir
 from millstream.app.overview import gather, named_metrics
 from millstream.app.recovering import order_to_lead, show_replicas
 from millstream.app.recovery import RecoveryChild, count
 from millstream.app.registry_process import RegistryProcess
-from millstream.app.service import READY, STOPPING, print_ready_line, seconds_since_exec, tell_manager
+from millstream.app.service import (
+    BEGIN_ANEW,
+    READY,
+    STOPPING,
+    begin_anew,
+    catch_signals,
+    print_ready_line,
+    seconds_since_exec,
+    tell_manager,
+)
 from millstream.app.shard_queries import ShardQueries
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
@@ -108,13 +116,17 @@ def run(settings: Settings) -> int:
     log.who("supervisor")
     log.set_level(_LEVELS[settings.logging_level])
     try:
-        return Supervisor(settings).run()
+        supervisor = Supervisor(settings)
+        code = supervisor.run()
     except MillstreamError as error:
         sys.stderr.write(f"error: {error.message}\n")
         return EXIT_UNAVAILABLE
     except OSError as error:
         sys.stderr.write(f"error: cannot start on {settings.data_dir}: {error}\n")
         return EXIT_UNAVAILABLE
+    if supervisor.again and code == EXIT_OK:
+        begin_anew()
+    return code
 
 
 class Supervisor:
@@ -129,6 +141,8 @@ class Supervisor:
         self.children: list[Child] = []
         self.ready = 0
         self.stopping = False
+        self.again = False
+        """This broker stops to begin anew."""
         self.serving = False
         """Clients are served. A broker of a cluster answers over HTTP before, while it waits for the others."""
         self.stats = StatsSlab()
@@ -151,7 +165,7 @@ class Supervisor:
         self.listeners = bind_all(settings.listen)
         self.http_listener = self._bind_http()
         router = make_router(self, self.stats)
-        self.registry = RegistryProcess(_reached(next(iter(self.listeners.values()))))
+        self.registry = RegistryProcess(reached(next(iter(self.listeners.values()))))
         self.registry.mount(router, self.stats)
         self.http = HttpServer(self.http_listener, router)
         self.identity = self._join_cluster(disk)
@@ -220,7 +234,7 @@ class Supervisor:
         self.acceptor = Acceptor(self.reactor, shared, self.stats, connections_max)
         log.who("supervisor", self.stats)
         rename("supervisor")
-        self._catch_signals()
+        catch_signals(self.reactor, self.stop)
         limit_ms = self.settings.stall_limit_ms
         self.watch = StallWatch(limit_ms)
         self.watch_us = min(WATCH_US, max(WATCH_US_MIN, limit_ms * 1000))
@@ -232,6 +246,7 @@ class Supervisor:
             control.serve("ready", self._shard_ready)
             control.serve(CONNECTIONS_MAX, self._limit_connections)
             control.serve(HAS_LEFT, self._has_left)
+            control.serve(BEGIN_ANEW, self._begin_anew)
             self.controls.append(control)
             shared.handover[shard].keep_sender()
             self.reactor.add_reader(child.pidfd, lambda child=child: self._child_ended(child))
@@ -260,23 +275,6 @@ class Supervisor:
         sock.detach()
         return True
 
-    def _catch_signals(self) -> None:
-        """SIGTERM and SIGINT stop the broker; the handlers run between callbacks and only ring a bell."""
-        bell_read, bell_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-        def ring(signum: int, frame: object) -> None:
-            _ = frame
-            os.write(bell_write, bytes((signum,)))
-
-        def rung() -> None:
-            log.info("%s received", signal.Signals(os.read(bell_read, 1)[0]).name)
-            self.stop()
-
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, ring)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.reactor.add_reader(bell_read, rung)
-
     def _limit_connections(self, limit: Any, answer: Any) -> None:
         """The setting ``max.connections`` was changed."""
         self.acceptor.connections_max = int(limit)
@@ -288,6 +286,14 @@ class Supervisor:
         answer(None)
         if not self.stopping:
             log.info("this broker has left the cluster, and stops; its data directory is of no more use")
+            self.stop()
+
+    def _begin_anew(self, arguments: Any, answer: Any) -> None:
+        """What is on the disk has changed under this broker: it stops in order and starts again by itself."""
+        answer(None)
+        if not self.stopping:
+            log.info("%s", arguments)
+            self.again = True
             self.stop()
 
     def _shard_ready(self, arguments: Any, answer: Any) -> None:
@@ -412,7 +418,7 @@ class Supervisor:
         }
 
     def cluster(self) -> dict[str, Any]:
-        return self.queries.ask_all(CLUSTER, None)[0]
+        return joined(self.queries.ask_all(CLUSTER, None))
 
     def change_cluster(self, body: bytes) -> dict[str, Any]:
         return change_cluster(self.queries, body)
@@ -489,11 +495,3 @@ class Supervisor:
         if not self.stopping:
             code = status.code if status is not None and status.code and not status.signal else EXIT_CHILD
             self.reactor.stop(code, f"{child.name} {status}")
-
-
-def _reached(listener: socket.socket) -> str:
-    """Where this machine reaches a listener."""
-    host, port = str(listener.getsockname()[0]), int(listener.getsockname()[1])
-    if host in ("0.0.0.0", "::"):  # noqa: S104 (compared, not bound)
-        host = "127.0.0.1" if listener.family == socket.AF_INET else "::1"
-    return f"{literal(host)}:{port}"

@@ -104,6 +104,14 @@ def plain(host: str) -> str:
     return host.removeprefix("::ffff:") if "." in host else host
 
 
+def reached(listener: socket.socket) -> str:
+    """Where this machine reaches a listener."""
+    host, port = str(listener.getsockname()[0]), int(listener.getsockname()[1])
+    if host in ("0.0.0.0", "::"):  # noqa: S104 (compared, not bound)
+        host = "127.0.0.1" if listener.family == socket.AF_INET else "::1"
+    return f"{literal(host)}:{port}"
+
+
 def literal(host: str) -> str:
     """The host as it stands before a port."""
     return f"[{host}]" if ":" in host else host

@@ -16,8 +16,9 @@ from typing import Final
 import msgspec
 
 from millstream.app.missing_parts import check_parts
-from millstream.app.stale_topics import remove_stale_topics
+from millstream.app.stale_topics import forget_note, remove_left_partitions, remove_stale_topics
 from millstream.cluster.metadata import resolved_config
+from millstream.cluster.outdated import read_note
 from millstream.cluster.state_files import groups_in_log, load_state
 from millstream.config.settings import Settings
 from millstream.core.controller.state import TopicState
@@ -123,9 +124,13 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
         return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes, replicated, limits)
 
     report = recover(disk, settings.data_dir, locate, shards=settings.shards, in_cluster=bool(settings.seeds))
-    if not report.clean:
+    in_cluster = bool(settings.seeds)
+    if not report.clean or (in_cluster and read_note(disk, settings.data_dir) is not None):
         archives = bool(settings.objects_url) or os.path.isdir(f"{settings.data_dir}/objects")
-        remove_stale_topics(disk, settings.data_dir, in_cluster=bool(settings.seeds), archives=archives)
+        remove_stale_topics(disk, settings.data_dir, in_cluster=in_cluster, archives=archives)
+        if in_cluster:
+            remove_left_partitions(disk, settings.data_dir, settings.node_id)
+            forget_note(disk, settings.data_dir)
     tell_repairs(report.repairs)
     for fault in report.faults:
         log.error("not served: %s", fault)

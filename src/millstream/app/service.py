@@ -8,15 +8,21 @@ variable nothing is sent. A manager that does not listen is no error.
 """
 
 import os
+import signal
 import socket
 import sys
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NoReturn
 
+from millstream.shard.reactor import Reactor
 from millstream.telemetry.log import log
 
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
+
+BEGIN_ANEW: Final = "begin_anew"
+"""On the control channel: this broker is to stop in order, and to start again by itself."""
 _START_FIELD: Final = 19
 """Of ``/proc/PID/stat``, behind the name: when the process started, in clock ticks since boot (proc(5))."""
 
@@ -49,3 +55,28 @@ def tell_manager(state: str) -> None:
             sock.sendto(state.encode(), address)
         except OSError:
             return
+
+
+def catch_signals(reactor: Reactor, stop: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT stop the broker; the handlers run between callbacks and only ring a bell."""
+    bell_read, bell_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def ring(signum: int, frame: object) -> None:
+        _ = frame
+        os.write(bell_write, bytes((signum,)))
+
+    def rung() -> None:
+        log.info("%s received", signal.Signals(os.read(bell_read, 1)[0]).name)
+        stop()
+
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, ring)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    reactor.add_reader(bell_read, rung)
+
+
+def begin_anew() -> NoReturn:
+    """Start the same command again in this process, which has stopped everything."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -18,23 +18,24 @@ from typing import Any, Final
 from millstream.app.broker_mode import BrokerModeListener
 from millstream.app.cluster_changes import serve_changes
 from millstream.app.cluster_status import serve_cluster_status
+from millstream.app.controller_part import join_controller
 from millstream.app.drain import Drain
 from millstream.app.limits import TellSupervisor
 from millstream.app.overview import serve_overview
 from millstream.app.partitions import Partitions
-from millstream.app.peer_shard import PeerShard, registration
+from millstream.app.peer_shard import PeerShard
 from millstream.app.recovering import serve_recovery
+from millstream.app.service import BEGIN_ANEW
 from millstream.app.shared import Shared
 from millstream.app.tiers import serve_tiers
 from millstream.cluster.client import ControllerClient
 from millstream.cluster.controller import Controller, controller_log_config
 from millstream.cluster.follower import Follower
 from millstream.cluster.group_members import GroupMembers
-from millstream.cluster.leader_news import LeaderNews
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.producer_ids import ProducerIds
 from millstream.cluster.quorum_controller import QuorumController
-from millstream.cluster.snapshots import KeptLog, Snapshots
+from millstream.cluster.snapshots import Snapshots
 from millstream.cluster.state_files import SnapshotStore
 from millstream.cluster.transfers import Transfers
 from millstream.config.settings import Settings
@@ -55,7 +56,7 @@ from millstream.kafka.telemetry import Telemetry
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
-from millstream.model.quantities import RaftGroupId, ShardId
+from millstream.model.quantities import ShardId
 from millstream.model.replication import replica_id
 from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
@@ -78,7 +79,6 @@ from millstream.shard.mailbox import Mailbox
 from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, become_realtime, cores, pin
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
-from millstream.storage.log.log import Log
 from millstream.storage.processes.start import start_processes
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
@@ -93,7 +93,6 @@ LOADING_US: Final = 10_000_000
 """Groups that take longer to load than this are loaded while the broker serves."""
 
 CONTROLLER_SHARD: Final = 0
-CONTROLLER_GROUP: Final = RaftGroupId(0)
 _CACHE: Final = "CacheMemory.take"
 """Where the log cache allocates; its fragments live as long as the shard."""
 
@@ -138,6 +137,8 @@ class ShardProcess:
         self.shared = shared
         self.shard = shard
         self.storage = storage
+        self.control: ControlEnd | None = None
+        """To the supervisor, from ``open`` on."""
         self.metadata = MetadataCache(cluster.state, cluster.placement.homes, settings)
         self.metadata.http_endpoint = shared.http_url
         self.follower = Follower(shard, self.metadata)
@@ -217,50 +218,23 @@ class ShardProcess:
         shared, shard = self.shared, self.shard
         settings = shared.settings
         replicated = self.peers is not None
+        segment_bytes = settings.internal_controller_segment_bytes if replicated else None
         opened = self.storage.open_controller_log(
-            controller_log_config(settings),
+            controller_log_config(settings, segment_bytes),
             clean=clean,
             replicated=replicated,
             expected=replicated and self.metadata.state.exists,
         )
         if self.peers is not None:
-            return self._join_controller(self.peers, opened)
+            return join_controller(
+                shared, shard, self.storage, self.metadata, self.follower, self.peers, opened, self._begin_anew
+            )
         group = SoleVoterGroup(opened, next_term(opened, self.storage.term, clean=clean))
         store = SnapshotStore(shared.disk, settings.data_dir)
         snapshots = Snapshots(
             shard.reactor, self.metadata, store, opened, shared.disk, settings.data_dir, shared.cluster.placement
         )
         return Controller(shard, group, self.metadata, self.follower, shared.cluster.placement, snapshots)
-
-    def _join_controller(self, peers: PeerShard, opened: Log) -> QuorumController:
-        """This broker's replica of group 0 in a cluster of several brokers."""
-        shared, shard = self.shared, self.shard
-        assert shared.identity is not None
-        group = peers.raft.open(CONTROLLER_GROUP, opened, peers.founding_voters)
-        store = SnapshotStore(shared.disk, shared.settings.data_dir)
-        snapshots = Snapshots(
-            shard.reactor,
-            self.metadata,
-            store,
-            KeptLog(),
-            shared.disk,
-            shared.settings.data_dir,
-            shared.cluster.placement,
-        )
-        peers.controller = QuorumController(
-            shard,
-            group,
-            peers.network,
-            self.metadata,
-            self.follower,
-            shared.cluster.placement,
-            snapshots,
-            registration(shared, shared.identity),
-            len(shared.identity.founders),
-            peers.contacts if shared.identity.contacts else None,
-        )
-        peers.news = LeaderNews(peers.network, self.metadata, self.follower)
-        return peers.controller
 
     def _node(self, settings: Settings) -> Node:
         """What the handlers see."""
@@ -316,7 +290,7 @@ class ShardProcess:
         """Open every partition of this shard, then tell the supervisor."""
         shared, shard = self.shared, self.shard
         self.partitions.open_all()
-        control = shared.control[shard.id].shard_end(shard.reactor)
+        self.control = control = shared.control[shard.id].shard_end(shard.reactor)
         if shard.id == CONTROLLER_SHARD:
             self.metadata.subscribe(TellSupervisor(control))
         control.on_gone = lambda: shard.reactor.stop(EXIT_CHILD, "the supervisor is gone")
@@ -324,7 +298,10 @@ class ShardProcess:
         control.serve("status", self._status)
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
-        serve_cluster_status(control, shard.reactor, self.metadata, self.controller)
+        installs = self.peers.raft.installs if self.peers is not None else None
+        serve_cluster_status(
+            control, shard.reactor, self.metadata, self.controller, lambda: installs.progress if installs else []
+        )
         serve_recovery(control, shard.reactor, self.metadata, self.peers)
         serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)
         client = self.client if shard.id == CONTROLLER_SHARD else None
@@ -403,6 +380,11 @@ class ShardProcess:
             return
         peer = (arrival.peer_host, arrival.peer_port)
         self.intake.open(sock, peer, (arrival.local_host, arrival.local_port), arrival.listener)
+
+    def _begin_anew(self, why: str) -> None:
+        """Have this broker stop in order, and start again by itself."""
+        assert self.control is not None
+        self.control.ask(BEGIN_ANEW, why, _nothing, READY_TIMEOUT_US)
 
     # What the supervisor asks
 

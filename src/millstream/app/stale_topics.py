@@ -8,13 +8,22 @@ the object store, if the broker ``archives`` (`tiers.purging`). An unknown direc
 came from a backup, or its log is damaged where a snapshot has its state) stays and is logged, for a person to decide.
 
 In a cluster only what the broker has noted as committed counts (`cluster.committed_mark`): any later deletion may be
-taken back, and a directory that is unknown up to there may belong to a topic that comes later in the log.
+taken back, and a directory that is unknown up to there may belong to a topic that comes later in the log. After the
+snapshot of another broker was received (`cluster.outdated`) the state has everything that this broker ever knew: what
+is unknown then was deleted meanwhile.
+
+`remove_left_partitions` does the same for partitions that moved to other brokers. A directory of a topic that exists is
+removed if neither the state nor the log behind it, committed or not, gives the partition to this broker: it makes files
+for a partition only when the command for that is in its log, so no replica that lives is ever taken for one that left.
 """
 
 from millstream.cluster.committed_mark import read_mark
-from millstream.cluster.state_files import deleted_topics, load_state
+from millstream.cluster.outdated import read_note, remove_note
+from millstream.cluster.state_files import deleted_topics, groups_in_log, load_snapshot, load_state
 from millstream.errors import Corruption
+from millstream.format.events.chunk import partition_directory_name
 from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY
+from millstream.model.events import PartitionIndex
 from millstream.storage.disk import Disk
 from millstream.storage.segments.files import remove_deleted
 from millstream.telemetry.log import log
@@ -39,7 +48,10 @@ def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False, 
         strays = [name for name in strays if _id_of(name) not in state.topics_by_id]
     deleted: set[bytes] = set()
     try:
-        if strays and in_cluster:
+        if strays and in_cluster and _is_outdated(disk, data_dir):
+            known = {topic.topic_id for topic, _ in groups_in_log(disk, data_dir).values()}
+            deleted = {_id_of(name) for name in strays} - known - {b""}
+        elif strays and in_cluster:
             deleted = deleted_topics(disk, data_dir, read_mark(disk, data_dir))
         elif strays:
             deleted = deleted_topics(disk, data_dir)
@@ -60,6 +72,46 @@ def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False, 
     for name in gone:
         _remove_topic(disk, f"{root}/{name}")
     disk.sync_directory(root)
+
+
+def remove_left_partitions(disk: Disk, data_dir: str, node: int) -> None:
+    """Complete the removals of partitions that other brokers hold now, which a crash interrupted, or which broker
+    ``node`` did not hear of in time.
+
+    Raises:
+        OSError: the disk failed.
+        Corruption: the controller's state cannot be read.
+    """
+    root = f"{data_dir}/{TOPICS_DIRECTORY}"
+    try:
+        names = set(disk.list(root))
+    except FileNotFoundError:
+        return
+    held = {(topic.topic_id, index) for topic, index in groups_in_log(disk, data_dir, node).values()}
+    by_topic: dict[bytes, list[str]] = {}
+    for topic, index in groups_in_log(disk, data_dir).values():
+        if (topic.topic_id, index) not in held and topic.topic_id.hex() in names:
+            events = partition_directory_name(topic.name, topic.topic_id, PartitionIndex(index))
+            by_topic.setdefault(topic.topic_id, []).extend((str(index), events))
+    for topic_id, left in by_topic.items():
+        directory = f"{root}/{topic_id.hex()}"
+        there = set(disk.list(directory))
+        for name in sorted(there.intersection(left)):
+            log.info("%s/%s is removed: other brokers hold this partition now", directory, name)
+            remove_deleted(disk, f"{directory}/{name}")
+        disk.sync_directory(directory)
+
+
+def forget_note(disk: Disk, data_dir: str) -> None:
+    """What another broker's snapshot has made outdated is gone. Raises OSError."""
+    if _is_outdated(disk, data_dir):
+        remove_note(disk, data_dir)
+
+
+def _is_outdated(disk: Disk, data_dir: str) -> bool:
+    """Whether the state is that of a snapshot that was received."""
+    noted = read_note(disk, data_dir)
+    return noted is not None and load_snapshot(disk, data_dir).revision >= noted
 
 
 def _remove_topic(disk: Disk, directory: str) -> None:

@@ -48,6 +48,7 @@ class CommittedCommands:
         self._group = group
         self._deliver = deliver
         self._reading = False
+        self._stopped = False
         self.next_offset = next_offset
 
     def advance(self) -> None:
@@ -56,7 +57,13 @@ class CommittedCommands:
             self._reading = True
             self._reactor.call_soon(self._read)
 
+    def stop(self) -> None:
+        """Deliver nothing any more."""
+        self._stopped = True
+
     def _read(self) -> None:
+        if self._stopped:
+            return
         log = self._group.log
         committed = self._group.committed_offset
         begin, end = Offset(self.next_offset), Offset(min(committed, log.durable_offset))
@@ -79,6 +86,8 @@ class CommittedCommands:
             return
         data = bytes(found)
         found.release()
+        if self._stopped:
+            return
         for batch in iter_batches(data):
             records = [record for record in iter_records(batch) if record.offset >= self.next_offset]
             if not records:

@@ -230,7 +230,7 @@ class Controller:
         reply.send(encode(Quorum(group.term, group.high_watermark, group.log.next_offset, node, (node,))))
 
 
-def controller_log_config(settings: Settings) -> TopicConfig:
+def controller_log_config(settings: Settings, segment_bytes: int | None = None) -> TopicConfig:
     """How group 0's log is kept: everything until a snapshot allows to trim it, in segments small enough to trim."""
     return topic_config(
         {
@@ -239,6 +239,7 @@ def controller_log_config(settings: Settings) -> TopicConfig:
             "segment.bytes": "1048576",
             "segment.ms": str(2**63 - 1),
             "write.caching": "false",
+            **({} if segment_bytes is None else {"internal.segment.bytes": str(segment_bytes)}),
         },
         settings,
     )

@@ -128,7 +128,7 @@ class QuorumController:
     """One broker's part of the controller.
 
     Lifecycle: made with shard 0, ``start`` once all shards run, ``stop`` before the storage stops. Shard: 0.
-    Invariants: ``_committed`` has applied exactly the commands below ``_commands.next_offset``. ``_leadership`` is set
+    Invariants: ``_committed`` has applied exactly the commands below ``commands.next_offset``. ``_leadership`` is set
     only while the group serves.
     """
 
@@ -159,7 +159,7 @@ class QuorumController:
         self._registration = registration
         self._node = registration.node
         self._committed = cache.state.copy()
-        self._commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
+        self.commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
         self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied)
         snapshots.settled = lambda: self._shards.settled_revision
         self._deletions = Deletions(shard.reactor, snapshots.note_committed, snapshots.settled, self._shards.follow)
@@ -188,7 +188,7 @@ class QuorumController:
         shard.mailbox.serve(QUORUM, self._serve_quorum)
         network.calls.serve(CONTROLLER_REQUEST, self._serve_call)
         serve_who_leads(network, cache, lambda: self.leader)
-        self._commands.advance()
+        self.commands.advance()
 
     # Life
 
@@ -350,7 +350,7 @@ class QuorumController:
 
     def _on_commit(self, high_watermark: int) -> None:
         _ = high_watermark
-        self._commands.advance()
+        self.commands.advance()
 
     def _deliver(self, base: int, commands: tuple[AnyCommand, ...]) -> None:
         """Commands are committed: this broker and its shards apply them."""
@@ -389,7 +389,7 @@ class QuorumController:
 
     def _begin(self) -> None:
         """Begin to decide, once everything that was committed before this leadership is applied."""
-        if self._serving_from is None or self._commands.next_offset < self._serving_from:
+        if self._serving_from is None or self.commands.next_offset < self._serving_from:
             return
         self._serving_from = None
         self._plans.begin()

@@ -2,7 +2,8 @@
 
 The first command after a snapshot starts a timer. When it fires, the committed state is saved, and the log is trimmed
 up to the previous snapshot. A busy cluster thus writes one snapshot a minute, an idle one none, and a start replays at
-most the span of two. The placement of partitions is saved at the same times.
+most the span of two. The placement of partitions is saved at the same times. In a cluster the log keeps `KEPT_COMMANDS`
+more, for brokers that were away for a while; one that needs older ones is sent a snapshot (`controller_install`).
 
 A broker of a cluster also notes, soon after a change, how far commands are committed (`committed_mark`). Both say only
 what all its shards have durably: the next start takes a partition that it finds in them and that has no files for one
@@ -40,10 +41,25 @@ class TrimmableLog(Protocol):
     def trim_prefix(self, offset: Offset) -> None: ...
 
 
+KEPT_COMMANDS: Final = 10_000
+"""Some hours of a busy cluster, and some MiB."""
+
+
+class LaggingLog:
+    """The log of a group with several voters, which keeps some commands more than this broker needs itself."""
+
+    def __init__(self, log: TrimmableLog, kept: int = KEPT_COMMANDS) -> None:
+        self._log = log
+        self._kept = kept
+
+    def trim_prefix(self, offset: Offset) -> None:
+        """Let the log begin ``kept`` commands before ``offset``. Raises ArenaFull."""
+        if offset > self._kept:
+            self._log.trim_prefix(Offset(offset - self._kept))
+
+
 class KeptLog:
-    """Stands for the log of a group with several voters: a broker that was away is brought up from it, entry by entry,
-    so it is kept as a whole.
-    """
+    """Stands for a log that is kept as a whole: simulated brokers, which are not sent a snapshot."""
 
     def trim_prefix(self, offset: Offset) -> None:
         """Keep what is below ``offset``."""
@@ -79,11 +95,14 @@ class Snapshots:
         self._stopping: Callable[[], None] | None = None
         self._tries = 0
         self._marks = False
+        self._frozen = False
         self.settled: Callable[[], int] | None = None
         """Revision that every shard has applied durably; None where nothing but the log says what there is."""
 
     def state_changed(self) -> None:
         """Note a committed change. A snapshot is due within the interval."""
+        if self._frozen:
+            return
         if self._timer is None and self._stopping is None:
             self._timer = self._reactor.call_later(self._interval_us, self._save)
         if self.settled is not None and not self._marks:
@@ -92,7 +111,7 @@ class Snapshots:
 
     def _mark(self) -> None:
         """Note how far commands are committed and carried out: so much the next start knows by itself."""
-        if self.settled is None or self._stopping is not None:
+        if self.settled is None or self._stopping is not None or self._frozen:
             return
         revision = self.settled()
         if revision < self._cache.revision:
@@ -108,9 +127,19 @@ class Snapshots:
         """Make durable that the commands below ``revision`` are committed. Raises OSError."""
         write_mark(self._disk, self._data_dir, revision)
 
+    def freeze(self) -> None:
+        """Write nothing any more: what is on the disk comes from another broker, and is newer."""
+        self._frozen = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def stop(self, done: Callable[[], None]) -> None:
         """Save now if there is a change, and never again. ``done`` is called in any case."""
         self._stopping = done
+        if self._frozen:
+            self._stopped()
+            return
         if self._timer is not None:
             self._timer.cancel()
         if not self._store.saving:
@@ -118,6 +147,8 @@ class Snapshots:
 
     def _save(self) -> None:
         self._timer = None
+        if self._frozen:
+            return
         if self._store.saving:
             self.state_changed()
             return

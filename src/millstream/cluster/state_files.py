@@ -171,14 +171,24 @@ def read_snapshots(disk: Disk, data_dir: str) -> list[tuple[str, ControllerState
         except FileNotFoundError:
             continue
         try:
-            found.append((slot, _unpack(data)))
+            found.append((slot, unpack_snapshot(data)))
         except Corruption as error:
             found.append((slot, error))
     found.sort(key=lambda each: each[1].revision if isinstance(each[1], ControllerState) else -1, reverse=True)
     return found
 
 
-def _unpack(data: bytearray) -> ControllerState:
+def newest_snapshot_file(disk: Disk, data_dir: str) -> tuple[int, memoryview] | None:
+    """Revision and bytes of the newest snapshot that is intact; None without one. Raises OSError."""
+    newest = next((slot for slot, found in read_snapshots(disk, data_dir) if isinstance(found, ControllerState)), None)
+    if newest is None:
+        return None
+    data = read_file(disk, os.path.join(data_dir, CONTROLLER_DIRECTORY, newest))
+    return unpack_snapshot(data).revision, memoryview(bytes(data))
+
+
+def unpack_snapshot(data: bytearray) -> ControllerState:
+    """The state in the bytes of a snapshot file. Raises Corruption."""
     if len(data) < _HEAD.size:
         raise Corruption(f"has {len(data)} bytes, too few for a snapshot")
     magic, crc, size = _HEAD.unpack_from(data)
@@ -237,6 +247,13 @@ class SnapshotStore:
             done(error)
 
         self._replace(os.path.join(self._directory, self._slots[0]), pack_snapshot(state), replaced)
+
+    def replace_all(self, state: ControllerState) -> None:
+        """Replace both snapshots by one of ``state``, which another broker has sent. Raises OSError."""
+        data = pack_snapshot(state)
+        for slot in self._slots:
+            replace_file(self._disk, os.path.join(self._directory, slot), data)
+        self.revision = self.trim_before = state.revision
 
     def _replace_now(self, path: str, data: bytes, done: Callable[[OSError | None], None]) -> None:
         try:

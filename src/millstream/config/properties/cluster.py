@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.config.forms import Boolean, Choice, Integer, OptionalHostPort
+from millstream.config.forms import Boolean, Choice, Integer, OptionalHostPort, OptionalInteger
 from millstream.config.listeners import Seeds
 from millstream.config.property import Property
 
@@ -28,6 +28,20 @@ class ClusterProperties:
         OptionalHostPort(lowest_port=1),
         None,
         doc="Listen for other brokers here, and not at peer.listen, where a proxy of a test stands.",
+        hidden=True,
+    )
+    internal_controller_segment_bytes = Property(
+        "internal.controller.segment.bytes",
+        OptionalInteger(1, unit="bytes"),
+        None,
+        doc="Segments of the controller's log in a cluster; no command is kept that a snapshot has. For tests.",
+        hidden=True,
+    )
+    internal_controller_snapshot_ms = Property(
+        "internal.controller.snapshot.ms",
+        Integer(1, unit="ms"),
+        60_000,
+        doc="Between snapshots of the controller. For tests.",
         hidden=True,
     )
     seeds = Property(

@@ -1,0 +1,204 @@
+"""A broker whose controller's log ends before those of the others begin: it is given the controller's snapshot.
+
+::
+
+    leader cannot send entry by entry ──files of its log──► staged here (`raft.installing`)
+    SNAPSHOT calls ──pieces of the leader's snapshot file──► checked ► note ► both slots ► log adopted ► begin anew
+
+The controller's log is trimmed behind the snapshots of each broker, so a broker that joins, or was away for long, may
+need commands that nobody has. What they came to is in the snapshot. The state of a running broker does not jump: with
+snapshot and log in their place the broker stops in order and begins anew by itself, like after an upgrade, and comes up
+with the new state. Partitions and topics that it holds no more are removed by that start (`app.stale_topics`).
+
+**Crash.** The note comes first and says which revision follows: it counts only when a snapshot of that revision is
+there. With the snapshot and without the log the next start is behind again, and the same happens. **Failure.** A leader
+that does not answer, or whose snapshot is older than its log's begin, is asked again; after `TRIES` the broker begins
+anew without, and is offered the files again. **Bad input.** A snapshot that does not match its checksum is refused.
+**Overload.** One piece is under way at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from millstream.cluster.outdated import write_note
+from millstream.cluster.state_files import newest_snapshot_file, unpack_snapshot
+from millstream.errors import Corruption, MillstreamError, Retriable
+from millstream.format.names import SEGMENT_SUFFIX, parse_offset
+from millstream.iobuf import ArenaFull
+from millstream.model.cluster import NodeId
+from millstream.model.error_code import ErrorCode
+from millstream.model.replication import NO_REPLICA, node_of
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.cluster.state_files import SnapshotStore
+    from millstream.model.replication import ReplicaId
+    from millstream.peers.calls import CallDone, Calls
+    from millstream.raft.replicated import ReplicatedGroup
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.disk import Disk
+    from millstream.storage.log.importing import StagedFiles
+    from millstream.storage.log.log import Log
+
+SNAPSHOT: Final = 6
+"""Method of ``peers.calls``: a piece of the controller's snapshot."""
+
+PIECE_BYTES: Final = 256 << 10
+TRIES: Final = 20
+_AGAIN_US: Final = 500_000
+_TIMEOUT_MS: Final = 5_000
+_BYTES_MAX: Final = 1 << 30
+
+
+class _Piece(msgspec.Struct, frozen=True, array_like=True):
+    """The answer. The file is replaced now and then: ``revision`` tells one from another."""
+
+    revision: int
+    size_bytes: int
+    data: bytes
+
+
+class _Wanted(msgspec.Struct, frozen=True, array_like=True):
+    revision: int
+    """-1 for the newest."""
+    position: int
+
+
+class SnapshotSource:
+    """Serves the snapshot of this broker to others.
+
+    Lifecycle: one per broker. Shard: the controller's. It keeps the file that it read last, so that a receiver gets all
+    pieces of one.
+    """
+
+    def __init__(self, calls: Calls, disk: Disk, data_dir: str) -> None:
+        self._disk = disk
+        self._data_dir = data_dir
+        self._revision = -1
+        self._data: memoryview = memoryview(b"")
+        calls.serve(SNAPSHOT, self._serve)
+
+    def _serve(self, sender: ReplicaId, payload: bytes, timeout_ms: int, done: CallDone) -> None:
+        _ = sender, timeout_ms
+        wanted = msgspec.msgpack.decode(payload, type=_Wanted)
+        if wanted.revision < 0:
+            found = newest_snapshot_file(self._disk, self._data_dir)
+            if found is None:
+                raise Retriable("this broker has no snapshot of the controller yet", ErrorCode.NOT_CONTROLLER)
+            self._revision, self._data = found
+        elif wanted.revision != self._revision:
+            raise Retriable("another snapshot is sent now: ask for that", ErrorCode.NOT_CONTROLLER)
+        piece = bytes(self._data[wanted.position : wanted.position + PIECE_BYTES])
+        done(msgspec.msgpack.encode(_Piece(self._revision, len(self._data), piece)))
+
+
+class ControllerInstall:
+    """The receiving side.
+
+    Lifecycle: made with the controller; it ends the broker's process when it has worked. Shard: the controller's.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        group: ReplicatedGroup,
+        calls: Calls,
+        disk: Disk,
+        data_dir: str,
+        store: SnapshotStore,
+        suspend: Callable[[], int],
+        adopt: Callable[[Log, StagedFiles, Callable[[], None]], None],
+        begin_anew: Callable[[str], None],
+    ) -> None:
+        """``suspend`` takes the group down, lets nothing change on this broker's disk any more, and gives the revision
+        that it has applied. ``adopt`` puts files in the place of a log (`ShardStorage.adopt_log`; ArenaFull).
+        ``begin_anew`` stops this broker and starts it again.
+        """
+        self._reactor = reactor
+        self._group = group
+        self._calls = calls
+        self._disk = disk
+        self._data_dir = data_dir
+        self._store = store
+        self._suspend = suspend
+        self._adopt = adopt
+        self._begin_anew = begin_anew
+        self._leader: NodeId | None = None
+        self._least = 0
+        self._tries = 0
+        group.events.on_install = self._on_install
+
+    def _on_install(self, files: StagedFiles) -> None:
+        """The leader's log is here; what came before it is in the leader's snapshot."""
+        leader = self._group.leader
+        self._leader = None if leader == NO_REPLICA else NodeId(node_of(leader))
+        applied = self._suspend()
+        names = self._disk.list(files.directory)
+        bases = [base for base in (parse_offset(name, SEGMENT_SUFFIX) for name in names) if base is not None]
+        self._least = max(applied, min(bases, default=files.end_offset))
+        operator_log.info("the controller's log here is outdated: the snapshot of broker %s is fetched", self._leader)
+        self._fetch(files)
+
+    def _fetch(self, files: StagedFiles) -> None:
+        self._tries += 1
+        leader = self._leader
+        if leader is None or self._tries > TRIES:
+            self._begin_anew("the controller's snapshot was not received; this broker begins anew and asks again")
+            return
+        received = bytearray()
+
+        def ask(revision: int) -> None:
+            wanted = msgspec.msgpack.encode(_Wanted(revision, len(received)))
+            self._calls.call(leader, SNAPSHOT, wanted, _TIMEOUT_MS, answered)
+
+        def answered(answer: bytes | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                self._again(files, answer.message)
+                return
+            piece = msgspec.msgpack.decode(answer, type=_Piece)
+            received.extend(piece.data)
+            if not piece.data or not len(received) <= piece.size_bytes <= _BYTES_MAX:
+                self._again(files, "its pieces do not add up")
+            elif len(received) < piece.size_bytes:
+                ask(piece.revision)
+            else:
+                self._received(files, bytes(received))
+
+        ask(-1)
+
+    def _again(self, files: StagedFiles, why: str) -> None:
+        operator_log.warning("the controller's snapshot is not received: %s; it is asked for again", why)
+        self._reactor.call_later(_AGAIN_US, lambda: self._fetch(files))
+
+    def _received(self, files: StagedFiles, data: bytes) -> None:
+        try:
+            state = unpack_snapshot(bytearray(data))
+            if state.revision < self._least:
+                raise Retriable(f"it ends at {state.revision}, and {self._least} is needed", ErrorCode.NOT_CONTROLLER)
+            write_note(self._disk, self._data_dir, state.revision)
+            self._store.replace_all(state)
+        except (Corruption, Retriable) as error:
+            self._again(files, error.message)
+            return
+        except OSError as error:
+            self._again(files, os.strerror(error.errno or 0))
+            return
+        self._put_in_place(files, state.revision)
+
+    def _put_in_place(self, files: StagedFiles, revision: int) -> None:
+        def adopted() -> None:
+            self._begin_anew(
+                f"the controller's snapshot up to {revision} and its log up to {files.end_offset} were received: this "
+                "broker begins anew with them"
+            )
+
+        try:
+            self._adopt(self._group.log, files, adopted)
+        except ArenaFull:
+            self._reactor.call_later(_AGAIN_US, lambda: self._put_in_place(files, revision))

@@ -1,0 +1,52 @@
+"""A note that this broker was given the controller's snapshot of another one, and what it holds may be outdated.
+
+::
+
+    <data>/controller/received      a revision: the snapshot with it, or with a later one, has everything that this
+                                    broker ever knew
+
+A broker makes files for a topic or a partition only when the command for them is committed. So once its state is that
+of the note or newer, a directory of which the state knows nothing is of the past. The note is written before the
+snapshot, and removed when what is outdated is gone; without such a snapshot it says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import Corruption
+from millstream.format.sealed import seal, unseal
+from millstream.storage.disk import make_directories, read_file, replace_file
+
+if TYPE_CHECKING:
+    from millstream.storage.disk import Disk
+
+PATH: Final = "controller/received"
+
+_MAGIC: Final = b"MSCR"
+_VERSION: Final = 1
+_REVISION: Final = struct.Struct("<Q")
+
+
+def read_note(disk: Disk, data_dir: str) -> int | None:
+    """The revision; None without a note, or with one that is damaged. Raises OSError."""
+    try:
+        return int(_REVISION.unpack(unseal(_MAGIC, _VERSION, read_file(disk, f"{data_dir}/{PATH}")))[0])
+    except (FileNotFoundError, Corruption):
+        return None
+
+
+def write_note(disk: Disk, data_dir: str, revision: int) -> None:
+    """Write the note durably. Raises OSError."""
+    path = f"{data_dir}/{PATH}"
+    for changed in make_directories(disk, os.path.dirname(path)):
+        disk.sync_directory(changed)
+    replace_file(disk, path, seal(_MAGIC, _VERSION, _REVISION.pack(revision)))
+
+
+def remove_note(disk: Disk, data_dir: str) -> None:
+    """What was outdated is gone. Raises OSError."""
+    disk.unlink(f"{data_dir}/{PATH}")
+    disk.sync_directory(os.path.dirname(f"{data_dir}/{PATH}"))
