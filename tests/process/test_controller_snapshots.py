@@ -2,7 +2,7 @@
 
 import pytest
 from test_cluster import admin, all_in_sync, create, metadata, partitions, send, wait_for
-from test_growing_clusters import status
+from test_growing_clusters import in_sync, status
 from test_moving_replicas import Load
 
 from millstream.testing import cluster
@@ -60,5 +60,6 @@ def test_brokers_that_were_away_and_that_join_get_the_snapshot_and_lose_what_was
             wait_for(lambda: len(load.acked) > before + 50, DEADLINE_S)
         assert not load.failed
         create(one, "later", 4, 3)
+        wait_for(lambda: len(partitions(one, "later")) == 4, DEADLINE_S)
         assert {node for part in partitions(one, "later") for node in part.replicas} == {1, 2, 3, 4}
-        wait_for(lambda: all_in_sync(made, "later"), DEADLINE_S)
+        wait_for(lambda: all(all(in_sync(broker, "later")) for broker in made.brokers.values()), DEADLINE_S)
