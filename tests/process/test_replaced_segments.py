@@ -8,10 +8,10 @@ import uuid
 
 import msgspec
 import pytest
-from replace_segments import replace_segments
 from tiering import AT_ONCE, archived, consume, create, expected, only_the_tail_is_local, produce, tier, until
 
 from millstream.client import Cluster
+from millstream.client.replace_segments import replace_segments
 from millstream.errors import Rejected
 from millstream.format.archive import BLOCK_BYTES, decode_index, manifest_key, segment_key
 from millstream.format.manifest import ArchiveId, decode_manifest

@@ -198,6 +198,8 @@ application = Noun(
             "job",
             "Work on whole topics, done by Spark.",
             {
+                "merge": "millstream.cli.job_rewrite:merge",
+                "reencode": "millstream.cli.job_rewrite:reencode",
                 "repartition": "millstream.cli.job:repartition",
                 "scrub": "millstream.cli.job_scrub:scrub",
                 "table-maintain": "millstream.cli.job_table_maintain:table_maintain",

@@ -173,12 +173,12 @@ def _check_object(piece: Piece, segment: ArchivedSegment, url: str, walk: _Walk)
         raise Corruption(f"it has {info.size_bytes} bytes, {whole} are expected")
     index = decode_index(owner, segment, store.get(key, FilePosition(size), FilePosition(whole)))
     checksum = 0
-    for first, last in _requests(index, size):
+    for first, last in block_ranges(index, size):
         start = index.blocks[first].position
-        data = store.get(key, start, FilePosition(_end_of(index, size, last)))
+        data = store.get(key, start, FilePosition(block_end(index, size, last)))
         for number in range(first, last + 1):
             block = index.blocks[number]
-            part = data[block.position - start : _end_of(index, size, number) - start]
+            part = data[block.position - start : block_end(index, size, number) - start]
             if crc32c(part) != block.checksum or block.base_offset != walk.expected:
                 raise Corruption(f"the block at byte {block.position} is not what the index says")
             if walk.take(part) != len(part):
@@ -192,17 +192,18 @@ def _check_object(piece: Piece, segment: ArchivedSegment, url: str, walk: _Walk)
     return True
 
 
-def _requests(index: SegmentIndex, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Blocks as (first, last) of each read."""
+def block_ranges(index: SegmentIndex, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """The blocks of a segment of ``size_bytes`` as (first, last) of each read."""
     first = 0
     for number in range(1, len(index.blocks)):
-        if _end_of(index, size_bytes, number) - index.blocks[first].position > READ_BYTES:
+        if block_end(index, size_bytes, number) - index.blocks[first].position > READ_BYTES:
             yield first, number - 1
             first = number
     yield first, len(index.blocks) - 1
 
 
-def _end_of(index: SegmentIndex, size_bytes: int, number: int) -> int:
+def block_end(index: SegmentIndex, size_bytes: int, number: int) -> int:
+    """Where a block of a segment of ``size_bytes`` ends, as a byte of its object."""
     return index.blocks[number + 1].position if number + 1 < len(index.blocks) else size_bytes
 
 

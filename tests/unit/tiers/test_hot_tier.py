@@ -229,3 +229,19 @@ def test_a_directory_that_others_may_enter_or_that_is_in_use_is_refused(tmp_path
     with pytest.raises(Rejected, match="in use"):
         FileSlots(str(tmp_path / "cache"), "shard-0")
     held.close()
+
+
+def test_old_blocks_of_a_range_that_was_replaced_are_no_damage():
+    made = Made()
+    for number in range(4):
+        made.put(number)
+    made.tier.replaced(OWNER, 0, 3)
+    assert [made.get(number) is None for number in range(4)] == [True, True, True, False]
+    for _ in range(5):
+        made.put(1)  # by a reader that began before
+        assert made.get(1, block(9)) is None
+    assert made.tier.is_on
+    for number in (3, 4, 5):
+        made.put(number)
+        assert made.get(number, block(9)) is None
+    assert not made.tier.is_on, "elsewhere it is damage"
