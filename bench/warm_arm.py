@@ -14,16 +14,18 @@ import mmap
 import multiprocessing
 import os
 import random
+import struct
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from crc32c import crc32c
 
-from bench import processes
+from bench import processes, raw
 from bench.raw import UnexpectedAnswer
 from bench.warm_hooks import CACHE_BYTES
 from millstream.cli.exposition import Exposition, read_exposition
@@ -31,7 +33,7 @@ from millstream.testing.process import Broker
 from millstream.tiers.hot_tier.slots import SLOT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 PARTITIONS = 8
 RATE = 8192
@@ -163,40 +165,50 @@ def _with(delivered: Callable[[object, float], None], sent_s: float) -> Any:
 
 
 def _consume(bootstrap: str, lag_s: float, measured_s: tuple[float, float], end_s: float, answers: Any) -> None:
-    options = {
-        "bootstrap.servers": bootstrap,
-        "group.id": f"lag-{lag_s}",
-        "enable.auto.commit": False,
-        "check.crcs": True,
-        "auto.offset.reset": "error",
-        "fetch.message.max.bytes": _MIB,
-        "queued.max.messages.kbytes": 8192,
-        "queued.min.messages": 4000,
-        "fetch.queue.backoff.ms": 10,
-    }
-    consumer = Consumer(options)
-    consumer.assign([TopicPartition(TOPIC, one, 0) for one in range(PARTITIONS)])
-    expected, late_s = [0] * PARTITIONS, 0.0
-    tail = _value(0)[8:]
-    while time.time() < end_s:
-        for message in consumer.consume(200, 0.2):
-            if message.error() is not None:
-                raise UnexpectedAnswer(f"a group {lag_s} s behind: {message.error()}")
-            value: Any = message.value()
-            at: Any = message.partition(), message.offset()
-            if at != (at[0], expected[at[0]]) or place(int.from_bytes(value[:8], "big")) != at or value[8:] != tail:
-                raise UnexpectedAnswer(f"a group {lag_s} s behind read another record at {at}")
-            expected[at[0]] += 1
-            now_s = time.time()
-            wait_s = message.timestamp()[1] / 1000 + lag_s - now_s
-            if wait_s > 0:
-                time.sleep(min(wait_s, 1))
-            elif measured_s[0] <= now_s <= measured_s[1]:
-                late_s = max(late_s, -wait_s)
-    consumer.close()
-    if not all(expected):
+    """Read each partition in pieces of a MiB, the next one when the last record of the piece before is ``lag_s`` old.
+
+    A stock client has one queue for all partitions: with a reader who waits within it, some of them starve.
+    """
+    requests = [raw.fetch(TOPIC, one, _MIB, max_wait_ms=100) for one in range(PARTITIONS)]
+    offsets, due_s, late_s = [0] * PARTITIONS, [0.0] * PARTITIONS, 0.0
+    with raw.Caller(bootstrap) as caller:
+        while (now_s := time.time()) < end_s:
+            partition = min(range(PARTITIONS), key=due_s.__getitem__)
+            if due_s[partition] > now_s:
+                time.sleep(min(due_s[partition], end_s) - now_s)
+                continue
+            if measured_s[0] <= now_s <= measured_s[1]:
+                late_s = max(late_s, now_s - due_s[partition])
+            request, at = requests[partition]
+            struct.pack_into(">q", request, at, offsets[partition])
+            frame = memoryview(caller.call(request))
+            answer = raw.FetchAnswer(frame, TOPIC)
+            newest_ms = 0
+            for batch in _batches(frame[answer.records_start : answer.records_end]):
+                offsets[partition], newest_ms = _checked(batch, partition, offsets[partition])
+            due_s[partition] = newest_ms / 1000 + lag_s if newest_ms else time.time() + 0.1
+    if not all(offsets):
         raise UnexpectedAnswer(f"a group {lag_s} s behind read nothing of some partitions")
     answers.send(late_s)
+
+
+def _batches(data: memoryview) -> Iterator[memoryview]:
+    """The whole batches of an answer; a piece of one may be at its end."""
+    while len(data) >= 12 and len(data) >= (size := 12 + struct.unpack_from(">i", data, 8)[0]):
+        yield data[:size]
+        data = data[size:]
+
+
+def _checked(batch: memoryview, partition: int, expected: int) -> tuple[int, int]:
+    """Offset behind a batch, and its largest timestamp. Raises UnexpectedAnswer if it is not what was sent."""
+    base = struct.unpack_from(">q", batch)[0]
+    count, (newest_ms,) = struct.unpack_from(">i", batch, 23)[0] + 1, struct.unpack_from(">q", batch, 35)
+    run, within = divmod(base, RUN)
+    number = (run * PARTITIONS + partition) * RUN + within
+    whole = struct.unpack_from(">I", batch, 17)[0] == crc32c(batch[21:])
+    if not whole or not base <= expected < base + count or number.to_bytes(8, "big") not in bytes(batch[61:100]):
+        raise UnexpectedAnswer(f"partition {partition}: another batch at {base} instead of {expected}")
+    return base + count, newest_ms
 
 
 def metrics(broker: Broker) -> Exposition:

@@ -175,3 +175,29 @@ def test_a_slow_store_answers_with_what_the_store_has_and_takes_its_time(monkeyp
 def test_the_page_of_figures_has_a_place_for_them():
     text = (warm_fanout.DOCS / "performance.md").read_text(encoding="utf-8")
     assert 0 < text.index(warm_fanout.BEGIN) < text.index(warm_fanout.END)
+
+
+def piece(base, records=16, partition=3):
+    """A batch as the producer of the arms makes it, at an offset of a partition."""
+    run = base // warm_arm.RUN
+    first = (run * warm_arm.PARTITIONS + partition) * warm_arm.RUN
+    values = [(first + number).to_bytes(8, "big") + bytes(8) for number in range(records)]
+    data = bytearray(raw.batch(values, timestamp_ms=1_000 + base))
+    data[:8] = base.to_bytes(8, "big")
+    return bytes(data)
+
+
+def test_a_group_takes_whole_batches_that_are_in_their_place():
+    data = memoryview(piece(32) + piece(48) + piece(64)[:50])
+    first, second = warm_arm._batches(data)
+    assert warm_arm._checked(first, 3, 32) == (48, 1_032)
+    assert warm_arm._checked(second, 3, 48) == (64, 1_048)
+
+
+@pytest.mark.parametrize(
+    ("batch", "partition", "expected"),
+    [(piece(32), 3, 48), (piece(48), 3, 32), (piece(32), 4, 32), (piece(32)[:-1] + b"x", 3, 32)],
+)
+def test_a_group_that_reads_anything_else_ends_the_bench(batch, partition, expected):
+    with pytest.raises(raw.UnexpectedAnswer):
+        warm_arm._checked(memoryview(batch), partition, expected)
