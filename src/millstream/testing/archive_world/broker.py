@@ -28,8 +28,7 @@ from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.raft.group import GroupRole
 from millstream.telemetry.metrics import StatsSlab
-from millstream.testing.sim.brokers import READ_BYTES
-from millstream.testing.sim.brokers_judge import Violation
+from millstream.testing.sim.brokers_judge import READ_BYTES, Violation
 from millstream.testing.sim.brokers_served import SETTINGS, ServedBroker
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.hot_tier import HotTier

@@ -16,14 +16,16 @@ is a number of rounds. In a round anything goes; at its end everything is healed
 and to agree within a stated time. `python -m millstream.testing.sim --help` runs it.
 
 **The production code.** The same with what a broker has from the partition down to the disk, in a part of the seeds
-with group coordinators and the controller, and clients that produce, read, delete records, commit offsets, make and
-delete topics. It finds what lies between the core, the log, the partition and the disk. ::
+with coordinators of groups and of transactions and the controller. Its clients produce, with and without transactions,
+read, delete records, commit offsets, make and delete topics. It finds what lies between the core, the log, the
+partition and the disk. ::
 
     brokers_history      a setting and faults from a seed    brokers_planted   bugs put in on purpose
     brokers_clients      producers, readers, a group         brokers_report    for the command line
     brokers_controlled   the controller, its client          brokers_judge     the invariants
     brokers_served       a broker's partitions               brokers_settings  what a seed decides
-    brokers_disks        disks that fail and fill up
+    brokers_disks        disks that fail and fill up         brokers_transactions   a transactional producer
+    brokers_coordinator  coordinators of transactions
     brokers              groups, logs, disks, network, time
 
 What is absent: sockets, and wall clocks.

@@ -17,6 +17,7 @@ coordinators on the groups.
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +31,7 @@ from millstream.peers.items import decode_items
 from millstream.peers.raft_items import RaftItem, encode_raft
 from millstream.raft.shard import TRY_AGAIN_US, RaftShard
 from millstream.testing.local_storage import WRITER_LANE, LocalShard, Stopped, plain_batch, recover_locally
-from millstream.testing.sim.brokers_judge import Checks, History, Violation
+from millstream.testing.sim.brokers_judge import Checks, History, Violation, whole_log
 from millstream.testing.sim_disk import SimDisk
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ GROUP = RaftGroupId(70_007)
 """Far from those of topics that a controller makes."""
 BEGIN_US = 1_700_000_000_000_000
 SEGMENT_BYTES = 8_000
-READ_BYTES = 1 << 20
 
 
 class Parked(NamedTuple):
@@ -252,22 +252,12 @@ class Broker:
                 self._check_whole(checks)
 
     def _check_whole(self, checks: Checks) -> None:
-        shard, log = self.shard, checks.log
-        assert shard is not None
-        offset, end = int(log.start_offset), checks.group.high_watermark
-        while offset < end:
-            found: Any = log.read(Offset(offset), Offset(end), READ_BYTES, minimum_one=True)
-            if found is None:
-                found = shard.call(log.read_cold, Offset(offset), Offset(end), READ_BYTES, True)
-                if isinstance(found, MillstreamError):
-                    raise Violation(f"{self.replica} can't read offset {offset} of {end}: {found}")
-            data = memoryview(found.copy(0, len(found)))
-            found.release()
-            if not data:
-                raise Violation(f"A5: {self.replica} has announced {end}, and its log ends at {offset}")
+        assert self.shard is not None
+        offset = int(checks.log.start_offset)
+        for data in whole_log(self.shard, checks):
             offset = checks.compare_whole(data, offset)
         if not checks.history.may_lose:
-            checks.history.check_acknowledged(self.replica, log.start_offset, end)
+            checks.history.check_acknowledged(self.replica, checks.log.start_offset, checks.group.high_watermark)
 
 
 class Cluster:
@@ -312,6 +302,8 @@ class Cluster:
         """Of the controller's state at each revision, as the first broker that applied it had it."""
         for group in more:
             self.history_of(group)
+        self.producer_ids = itertools.count(100_000)
+        """What a controller would hand out."""
         self.on_stopped: Callable[[Broker, Stopped], None] | None = None
         """Hears of a broker that stops by itself, which nobody expects otherwise."""
         self.steps = 0

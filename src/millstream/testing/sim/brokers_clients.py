@@ -34,11 +34,13 @@ _IDS: Final = 1_000
 """More than there are producers."""
 
 
-def idempotent_batch(value: int, count: int, size: int, producer_id: int, sequence: int) -> bytes:
+def idempotent_batch(
+    value: int, count: int, size: int, producer_id: int, sequence: int, *, epoch: int = 0, attributes: int = 0
+) -> bytes:
     """A batch of ``count`` records whose timestamp is ``value``, with at least ``size`` bytes where records are."""
     body = bytes(max(size, count * RECORD_BYTES_MIN))
-    epoch = 0 if producer_id >= 0 else -1
-    covered = _COVERED.pack(0, count - 1, value, value, producer_id, epoch, sequence, count) + body
+    epoch = epoch if producer_id >= 0 else -1
+    covered = _COVERED.pack(attributes, count - 1, value, value, producer_id, epoch, sequence, count) + body
     return _UNCOVERED.pack(0, 9 + len(covered), -1, 2, crc32c(covered)) + covered
 
 

@@ -48,6 +48,7 @@ from millstream.storage.recovery.recovery import recover
 from millstream.testing.local_storage import DATA_DIR, place_of
 from millstream.testing.sim.brokers import GROUP, SEGMENT_BYTES
 from millstream.testing.sim.brokers_clients import Client, idempotent_batch
+from millstream.testing.sim.brokers_coordinator import TRANSACTIONS_GROUP
 from millstream.testing.sim.brokers_judge import Violation
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker
 
@@ -168,7 +169,7 @@ class ControlledBroker(ServedBroker):
 
         def locate(group: int) -> LogPlace | None:
             nonlocal groups
-            if group in (GROUP, OFFSETS_GROUP):
+            if group in (GROUP, OFFSETS_GROUP, TRANSACTIONS_GROUP):
                 return place_of(group, SEGMENT_BYTES, replicated=True)
             if groups is None:
                 groups = groups_in_log(self.disk, DATA_DIR)

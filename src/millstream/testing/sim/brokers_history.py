@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import msgspec
@@ -19,10 +19,12 @@ from millstream.testing.local_storage import Stopped
 from millstream.testing.sim.brokers import BEGIN_US, GROUP, Cluster
 from millstream.testing.sim.brokers_clients import GroupMember, PlainProducer, Producer, Reader, Trimmer
 from millstream.testing.sim.brokers_controlled import CONTROLLER_GROUP, Admin, control
+from millstream.testing.sim.brokers_coordinator import TRANSACTIONS_GROUP
 from millstream.testing.sim.brokers_disks import SPACE_US, FailingDisks
-from millstream.testing.sim.brokers_judge import Violation
+from millstream.testing.sim.brokers_judge import Violation, whole_log
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker, serve
 from millstream.testing.sim.brokers_settings import Setting, draw
+from millstream.testing.sim.brokers_transactions import TIMEOUT_MS, TransactionalProducer
 from millstream.testing.sim.knobs import SECOND
 
 if TYPE_CHECKING:
@@ -99,7 +101,15 @@ class BrokersHistory:
     def __init__(self, seed: int, setting: Setting | None = None) -> None:
         self.setting = setting = setting or draw(seed)
         controlled = setting.controlled and setting.nodes > 1
-        more = [*([OFFSETS_GROUP] if setting.groups else []), *([CONTROLLER_GROUP] if controlled else [])]
+        more = [
+            group
+            for group, there in (
+                (OFFSETS_GROUP, setting.groups),
+                (TRANSACTIONS_GROUP, setting.transactions),
+                (CONTROLLER_GROUP, controlled),
+            )
+            if there
+        ]
         self.cluster = Cluster(
             seed,
             setting.nodes,
@@ -120,6 +130,9 @@ class BrokersHistory:
         self._trimmer = Trimmer(cluster, "trimmer", GROUP, timeout_us)
         self._admin = Admin(cluster, timeout_us) if controlled else None
         self._member = GroupMember(cluster, timeout_us) if setting.groups else None
+        self._transactional = (
+            TransactionalProducer(cluster, timeout_us, self._next_value) if setting.transactions else None
+        )
         self._chance = self.cluster.chance("faults")
         self._disks = FailingDisks(self.cluster, self.faults, self._down)
         self._clients = self.cluster.chance("clients")
@@ -152,6 +165,8 @@ class BrokersHistory:
             self._until_us = self.cluster.now + self.setting.round_us
             self._fault_later()
             self._client()
+            if self._transactional is not None:
+                self._transactional.go_on()
             self.cluster.run(limit_us=self.setting.round_us)
             self._disks.mend()
             self.cluster.heal()
@@ -164,6 +179,25 @@ class BrokersHistory:
         """An id that a replay has, too."""
         return self.cluster.chance("topic ids").randbytes(16)
 
+    def _next_value(self) -> int:
+        self._value += 1
+        return self._value
+
+    def _finish_transactions(self, producer: TransactionalProducer, limit_us: int) -> None:
+        """Its last transaction ends, and none stays open."""
+        cluster = self.cluster
+        producer.stop()
+        limit_us += 1000 * TIMEOUT_MS
+        if not cluster.run(lambda: producer.idle, limit_us):
+            raise Violation(f"G1: the last transaction has not ended {limit_us} us after the heal")
+
+        def closed() -> bool:
+            leader: Any = cluster.leader()
+            return leader is not None and not leader.partition.transactions.open
+
+        if not cluster.run(closed, limit_us):
+            raise Violation(f"D5: a transaction is open {limit_us} us after the heal")
+
     def _finish(self, limit_us: int) -> None:
         """Every producer gets its acknowledgements, brokers agree, readers come to the end."""
         cluster = self.cluster
@@ -172,7 +206,15 @@ class BrokersHistory:
             raise Violation(f"G1: nothing is acknowledged {limit_us} us after the heal: {left}")
         if self._admin is not None:
             self._finish_admin(self._admin, limit_us)
+        if self._transactional is not None:
+            self._finish_transactions(self._transactional, limit_us)
         cluster.settle(limit_us)
+        if self._transactional is not None:
+            leader = cluster.leader()
+            assert leader is not None
+            assert leader.shard is not None
+            checks = next(one for one in leader.checks if one.group is leader.group)
+            self._transactional.check(whole_log(leader.shard, checks))
         if self._admin is not None:
             cluster.run(self._admin.applied, limit_us)
             self._admin.check()

@@ -26,6 +26,8 @@ C5  Nothing is committed that nobody sent.
 C6  A batch of an idempotent producer is committed once, in order.
 C7  A reader that follows the newest leader keeps its place.
 D2  Committed offsets of a group never go back.
+D4  A transaction is there in whole or not at all, as its producer was told (`brokers_transactions`).
+D5  After a heal no transaction stays open.
 E1  Brokers that applied the same commands of the controller have the same state.
 E2  A topic exists from the answer that it was made to its deletion, on every broker.
 G4  After a heal everybody agrees.
@@ -35,22 +37,26 @@ G4  After a heal everybody agrees.
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.core.raft.messages import VoteReply, VoteRequest
+from millstream.errors import MillstreamError
+from millstream.format.segment import parse_batch
 from millstream.model.quantities import Offset
 from millstream.model.replication import RaftPosition
 from millstream.raft.group import GroupRole
+from millstream.wire.batch import CONTROL
 from millstream.wire.records import HEADER_BYTES, OVERHEAD_BYTES, unpack_header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from millstream.format.segment import Batch
     from millstream.model.replication import ReplicaId, Term
     from millstream.peers.raft_items import GroupMessage
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.entries import SentBatch
+    from millstream.testing.local_storage import LocalShard
 
 
 class Violation(AssertionError):
@@ -73,12 +79,21 @@ class Known(NamedTuple):
     batch: Committed
     producer_id: int
     sequence: int
+    producer_epoch: int
+    is_control: bool
 
 
 def known(header: tuple[int, ...]) -> Known:
     """A batch from the fields of its header."""
     base, epoch, crc, last_delta, newest = header[0], header[2], header[4], header[6], header[8]
-    return Known(base, Committed(base + last_delta, epoch, crc, newest), header[9], header[11])
+    return Known(
+        base,
+        Committed(base + last_delta, epoch, crc, newest),
+        header[9],
+        header[11],
+        header[10],
+        bool(header[5] & CONTROL),
+    )
 
 
 class History:
@@ -115,7 +130,7 @@ class History:
         nothing is promised any more."""
         self.seen: Counter[str] = Counter()
         self._where: dict[int, int] = {}
-        self._next_sequence: dict[int, int] = {}
+        self._next_sequence: dict[tuple[int, int], int] = {}
         self._leaders: dict[int, ReplicaId] = {}
         self._votes: dict[tuple[ReplicaId, int], ReplicaId] = {}
         self._crcs: dict[tuple[int, int], int] = {}
@@ -185,7 +200,7 @@ class History:
             return
         self.committed[base] = batch
         self.top = max(self.top, batch.last_offset + 1)
-        if not self.numbered:
+        if not self.numbered or found.is_control:
             return
         value = batch.value
         if value not in self.sent:
@@ -196,10 +211,11 @@ class History:
         if first != base and first >= self.trimmed:
             raise Violation(f"C6: batch {value} is committed at offsets {first} and {base}")
         if found.producer_id >= 0:
-            expected = self._next_sequence.get(found.producer_id, 0)
+            producer = (found.producer_id, found.producer_epoch)
+            expected = self._next_sequence.get(producer, 0)
             if found.sequence != expected and not self.trimmed:
                 raise Violation(f"C6: {found} is committed, and its producer's next sequence is {expected}")
-            self._next_sequence[found.producer_id] = found.sequence + batch.last_offset - base + 1
+            self._next_sequence[producer] = found.sequence + batch.last_offset - base + 1
 
     def on_leader_commit(self, leader: Checks, term: int, position: RaftPosition, end_offset: int) -> None:
         """A leader announces its commit (A6)."""
@@ -422,3 +438,28 @@ class Checks:
             at += header[1] + OVERHEAD_BYTES
             offset = last_offset + 1
         return offset
+
+
+READ_BYTES: Final = 1 << 20
+
+
+def whole_log(shard: LocalShard, checks: Checks) -> Iterator[memoryview]:
+    """Everything that is committed, in whole batches, from memory or from the segments."""
+    log = checks.log
+    offset, end = int(log.start_offset), checks.group.high_watermark
+    while offset < end:
+        found: Any = log.read(Offset(offset), Offset(end), READ_BYTES, minimum_one=True)
+        if found is None:
+            found = shard.call(log.read_cold, Offset(offset), Offset(end), READ_BYTES, True)
+            if isinstance(found, MillstreamError):
+                raise Violation(f"{checks.replica} can't read offset {offset} of {end}: {found}")
+        data = memoryview(found.copy(0, len(found)))
+        found.release()
+        if not data:
+            raise Violation(f"A5: {checks.replica} has announced {end}, and its log ends at {offset}")
+        yield data
+        at = 0
+        while at < len(data):
+            batch = parse_batch(data, at, at, len(data))
+            at += batch.size
+            offset = batch.last_offset + 1

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from millstream.app.stale_topics import remove_stale_topics
+from millstream.coordinator import marker_sender
 from millstream.core.producer_state import ProducerState
 from millstream.core.raft import leading
+from millstream.core.txn.coordinator import TransactionCoordinator
+from millstream.core.txn.messages import Outputs
+from millstream.model.error_code import ErrorCode
 from millstream.partition import replica
 from millstream.partition.partition import Ack, Partition
 from millstream.partition.table import PartitionTable
@@ -56,6 +60,7 @@ _append_entries = Log.append_entries
 _write = Log.write
 _park = Partition.park
 _tick_write = TickWriter.write
+_ANY = frozenset(ErrorCode)
 _recover = ControlledBroker.recover
 
 
@@ -122,6 +127,11 @@ def _written_anyway(self: TickWriter, slot: Slot) -> bool:
     _tick_write(self, slot)
     slot.words[W_STATUS] = 0
     return True
+
+
+def _no_more(_self: object, _now_us: int, _now_ms: int) -> Outputs:
+    """What was decided before is left as it is."""
+    return Outputs()
 
 
 def _nothing(*_: object) -> None:
@@ -200,6 +210,11 @@ def _failing_disks(setting: Setting) -> Setting:
     return replace(_crashing(setting), disk_faults=True, stalls=False, fault_every_us=timeout_us)
 
 
+def _transacting(setting: Setting) -> Setting:
+    """Leaders come and go while transactions end."""
+    return replace(_crashing(setting), transactions=True, cuts=True, transfers=True, trims=False)
+
+
 PLANTED = (
     PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 100, _slow_disks),
     PlantedBug("a vote is not durable", ((Votes, "save", _voted_in_memory),), 40, _crashing),
@@ -222,5 +237,9 @@ PLANTED = (
     PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 100, _grouped),
     PlantedBug("a replica without its files counts as it did", ((lost, "mark_lost", _begun_anew),), 100, _wiped),
     PlantedBug("a failed sync counts as done", ((TickWriter, "write", _written_anyway),), 60, _failing_disks),
-    PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 60, _sent_files),
+    PlantedBug("a marker that is refused counts as written", ((marker_sender, "_FINAL", _ANY),), 20, _transacting),
+    PlantedBug(
+        "a new coordinator writes no markers", ((TransactionCoordinator, "loaded", _no_more),), 20, _transacting
+    ),
+    PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 20, _sent_files),
 )

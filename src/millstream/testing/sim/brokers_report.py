@@ -78,6 +78,8 @@ RARE = (
     "reader behind the log start",
     "topic deleted",
     "topic made",
+    "transaction aborted",
+    "transaction committed",
     "truncation of several records",
 )
 """What a run of an hour has to reach, or it does not test what it claims."""

@@ -20,6 +20,7 @@ from millstream.config.topic_properties import topic_config
 from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
+from millstream.core.controller.topic_names import TRANSACTION_STATE
 from millstream.core.group.outputs import GroupSettings
 from millstream.kafka.handlers.produce import append_here
 from millstream.model.error_code import ErrorCode
@@ -35,6 +36,7 @@ from millstream.partition.read import ReadResult, read_here, read_older
 from millstream.partition.table import PartitionTable
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers import GROUP, SEGMENT_BYTES, Broker
+from millstream.testing.sim.brokers_coordinator import TRANSACTIONS_GROUP, Coordinating
 from millstream.testing.sim.brokers_judge import Violation
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -51,6 +53,8 @@ from millstream.wire.messages.offset_fetch import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.core.txn.messages import Request
+    from millstream.partition.verifying import ProducerTransaction
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.importing import StagedFiles
     from millstream.testing.local_storage import LocalShard
@@ -93,11 +97,17 @@ class Fetched(NamedTuple):
 class _Call:
     """A produce call of one slot, as `append_here` sees it."""
 
-    def __init__(self, partition: Partition, acks: int, reply: Callable[[Produced], None]) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        acks: int,
+        reply: Callable[[Produced], None],
+        transaction: ProducerTransaction | None = None,
+    ) -> None:
         self.request = SimpleNamespace(acks=acks)
         self.results: list[tuple[int, int, int, int]] = [(0, -1, -1, -1)]
         self.context = SimpleNamespace(hold=_nothing)
-        self.transaction = None
+        self.transaction = transaction
         self.unsettled = 0  # the timeout of a call is the client's here
         self._partition = partition
         self._reply = reply
@@ -133,6 +143,7 @@ class ServedBroker(Broker):
     Lifecycle: as `Broker`. The methods are called while it is up.
     """
 
+    transactions: Coordinating | None = None
     kept = False
     """The disk has the replicas: what comes up without its files has lost them."""
 
@@ -156,6 +167,9 @@ class ServedBroker(Broker):
         config = _config(self.cluster.write_caching)
         self.partition = self._open(lifecycle, table, TOPIC, GROUP, config)
         self.group: ReplicatedGroup = self.partition.group  # pyright: ignore[reportAttributeAccessIssue]
+        if TRANSACTIONS_GROUP in self.cluster.histories:
+            self.transactions = Coordinating(self, logs)
+            self._open(lifecycle, table, TRANSACTION_STATE, TRANSACTIONS_GROUP, _config(write_caching=False))
         if OFFSETS_GROUP in self.cluster.histories:
             self.offsets = self._open(lifecycle, table, OFFSETS_TOPIC, OFFSETS_GROUP, _config(write_caching=False))
 
@@ -236,10 +250,17 @@ class ServedBroker(Broker):
         """Append one batch."""
         self.append_to(self.partition, batch, acks, reply)
 
-    def append_to(self, partition: Partition, batch: bytes, acks: int, reply: Callable[[Produced], None]) -> None:
+    def append_to(
+        self,
+        partition: Partition,
+        batch: bytes,
+        acks: int,
+        reply: Callable[[Produced], None],
+        transaction: ProducerTransaction | None = None,
+    ) -> None:
         """Append one batch to a partition of this broker."""
         assert self.shard is not None
-        call: Any = _Call(partition, acks, reply)
+        call: Any = _Call(partition, acks, reply, transaction)
         now_ms = self.shard.reactor.wall_ms()
         append_here(self.node, partition, memoryview(batch), call, 0, now_ms)
 
@@ -282,6 +303,11 @@ class ServedBroker(Broker):
         """(error, log start, term of the leader) of DeleteRecords."""
         partition = self.partition
         delete_records(partition, Offset(offset), lambda done: reply((*done, partition.leader_epoch)))
+
+    def coordinate(self, given: Request) -> None:
+        """Process a request about a transactional id."""
+        assert self.transactions is not None
+        self.transactions.request(given)
 
     def commit_offset(self, offset: int, reply: Callable[[tuple[int, int]], None]) -> None:
         """(error, coordinator's term) of an OffsetCommit."""

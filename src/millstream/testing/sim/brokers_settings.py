@@ -47,6 +47,8 @@ class Setting(msgspec.Struct, frozen=True):
     write_caching: bool
     wipes: bool
     """Whether a broker may lose the files of the topic, one broker at a time."""
+    transactions: bool
+    """Whether there is a transactional producer."""
     disk_faults: bool
     """Whether disks fail and fill up."""
     checkpoint_bytes: int
@@ -81,6 +83,7 @@ def draw(seed: int) -> Setting:
         trims_far=False,
         write_caching=chance.random() < 0.15,
         wipes=False,
+        transactions=False,
         disk_faults=False,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
         options=RaftOptions(
@@ -125,7 +128,18 @@ def draw_with_disk_faults(seed: int) -> Setting:
     return msgspec.structs.replace(setting, disk_faults=True)
 
 
+def draw_with_transactions(seed: int) -> Setting:
+    """The setting of a seed with transactions, in a half of them with disks that fail, too.
+
+    Such histories are none of those that `draw` makes.
+    """
+    return msgspec.structs.replace(
+        draw(seed), transactions=True, disk_faults=seed % 16 == 4, trims=False, write_caching=False
+    )
+
+
 def draw_for_campaign(seed: int) -> Setting:
     """The setting that a campaign plays a seed in: files get lost or are sent, disks fail, or nothing of that."""
-    shapes = (draw, draw_with_installs, draw_with_disk_faults, draw_with_wipes)
+    plain = draw_with_transactions if seed % 8 == 4 else draw
+    shapes = (plain, draw_with_installs, draw_with_disk_faults, draw_with_wipes)
     return shapes[seed % 4](seed)
