@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.cli.__main__ import main
+from millstream.events import EventsClient
 from millstream.format.events.mofka import PADDED_RECORD
 
 DESCRIPTOR_BYTES = 56
@@ -100,3 +101,33 @@ def test_the_example_fetches_what_it_selects_and_draws_it(tmp_path):
     assert "50 tiles reach 750 m and were fetched whole" in done.stdout
     assert "every height that was fetched is the one that was pushed" in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_damaged_sidecar_is_told_by_file_and_costs_its_own_partition_alone(broker_factory, tmp_path, capfd, end):
+    broker = broker_factory(shards=1, data_dir=tmp_path / "data")
+    (tmp_path / "lines").write_text("".join(f'{{"n": {n}}}\n' for n in range(50)))
+    for name in ("hurt", "well"):
+        address = ("--bootstrap", broker.bootstrap)
+        assert main(["events", "create", name, *address]) == 0
+        assert main(["events", "push", name, "--lines", str(tmp_path / "lines"), *address]) == 0
+    broker.stop()  # everything is in the chunks
+    broker.start()
+    address = ("--bootstrap", broker.bootstrap)
+    assert main(["events", "push", "hurt", "--lines", str(tmp_path / "lines"), *address]) == 0
+    getattr(broker, end)()
+    (sidecar,) = broker.data_dir.glob("topics/*/hurt-*/chunk-000000.crc")
+    data = bytearray(sidecar.read_bytes())
+    data[10] ^= 1
+    sidecar.write_bytes(data)
+    capfd.readouterr()
+    assert main(["events", "verify", "--data", str(broker.data_dir), "--json"]) == 1
+    assert "chunk-000000.crc" in capfd.readouterr().out
+    broker.start()
+    assert f"{sidecar}: no sidecar header" in broker.log_path.read_text()
+    with (
+        EventsClient(broker.bootstrap, timeout_s=60) as client,
+        client.open_topic("well").consumer("c", targets=[0]) as consumer,
+    ):
+        assert [consumer.pull(60).metadata["n"] for _ in range(50)] == list(range(50))
+    assert sidecar.exists(), "a person may mend it"

@@ -47,7 +47,7 @@ from millstream.format.names import (
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd, may_follow
 from millstream.model.quantities import Offset
-from millstream.storage.chunks import holds_chunks
+from millstream.storage.chunks import holds_chunks, is_chunk_disk
 from millstream.storage.disk import exists, read_file, read_text
 from millstream.storage.segments.index import SegmentIndex, index_path, whole_batches_from
 from millstream.wire.errors import BatchError
@@ -173,8 +173,13 @@ def _list(disk: Disk, path: str) -> list[str]:
 
 
 def _segment_bytes(disk: Disk, directory: str) -> int:
+    """Bytes of the segments; 0 where damaged sidecars do not tell which there are, which is found later."""
     total = 0
-    for name in _list(disk, directory):
+    try:
+        names = _list(disk, directory)
+    except Corruption:
+        return 0
+    for name in names:
         if parse_segment(name) is not None:
             try:
                 total += disk.size(f"{directory}/{name}")
@@ -221,7 +226,14 @@ class _LogCheck:
 
     def run(self) -> None:
         disk, directory = self._disk, self._log.directory
-        names = _list(disk, directory)
+        try:
+            names = _list(disk, directory)
+            if self._settled and is_chunk_disk(disk) and holds_chunks(directory):
+                disk.check_sidecars(directory)
+        except Corruption as error:  # what else is in its chunks is not known
+            file, _, what = error.message.partition(": ")
+            self._found(CORRUPT, file, -1, -1, what)
+            return
         if FAULT_FILE in names:
             try:
                 reason = read_text(disk, f"{directory}/{FAULT_FILE}")
