@@ -20,7 +20,7 @@ from millstream.format.epochs import epoch_at
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import BytePosition, Offset, TimestampMs
 from millstream.model.replication import Term
-from millstream.storage.messages.commands import Find
+from millstream.storage.messages.commands import Find, FoundRecord
 from millstream.storage.segments.read_faults import closed, stopping
 
 if TYPE_CHECKING:
@@ -31,16 +31,6 @@ if TYPE_CHECKING:
     from millstream.storage.messages.commands import Command, Found
     from millstream.storage.segments.read_faults import ReadFaults
 
-
-class FoundRecord(NamedTuple):
-    """A record that a search found."""
-
-    offset: Offset
-    timestamp: TimestampMs
-    leader_epoch: Term
-
-
-if TYPE_CHECKING:
     Answer = FoundRecord | MillstreamError | None
     Done = Callable[[Answer], None]
 

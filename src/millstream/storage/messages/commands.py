@@ -8,6 +8,8 @@ order it was sent.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from millstream.format.index import SegmentSummary
@@ -15,6 +17,14 @@ from millstream.model.quantities import Offset, RaftGroupId, TimestampMs
 from millstream.model.replication import Term
 from millstream.storage.messages.receiving import Adopt, Stage, Staged, StageEnd
 from millstream.wire.inspection import Rules
+
+
+class FoundRecord(NamedTuple):
+    """A record that a search by time found."""
+
+    offset: Offset
+    timestamp: TimestampMs
+    leader_epoch: Term
 
 
 class Write(msgspec.Struct, frozen=True, array_like=True, tag=1):

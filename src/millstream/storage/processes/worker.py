@@ -214,8 +214,9 @@ class Worker:
             return Found(command.id, 0, Offset(-1), TimestampMs(-1), -1, str(fault))
         except OSError as error:
             return Found(command.id, error.errno or errno.EIO, Offset(-1), TimestampMs(-1), -1, "")
-        offset, timestamp, leader_epoch = found or (-1, -1, -1)
-        return Found(command.id, 0, Offset(offset), TimestampMs(timestamp), leader_epoch, fault="")
+        if found is None:
+            return Found(command.id, 0, Offset(-1), TimestampMs(-1), -1, "")
+        return Found(command.id, 0, *found, fault="")
 
     def _prepare(self, command: PrepareFile) -> Reply:
         filling = self.files.filling

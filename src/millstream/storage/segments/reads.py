@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.format.epochs import epoch_at
 from millstream.format.segment import BATCH_CRC_START, BATCH_HEADER_BYTES, Batch, WalkEnd, parse_batch
+from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.replication import Term
+from millstream.storage.messages.commands import FoundRecord
 from millstream.storage.segments.index import batches_from, sound_bytes
 from millstream.wire.errors import BatchError
 from millstream.wire.records import checksum, iter_records
@@ -138,8 +141,8 @@ class Reader:
             for key in [key for key in self._places if key[0] == path]:
                 del self._places[key]
 
-    def find(self, command: Find) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the record that a `Find` asks for; None if there is none.
+    def find(self, command: Find) -> FoundRecord | None:
+        """The record that a `Find` asks for; None if there is none.
 
         Raises:
             Fault: a batch of those that had to be read is damaged.
@@ -151,7 +154,7 @@ class Reader:
             place = max(place, index.place_before_time(command.timestamp))
         file = self._files.files.acquire(command.path)
         best: Batch | None = None
-        first: tuple[int, int, int] | None = None
+        first: FoundRecord | None = None
         try:
             for batch in _in_order(file, index, place, command.limit, partial=command.partial):
                 if batch.base_offset >= command.end_offset:
@@ -169,7 +172,7 @@ class Reader:
                     found = _find_record(data, batch, command, command.timestamp)
                     if found is not None:
                         return found
-            if best is None or (first is not None and first[1] >= best.max_timestamp):
+            if best is None or (first is not None and first.timestamp >= best.max_timestamp):
                 return first
             return _find_record(_sound(file, best), best, command, best.max_timestamp) or first
         finally:
@@ -238,21 +241,25 @@ def _sound(file: File, batch: Batch) -> memoryview:
     return data
 
 
-def _find_record(data: memoryview, batch: Batch, command: Find, timestamp: int | None) -> tuple[int, int, int] | None:
+def _find_record(data: memoryview, batch: Batch, command: Find, timestamp: int | None) -> FoundRecord | None:
     """The first record of a batch that is late enough; with None the first of those with the largest timestamp."""
-    latest: tuple[int, int, int] | None = None
+    latest: FoundRecord | None = None
     try:
         for record in iter_records(data):
             if not command.offset <= record.offset < command.end_offset:
                 continue
-            if timestamp is None and (latest is None or record.timestamp > latest[1]):
-                latest = (record.offset, record.timestamp, batch.leader_epoch)
+            if timestamp is None and (latest is None or record.timestamp > latest.timestamp):
+                latest = _found(record.offset, record.timestamp, batch)
             elif timestamp is not None and record.timestamp >= timestamp:
-                return record.offset, record.timestamp, batch.leader_epoch
+                return _found(record.offset, record.timestamp, batch)
     except BatchError:
         # The producer's bytes, as the checksum says: no broker can look into them, the batch as a whole has to do.
-        return max(batch.base_offset, command.offset), batch.max_timestamp, batch.leader_epoch
+        return _found(max(batch.base_offset, command.offset), batch.max_timestamp, batch)
     return latest
+
+
+def _found(offset: int, timestamp: int, batch: Batch) -> FoundRecord:
+    return FoundRecord(Offset(offset), TimestampMs(timestamp), Term(batch.leader_epoch))
 
 
 def _fill(file: File, views: list[memoryview], position: int, limit: int) -> int:
