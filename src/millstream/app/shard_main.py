@@ -189,7 +189,8 @@ class ShardProcess:
             shard.reactor, self.storage.now_ms, link, shard.stats, limits, object_bytes, self._describe
         )
         topics = partial(_topic_ids, self.metadata)
-        self.sweeps = SharedSweeps(shard, uploads, link, topics, interval_ms * 1000)
+        calls = None if self.peers is None else self.peers.network.calls
+        self.sweeps = SharedSweeps(shard, uploads, link, topics, interval_ms * 1000, calls)
         return Archiver(shard.reactor, self.storage, link, shard.stats, interval_ms, self._describe, uploads)
 
     def _describe(self, topic_id: bytes) -> TopicDescription | None:
@@ -324,12 +325,24 @@ class ShardProcess:
             assert self.node.transfers is not None
             controller = self.controller
             self.node.transfers.start_balancing(lambda: controller.is_deciding)
-        if shard.id == CONTROLLER_SHARD and self.peers is None:
-            self.sweeps.start()
+        if shard.id == CONTROLLER_SHARD:
+            self._start_sweeps()
         self.lifecycle.start_expiry()
         self.lifecycle.show_producers()
         shard.reactor.settle()
         self._tell_when_ready(control)
+
+    def _start_sweeps(self) -> None:
+        """Remove shared objects that nobody needs: in a cluster the broker does that leads the controller."""
+        controller, metadata = self.controller, self.metadata
+
+        def others() -> list[NodeId]:
+            return [node for node in metadata.state.registry.alive() if node != metadata.node_id]
+
+        def decides() -> bool:
+            return not isinstance(controller, QuorumController) or controller.is_deciding
+
+        self.sweeps.start(others, decides)
 
     def _watch_replicas(self) -> None:
         """Tell who leads the partitions with several replicas, and which of them are in sync."""

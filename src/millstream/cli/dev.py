@@ -25,11 +25,19 @@ data_option = click.option(
 @click.option("--shards", type=click.IntRange(1, 256), default=1, metavar="N", help="Shards of each broker.")
 @click.option("--memory", default="128MiB", metavar="SIZE", help="Memory budget of each broker.")
 @click.option(
+    "--shared", is_flag=True, help="Topics are shared (storage.mode=shared), with their objects in DIR/bucket."
+)
+@click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of every broker; may be repeated."
 )
-def cluster(brokers: int, data: Path, keep: bool, shards: int, memory: str, settings: tuple[str, ...]) -> None:
+def cluster(
+    brokers: int, data: Path, keep: bool, shards: int, memory: str, shared: bool, settings: tuple[str, ...]
+) -> None:
     """Start a cluster on this machine, print one line when it serves, and stop it on Ctrl-C or SIGTERM."""
     dev = DevCluster(data)
+    if shared:
+        bucket = f"objects.url=file://{data.resolve() / 'bucket'}"
+        settings = (bucket, "storage.mode.default=shared", *settings)
     options = ["--shards", str(shards), "--memory", memory, *(word for each in settings for word in ("--set", each))]
     with dev.running(brokers, options, keep=keep):
         emit(f"millstream cluster of {len(dev.brokers)} ready: bootstrap {dev.bootstrap}\n")

@@ -76,12 +76,9 @@ def _check_cluster(settings: Settings) -> None:
 
 def shared_needs(settings: Settings) -> str:
     """What a broker with these settings lacks to serve topics with storage.mode=shared; empty if nothing."""
-    if settings.seeds:
-        return (
-            "is served by a single broker alone, because brokers of a cluster do not take over the write-ahead log of "
-            "another one; use tiered, which keeps new records on replicas and old segments in the object store"
-        )
-    return "" if settings.objects_url else "needs an object store; start the broker with --set objects.url=URL"
+    if settings.objects_url:
+        return ""
+    return "needs an object store that every broker reaches; start each broker with --set objects.url=URL"
 
 
 def _ordered(settings: Settings, lesser: str, greater: str, factor: int = 1) -> None:

@@ -224,7 +224,7 @@ class TopicConfig(EventProperties):
         doc="local keeps segments on the broker's disk alone. tiered also uploads closed segments to the object store "
         "(objects.url), from which readers of older offsets are served. A tiered topic cannot become local again. "
         "shared keeps records on the disk only until they are in the object store, in objects of many partitions; it "
-        "is chosen when a topic is created, and served by a single broker.",
+        "is chosen when a topic is created.",
     )
     retention_local_target_ms = _inherits(
         Settings.retention_local_target_ms,

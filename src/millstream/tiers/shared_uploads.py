@@ -15,7 +15,8 @@ A crash at any point loses nothing: what is not committed is in the write-ahead 
 uploaded again. An object that no entry names leaves with the records that it has (`sweeping`). While the store fails,
 the same object is sent again after a wait that doubles; meanwhile the backlog grows, and from its limit on `is_full`
 refuses producers of shared topics. A partition whose local bytes are damaged is uploaded no more, which is logged; the
-others go on.
+others go on. In a cluster the leader of a partition uploads. One that leads no more gives up what its group did not
+commit, and the next leader begins where the archive ends.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from millstream.core.shared.backlog import Part
     from millstream.format.archive import TopicDescription
     from millstream.format.manifest import ArchivedSegment
+    from millstream.model.replication import Term
     from millstream.shard.reactor import Reactor
     from millstream.storage.log.log import Log
     from millstream.telemetry.metrics import StatsSlab
@@ -72,7 +74,7 @@ _LINES: Final = RateLimit(per_minute=10)
 class _Filled:
     """What one object will have of one partition."""
 
-    __slots__ = ("archive", "chain", "end_offset", "from_offset", "partition", "proposed", "segment")
+    __slots__ = ("archive", "chain", "end_offset", "from_offset", "partition", "segment", "term")
 
     def __init__(self, archive: PartitionArchive, partition: SharedPartition, from_offset: Offset) -> None:
         self.archive = archive
@@ -81,8 +83,9 @@ class _Filled:
         self.end_offset = from_offset
         self.chain = IoBuf()
         self.segment: ArchivedSegment | None = None
-        """None until the object is verified."""
-        self.proposed = False
+        """None until the object is verified, and when the range is given up."""
+        self.term: Term | None = None
+        """That in which the entry was proposed."""
 
     def message(self) -> SharedPart:
         """What the archive process needs to know."""
@@ -96,10 +99,10 @@ class _Filled:
     @property
     def settled(self) -> bool:
         """Its entry is committed, or nobody needs one any more."""
-        archive = self.archive
-        if archive.closed or archive.log.closed or self.segment is None:
+        archive, segment = self.archive, self.segment
+        if archive.closed or archive.log.closed or segment is None or not _leads(archive):
             return True
-        return archive.archive.end_offset >= self.segment.end_offset
+        return archive.archive.end_offset >= segment.end_offset or self.term not in (None, archive.group.term)
 
 
 class _Object:
@@ -166,8 +169,10 @@ class SharedUploads:
         self.archives: dict[SharedPartition, PartitionArchive] = {}
         """The partitions, with what is committed of them. Written by `open` and `close`."""
         self.backlog = Backlog(limits)
-        self._noted: dict[SharedPartition, tuple[Offset, BytePosition]] = {}
-        """End of what the backlog has got of each partition, and the place in the log's stream of bytes."""
+        self._noted: dict[SharedPartition, tuple[Offset, BytePosition, Term]] = {}
+        """End of what the backlog has got of each partition that is led here, the place in the log's stream of bytes,
+        and the term.
+        """
         self._given_up: set[SharedPartition] = set()
         self._packs: deque[Pack] = deque()
         self._packing: _Packing | None = None
@@ -197,8 +202,12 @@ class SharedUploads:
         key = _key(archive)
         if self.archives.get(key) is archive:
             del self.archives[key]
-            self._noted.pop(key, None)
             self._given_up.discard(key)
+            self._forget(key)
+
+    def _forget(self, key: SharedPartition) -> None:
+        """Begin anew with what is not committed, if the partition is led here."""
+        if self._noted.pop(key, None) is not None:
             self.backlog.leave(key)
 
     def is_full(self) -> bool:
@@ -241,18 +250,21 @@ class SharedUploads:
         """Put what was committed since the last look into the backlog. Bytes of transactions that have not ended are
         estimated, because nobody counts them by offset.
         """
-        log, limit = archive.log, Offset(archive.limit())
+        log, limit, term = archive.log, Offset(archive.limit()), archive.group.term
         noted = self._noted.get(key)
+        if noted is not None and (noted[2] != term or not _leads(archive)):
+            self._forget(key)
+            noted = None
         if noted is None:
-            if archive.group.role is not GroupRole.LEADING or not archive.group.is_serving:
+            if not _leads(archive):
                 return
             start = max(archive.archive.end_offset, log.start_offset)
-            noted = self._noted[key] = start, _position(log, start)
+            noted = self._noted[key] = start, _position(log, start), term
         if limit > noted[0]:
             position = _position(log, limit)
             size = max(1, position - noted[1])
             self.backlog.append(key, noted[0], limit, size, TimestampMs(self._now_ms()))
-            self._noted[key] = limit, BytePosition(max(position, noted[1]))
+            self._noted[key] = limit, BytePosition(max(position, noted[1])), term
 
     # -- filling objects -----------------------------------------------------------------------------------------------
 
@@ -294,6 +306,8 @@ class SharedUploads:
         archive = self.archives.get(part.partition)
         if archive is None or archive.closed or archive.log.closed or part.partition in self._given_up:
             return False
+        if part.partition not in self._noted or not _leads(archive):
+            return False
         packing.offset = max(packing.offset, archive.log.start_offset)
         return packing.offset < part.end_offset
 
@@ -321,7 +335,7 @@ class SharedUploads:
         archive = self.archives.get(part.partition)
         if isinstance(error, Corruption) and archive is not None:
             self._given_up.add(part.partition)
-            self.backlog.leave(part.partition)
+            self._forget(part.partition)
             operator_log.at(archive.log.name).error("uploaded no more until the next start: %s", error.message)
             self._reactor.call_soon(self._read_on)
             return
@@ -421,15 +435,23 @@ class SharedUploads:
         self._advance()
 
     def _propose(self, one: _Object) -> bool:
-        """Propose what is not proposed; False if that is not possible now."""
+        """Propose what is not proposed; False if that is not possible now. A range that does not follow the archive,
+        because another replica led meanwhile, is given up.
+        """
         for part in one.parts:
-            if part.proposed or part.settled or part.segment is None:
+            if part.term is not None or part.settled or part.segment is None:
+                continue
+            archive = part.archive.archive
+            follows = archive.is_empty or part.segment.base_offset == archive.end_offset
+            if not follows or part.segment.base_offset > archive.end_offset:
+                part.segment = None
+                self._forget(part.partition)
                 continue
             try:
                 part.archive.propose(Archived(part.segment, part.archive.log.start_offset))
             except (ArenaFull, MillstreamError):
                 return False
-            part.proposed = True
+            part.term = part.archive.group.term
         return True
 
     def _poll(self) -> None:
@@ -440,6 +462,10 @@ class SharedUploads:
     def _look_at_commit(self) -> None:
         self._polls = False
         self._commit()
+
+
+def _leads(archive: PartitionArchive) -> bool:
+    return archive.group.role is GroupRole.LEADING and archive.group.is_serving
 
 
 def _key(archive: PartitionArchive) -> SharedPartition:

@@ -54,7 +54,9 @@ class Sweeper:
 
     def sweep(self, command: Sweep) -> SweepResult:
         """Look at objects from a key on, and remove those that nobody needs. Raises what the store raises."""
-        starts = {(topic, index): start for topic, index, start in command.starts}
+        starts: dict[tuple[bytes, int], Offset] = {}
+        for topic, index, start in command.starts:
+            starts[topic, index] = max(start, starts.get((topic, index), start))
         known = set(command.topics)
         described: dict[bytes, bool] = {}
         dead: list[ObjectId] = []

@@ -6,10 +6,9 @@
     uploads      on a broker: several uploads at once, commits strictly in order
     catalogue    on the controller: who leads, what is committed in which object, what may be deleted
 
-What is absent: bytes in the store (``tiers.shared_objects``, ``tiers.object_wal``). A single broker uses the backlog
-and the uploads (``tiers.shared_uploads``): its partitions' own logs commit what is uploaded. The catalogue and the
-object write-ahead log are what brokers of a cluster need, which refuse ``storage.mode=shared``; the simulation runs
-them.
+What is absent: bytes in the store (``tiers.shared_objects``, ``tiers.object_wal``). Brokers use the backlog and the
+uploads (``tiers.shared_uploads``); what is uploaded is committed by the group of each partition. The catalogue and the
+object write-ahead log are for brokers without a disk, which no broker is yet; the simulation runs them.
 """
 
 from millstream.core.shared.backlog import Backlog, BacklogLimits, Pack

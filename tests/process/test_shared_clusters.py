@@ -1,0 +1,137 @@
+"""Shared topics in a cluster: leaders upload, replicas move without what is uploaded, earlier leaders do no harm."""
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from test_moving_replicas import move, moving
+from test_shared_topics import SHARED, objects, settings
+from tiering import ask, consume, expected, offset_of, tier, until, value
+
+from millstream.testing import cluster
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def leader(broker, topic, partition=0):
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    found = client.list_topics(timeout=20).topics.get(topic)
+    return found.partitions[partition].leader if found is not None and partition in found.partitions else -1
+
+
+def produce(broker, topic, numbers, partition=0):
+    """Send records, however long a leader is not found. A producer without an id does not ask a broker for one that is
+    cut off; its batches may come twice.
+    """
+    failed = []
+    options = {"acks": "all", "max.in.flight": 1, "linger.ms": 20, "log_level": 0}
+    producer = Producer({"bootstrap.servers": broker.bootstrap, **options})
+    for number in numbers:
+        producer.produce(
+            topic,
+            value(number),
+            b"key %d" % number,
+            partition,
+            timestamp=1_700_000_000_000 + number,
+            on_delivery=lambda error, _: error and failed.append(error),
+        )
+    assert producer.flush(240) == 0
+    assert not failed
+
+
+def in_order(found):
+    """What was read, without what came twice, by number; offsets have no gap."""
+    assert [one[0] for one in found] == list(range(len(found)))
+    kept = dict.fromkeys(one[1:] for one in found)
+    return [(number, *one) for number, one in enumerate(kept)]
+
+
+def status(broker, topic):
+    """The replicas on one broker, by partition."""
+    return {one["partition"]: one for one in tier(broker, "status", topic)["partitions"]}
+
+
+def uploaded(broker, topic, partition, end):
+    """Whether everything of a partition is in objects, and this broker's disk has none of it."""
+    one = status(broker, topic).get(partition)
+    return (
+        one is not None
+        and one["archived_end_offset"] == one["high_watermark"] == one["local_start_offset"]
+        and one["high_watermark"] >= end
+    )
+
+
+@pytest.mark.ci
+def test_a_replica_moves_without_what_is_uploaded(tmp_path):
+    bucket = tmp_path / "bucket"
+    with cluster(3, settings=settings(bucket)) as three:
+        one, two = three.brokers[1], three.brokers[2]
+        ask(one, "create_topics", [NewTopic("moves", 2, replica_assignment=[[1], [1]], config=SHARED)], "moves")
+        until(lambda: leader(one, "moves") == leader(one, "moves", 1) == 1, "nobody leads", 120)
+        for partition in (0, 1):
+            produce(one, "moves", range(100), partition)
+        until(lambda: uploaded(one, "moves", 0, 100) and uploaded(one, "moves", 1, 100), "uploads stand still", 120)
+        before = {path: path.stat().st_mtime_ns for path in objects(bucket)}
+        assert move(one, "moves", {0: [2]}) == [(0, None)]
+        until(lambda: not moving(one) and leader(two, "moves") == 2, "the replica does not move", 120)
+        found = until(lambda: status(two, "moves").get(0), "the replica is not there", 120)
+        assert found["local_start_offset"] == found["archived_end_offset"] >= 100, found
+        assert {path: path.stat().st_mtime_ns for path in objects(bucket)} == before
+        assert in_order(consume(two, "moves", patience_s=120)) == expected(range(100))
+        produce(two, "moves", range(100, 130))
+        until(lambda: uploaded(two, "moves", 0, 130), "the new leader uploads nothing", 120)
+        assert in_order(consume(one, "moves", patience_s=120)) == expected(range(130))
+        assert in_order(consume(one, "moves", 1, patience_s=120)) == expected(range(100))
+
+
+@pytest.mark.ci
+def test_a_leader_that_dies_or_was_cut_off_loses_nothing_and_changes_nothing(tmp_path):
+    bucket = tmp_path / "bucket"
+    with cluster(3, settings=settings(bucket), networks="proxies") as three:
+        brokers = three.brokers
+        config = {**SHARED, "min.insync.replicas": "2"}
+        ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=config)], "copies")
+        first = until(lambda: max(leader(brokers[1], "copies"), 0), "nobody leads", 120)
+        produce(brokers[first], "copies", range(100))
+        until(lambda: objects(bucket), "nothing is uploaded", 120)
+        rest = set(brokers) - {first}
+        other = brokers[min(rest)]
+        three.partition({first}, rest)  # both sides still reach the store
+        until(lambda: leader(other, "copies") in rest, "nobody leads on the other side", 120)
+        produce(other, "copies", range(100, 200))
+        three.heal()
+        until(lambda: uploaded(brokers[leader(other, "copies")], "copies", 0, 200), "uploads stand still", 120)
+        second = leader(other, "copies")
+        brokers[second].kill()
+        rest = set(brokers) - {second}
+        other = brokers[min(rest)]
+        until(lambda: leader(other, "copies") in rest, "nobody leads after a death", 120)
+        produce(other, "copies", range(200, 300))
+        brokers[second].start()
+        until(lambda: uploaded(brokers[leader(other, "copies")], "copies", 0, 300), "uploads stand still", 120)
+        assert in_order(consume(other, "copies", patience_s=120)) == expected(range(300))
+        ask(other, "delete_topics", ["copies"], "copies")
+        until(lambda: not objects(bucket), "objects of the deleted topic stay", 120)
+
+
+def test_objects_of_several_brokers_go_when_no_log_needs_them(tmp_path):
+    bucket = tmp_path / "bucket"
+    with cluster(3, settings=settings(bucket)) as three:
+        one = three.brokers[1]
+        for name, retention in (("short", "1"), ("stays", "-1")):
+            config = {**SHARED, "retention.ms": retention}
+            ask(one, "create_topics", [NewTopic(name, 3, replica_assignment=[[1], [2], [3]], config=config)], name)
+        until(lambda: [leader(one, "stays", at) for at in range(3)] == [1, 2, 3], "nobody leads", 120)
+        until(lambda: [leader(one, "short", at) for at in range(3)] == [1, 2, 3], "nobody leads", 120)
+        for partition in range(3):
+            produce(one, "stays", range(30), partition)
+        until(
+            lambda: all(uploaded(three.brokers[1 + at], "stays", at, 30) for at in range(3)), "uploads stand still", 120
+        )
+        kept = {path.name for path in objects(bucket)}
+        for partition in range(3):
+            produce(one, "short", range(30), partition)
+        for partition in range(3):
+            until(lambda at=partition: offset_of(one, "short", OffsetSpec.earliest(), at) >= 30, "retention rests", 120)
+        until(lambda: {path.name for path in objects(bucket)} == kept, "dead objects stay", 120)
+        for partition in range(3):
+            assert in_order(consume(one, "stays", partition, patience_s=120)) == expected(range(30))
