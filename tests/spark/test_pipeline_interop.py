@@ -108,7 +108,7 @@ def standalone(tmp_path):
         return log
 
     def said(log, words):
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while True:
             line = next((line for line in log.read_text().splitlines() if words in line), None)
             if line is not None:

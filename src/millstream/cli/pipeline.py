@@ -195,6 +195,11 @@ def plain_errors(loaded: Loaded | None = None) -> Generator[None]:
             problem = Problem(path, error.message, line=getattr(error, "line", 0), column=getattr(error, "column", 0))
             raise WrongUsage(loaded.document.complain(problem)) from error
         raise CommandFailed(error.message) from error
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise CommandFailed(f"Spark failed: {lines[0] if lines else type(error).__name__}") from error
 
 
 @contextlib.contextmanager

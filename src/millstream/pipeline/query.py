@@ -7,7 +7,7 @@ the text that they are in.
 import importlib
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from millstream.pipeline.checks import Path, decoder_of
 from millstream.pipeline.model import Pipeline, SideTable, Sink
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.source import TOPIC_FORMAT, FilesSource, RowsSource, TopicSource
+from millstream.spark.workers import patiently
 
 _POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _CONTEXT: Final = re.compile(r"== SQL")
@@ -49,8 +50,12 @@ def register(spark: SparkSession) -> None:
 
 
 def stream(spark: SparkSession, format_name: str, options: Mapping[str, str]) -> DataFrame:
-    """A streaming DataFrame of one of the pipeline's formats."""
-    return spark.readStream.format(format_name).options(**options).load()
+    """A streaming DataFrame of one of the pipeline's formats; a Python worker of Spark's plans it.
+
+    Raises:
+        Unavailable: no worker started in time.
+    """
+    return patiently(spark.readStream.format(format_name).options(**options).load, "reading the source")
 
 
 def result_of(spark: SparkSession, pipeline: Pipeline, source: DataFrame, directory: str) -> DataFrame:
@@ -129,9 +134,17 @@ def make_side_tables(spark: SparkSession, pipeline: Pipeline, *, empty: bool = F
             frame = spark.createDataFrame([], schema)
         else:
             # Read once and kept, so that every batch of a run joins with the same rows.
-            frame = _side_table(spark, pipeline.brokers, table).cache()
-            frame.count()  # Spark knows its size then, and sends small tables to the rows instead of sorting both
+            frame = patiently(_reading(spark, pipeline.brokers, table), f"reading table {name}")
         frame.createOrReplaceTempView(name)
+
+
+def _reading(spark: SparkSession, brokers: str, table: SideTable) -> Callable[[], DataFrame]:
+    def read() -> DataFrame:
+        frame = _side_table(spark, brokers, table).cache()
+        frame.count()  # Spark knows its size then, and sends small tables to the rows instead of sorting both
+        return frame
+
+    return read
 
 
 def _side_table(spark: SparkSession, brokers: str, table: SideTable) -> DataFrame:

@@ -37,18 +37,13 @@ from millstream.pipeline.state import PipelineState
 from millstream.pipeline.wire_schemas import pinned
 from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
+from millstream.spark.workers import RESTARTS, restart_pause_s
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _POLL_S: Final = 0.2
-_RESTARTS: Final = 5
-"""In a row and without a batch in between, of a query whose Python worker died or came too late."""
-_PAUSE_S: Final = 0.5
-"""Doubled before each restart. Spark gives a worker ten seconds to come up; one that is given up still loads its
-modules, and on a busy machine several of them would keep the next one from coming up in time.
-"""
 
 
 class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,11 +231,11 @@ class Run:
                         waiting[waiting.index(sink)] = made = self._with_latest_schema(sink, failure)
                         made.start(None)
                         continue
-                    if not failure.transient or sink.restarts >= _RESTARTS:
+                    if not failure.transient or sink.restarts >= RESTARTS:
                         raise
                     sink.restarts += 1
-                    _LOG.warning("%s; restart %d of %d", failure.message, sink.restarts, _RESTARTS)
-                    time.sleep(_PAUSE_S * 2**sink.restarts)
+                    _LOG.warning("%s; restart %d of %d", failure.message, sink.restarts, RESTARTS)
+                    time.sleep(restart_pause_s(sink.restarts))
                     sink.start(None)
                     continue
                 if once or self._stopping:

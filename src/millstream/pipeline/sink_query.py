@@ -28,12 +28,9 @@ from millstream.pipeline.task import Report, SourceSettings
 from millstream.spark.logs import Logs
 from millstream.spark.offsets import read_offset
 from millstream.spark.stats import ReadStats
+from millstream.spark.workers import lost_worker
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
-_TRANSIENT: Final = re.compile(
-    r"Timed out while waiting for the Python worker|Python worker failed to connect back|"
-    r"Python worker exited unexpectedly|EOFException"
-)
 _CHANGED: Final = "SchemaChanged: "
 _PYTHON_ERROR: Final = re.compile(
     r"(?:^|: )(?:\w+\.)*(?:Rejected|SchemaChanged|Unavailable|Corruption|DataLost|Retriable|\w*Error): (.+)",
@@ -304,7 +301,7 @@ class SinkQuery:
         found = _PYTHON_ERROR.findall(str(error))
         reason = found[-1] if found else str(self._failure or error).strip().splitlines()[0]
         failed = SinkFailed(f"{self.name}: {reason}")
-        failed.transient = _TRANSIENT.search(str(error)) is not None
+        failed.transient = lost_worker(error)
         failed.schema_changed = _CHANGED in str(error)
         return failed
 

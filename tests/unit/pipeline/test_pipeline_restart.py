@@ -10,10 +10,14 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
 
+from millstream.cli.failure import CommandFailed
+from millstream.cli.pipeline import plain_errors
+from millstream.errors import Unavailable
 from millstream.pipeline.model import Pipeline, Sink, Source
 from millstream.pipeline.runner import Run
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery
 from millstream.pipeline.state import PipelineState, SinkState
+from millstream.spark.workers import patiently
 
 PIPELINE = Pipeline(pipeline="p", source=Source(topic="orders"), sinks=[Sink(delta="t")])
 LATE = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
@@ -68,6 +72,34 @@ def test_a_failure_of_another_kind_ends_the_run_with_its_reason(run_of):
     with pytest.raises(SinkFailed, match="delta-t: a record is wrong"):
         running.run(once=True)
     assert (sink.starts, pauses) == (1, [])
+
+
+def test_a_call_that_lost_its_worker_is_made_again_and_in_the_end_given_up(monkeypatch):
+    pauses, answers = [], [LATE, LATE, "frame"]
+    monkeypatch.setattr(time, "sleep", pauses.append)
+
+    def load():
+        answer = answers.pop(0)
+        if answer != "frame":
+            raise StreamingQueryException(answer)
+        return answer
+
+    assert patiently(load, "reading") == "frame"
+    assert pauses == [1, 2]
+    answers[:] = [WRONG]
+    with pytest.raises(StreamingQueryException, match="a record is wrong"):
+        patiently(load, "reading")
+    answers[:] = [LATE] * 6
+    with pytest.raises(Unavailable, match="reading: Spark's Python workers do not start within the ten seconds"):
+        patiently(load, "reading")
+    assert not answers
+
+
+def test_an_error_of_sparks_own_is_a_sentence_and_one_of_ours_a_traceback():
+    with pytest.raises(CommandFailed, match=r"^Spark failed: \[STREAM_FAILED\] Query"), plain_errors():
+        raise StreamingQueryException(f"\n{WRONG}")
+    with pytest.raises(ZeroDivisionError), plain_errors():
+        raise ZeroDivisionError
 
 
 def test_the_package_gives_what_the_docs_import_even_after_its_modules_were_imported():
