@@ -289,7 +289,7 @@ def _sum_snapshot(rng: Random, data: bytearray) -> bytes:
 
 
 def _read_snapshot(data: bytes) -> None:
-    state_files.pack_snapshot(state_files._unpack(bytearray(data)))
+    state_files.pack_snapshot(state_files.unpack_snapshot(bytearray(data)))
 
 
 def _commands() -> list[bytes]:
