@@ -199,7 +199,7 @@ def test_a_topic_comes_back_into_an_empty_cluster(kind, tmp_path, monkeypatch):
 
 def recover_into_an_empty_cluster(url, store):
     settings = {**AT_ONCE, "objects.url": url}
-    with cluster(3, settings=settings) as lost:
+    with cluster(3, settings=settings, networks=False) as lost:  # they have to reach the S3 of this process
         one = lost.brokers[1]
         ask(one, "create_topics", [NewTopic("copies", 2, 3, config=TIERED | {"min.insync.replicas": "2"})], "copies")
         until(lambda: leader(one) in lost.brokers, "nobody leads")
@@ -210,7 +210,7 @@ def recover_into_an_empty_cluster(url, store):
         produce(other, "copies", range(RECORDS, RECORDS + 100))
         until(lambda: archived_to(store) > RECORDS, "it was not archived", 120)
     end = archived_to(store)
-    with cluster(3, settings=settings) as found:
+    with cluster(3, settings=settings, networks=False) as found:
         brokers = found.brokers
         (recovered,) = tier(brokers[2], "recover")["topics"]
         assert (recovered["topic"], recovered["partitions"], recovered["records"]) == ("copies", 2, end)
