@@ -164,12 +164,12 @@ class Looks:
         log = partition.log
         offset, end = max(offset, log.first_local_offset), written_end(log)
         if log.closed or offset >= end or self._storage.stopping or partition.config.has_events:
-            self._next()
+            self._reactor.call_soon(self._next)  # in a turn of its own: thousands of logs may be empty
             return
 
         def done(found: IoBuf | MillstreamError) -> None:
             if isinstance(found, MillstreamError):
-                self._next()
+                self._reactor.call_soon(self._next)
                 return
             size = len(found)
             found.release()
@@ -177,7 +177,7 @@ class Looks:
             following = call.found_end
             wait_us = size * 1_000_000 // LOOK_BYTES_PER_S
             if following <= offset:
-                self._next()
+                self._reactor.call_soon(self._next)
             else:
                 self._reactor.call_later(wait_us, lambda: self._read(partition, following))
 
