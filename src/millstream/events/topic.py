@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from millstream.errors import Rejected
+from millstream.errors import Rejected, Retriable
 from millstream.events.cluster import check
 from millstream.events.selectors import make_selector
 from millstream.events.serializers import make_serializer
@@ -21,6 +21,11 @@ from millstream.format.events.descriptor import (
 )
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
+from millstream.wire.messages.events_metadata import (
+    EventsMetadataPartition,
+    EventsMetadataRequest,
+    EventsMetadataResponse,
+)
 from millstream.wire.messages.fetch_event_data import (
     FetchEventDataRequest,
     FetchEventDataResponse,
@@ -87,11 +92,30 @@ class TopicFacts:
     # -- on the loop ---------------------------------------------------------------------------------------------------
 
     async def ends(self) -> dict[int, Ends]:
-        """``end_ids`` on the engine's loop."""
+        """``end_ids`` on the engine's loop. Only the leader of a partition knows them."""
         found = await self.cluster.topic(self.name)
         if found.topic_id != self.id:
             raise Rejected(f"topic {self.name} was deleted and created again")
-        return {one.partition_index: Ends(one.first_event_id, one.next_event_id) for one in found.partitions}
+        ends: dict[int, Ends] = {}
+        for one in found.partitions:
+            told = one if one.next_event_id >= 0 else await self._told_by_leader(one.partition_index)
+            ends[one.partition_index] = Ends(told.first_event_id, told.next_event_id)
+        return ends
+
+    async def _told_by_leader(self, partition_index: int) -> EventsMetadataPartition:
+        what = f"end of {self.name}-{partition_index}"
+
+        async def ask() -> EventsMetadataPartition:
+            link, _ = await self.cluster.leader(self.name, partition_index)
+            version = link.version_of(EventsMetadataRequest.API_KEY)
+            request = EventsMetadataRequest([self.name])
+            answer = await link.call(request, EventsMetadataResponse, version, self.cluster.timeout_s)
+            for one in (one for topic in answer.topics for one in topic.partitions):
+                if one.partition_index == partition_index and one.next_event_id >= 0:
+                    return one
+            raise Retriable(f"the broker at {link.address} does not lead it", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        return await self.cluster.insist(what, ask, self.name)
 
     async def is_complete(self) -> bool:
         """Whether no event follows the last one."""
