@@ -98,8 +98,8 @@ class TopicFacts:
             raise Rejected(f"topic {self.name} was deleted and created again")
         ends: dict[int, Ends] = {}
         for one in found.partitions:
-            told = one if one.next_event_id >= 0 else await self._told_by_leader(one.partition_index)
-            ends[one.partition_index] = Ends(told.first_event_id, told.next_event_id)
+            known = one if one.next_event_id >= 0 else await self._told_by_leader(one.partition_index)
+            ends[one.partition_index] = Ends(known.first_event_id, known.next_event_id)
         return ends
 
     async def _told_by_leader(self, partition_index: int) -> EventsMetadataPartition:
