@@ -48,7 +48,7 @@ test-all: test ## Run every test but other people's suites
 test-spark: setup ## Run the slow tests of pipelines on Spark (about 30 minutes; MILLSTREAM_KILLS=n)
 	@$(PY) -m pytest -m "slow and spark" tests/spark
 
-spark-versions: setup ## Run the quick Spark tests with PySpark 4.1, 4.2 and 4.3 (about 10 minutes; ARGS=--help)
+spark-versions: setup ## Run the quick Spark tests with PySpark 4.2 and 4.3 (about 5 minutes; ARGS=--help)
 	@$(PY) tools/spark_versions.py $(ARGS)
 
 test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes)

@@ -1,6 +1,6 @@
 """``make spark-versions``: the quick tests of Spark with each supported version of PySpark, and a table of what passed.
 
-    python tools/spark_versions.py [--versions 4.1.4,4.2.1,4.3.0] [--tests tests/spark] [--cache DIR]
+    python tools/spark_versions.py [--versions 4.2.1,4.3.0] [--tests tests/spark] [--cache DIR]
 
 Each version is installed once into ``DIR/VERSION`` (450 MB each, ``~/.cache/millstream/spark-versions``) with the
 ``py4j`` that it wants, and stands before the environment's own PySpark on the module path. Everything else is what
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-VERSIONS = "4.1.4,4.2.1,4.3.0"
+VERSIONS = "4.2.1,4.3.0"
 CACHE = Path.home() / ".cache" / "millstream" / "spark-versions"
 QUICK = "spark and not slow and not conformance"
 HANGS_S = 600

@@ -5,7 +5,7 @@
     DIRECTORY/spark-pipeline.yml     name, where checkpoints are, which file has the definitions
     DIRECTORY/definitions.py         the same source, query and sinks as datasets and flows
 
-``spark-pipelines run`` (Spark 4.1 and newer, ``pip install "pyspark[pipelines]"``) reads what is new and ends. Topics
+``spark-pipelines run`` (``pip install "pyspark[pipelines]"``) reads what is new and ends. Topics
 are read and written by ``format("millstream")``. Table sinks become tables of Spark's catalog, because declarative
 pipelines write no others; their promises are Spark's, not those of ``millstream pipeline run``. What the project does
 not take over, the file's opening words say; names that cannot be datasets are refused.

@@ -4,7 +4,7 @@ Spark creates these objects in several short-lived driver processes and pickles 
 options and values, never connections. Decoding code is imported in the workers that decode. Names of methods and
 parameters are Spark's, which passes some by keyword.
 
-Spark applies a query's filters, unless the option ``filter.pushdown`` is set. Spark 4.1 to 4.3 keep what a Python
+Spark applies a query's filters, unless the option ``filter.pushdown`` is set. Spark 4.2 and 4.3 keep what a Python
 reader said about the *last* filter for every other use of the same DataFrame (measured: ``df.where(a)`` makes a later
 ``df.select(…)``, and the other side of a union, return the rows of ``a``). By default the reader therefore accepts no
 filters, and results are right however a DataFrame is used.
@@ -48,12 +48,8 @@ from millstream.spark.typed import (
 )
 from millstream.spark.wanted import Column
 
-try:
-    _admission: Any = importlib.import_module("pyspark.sql.streaming.datasource")
-    _AvailableNow: Any = _admission.SupportsTriggerAvailableNow
-except ImportError:  # Spark 4.1 has neither limits nor AvailableNow for Python sources
-    _admission = None
-    _AvailableNow = object
+_admission: Any = importlib.import_module("pyspark.sql.streaming.datasource")
+_AvailableNow: Any = _admission.SupportsTriggerAvailableNow
 
 
 class TaskPartition(InputPartition):
@@ -179,7 +175,7 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
         return dict(self._last)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        # Spark 4.1 passes neither; the last offset returned here is then the start of the batch.
+        # Without a start, the last offset returned here is the start of the batch.
         begin = start or self._last or self._driver.initial()
         limited = limit is None or self._is_default(limit)
         self._last = self._driver.latest(begin, limited=limited)

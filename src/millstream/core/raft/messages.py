@@ -210,7 +210,7 @@ class InquiryReply(Struct, frozen=True, tag=13):
     number: InquiryNumber
     """Repeats the question's."""
     end: RaftPosition
-    """End of its log."""
+    """End of its log; `UNKNOWN_END` if it has lost its log and its term, too."""
     leads: bool
     """Whether it leads in ``term``."""
 

@@ -151,7 +151,7 @@ class Raft:
         """A message has arrived. Take the Ready after it."""
         replica = self.replica
         replica.now = now
-        if rejoining.hears_nothing(replica) and not isinstance(message, InquiryReply):
+        if rejoining.hears_nothing(replica) and not isinstance(message, Inquiry | InquiryReply):
             return
         if isinstance(message, VoteRequest):
             election.on_vote_request(replica, sender, message)

@@ -2,16 +2,19 @@
 
 It may have voted, and acknowledged entries, without knowing anything of that. Two questions bring it back safely:
 
-1. **In which term?** Asked if the vote is lost, too. The replica hears, votes and acknowledges nothing until so many
-   others have answered that each majority with this replica in it has one of them. It goes on in the newest term that
-   they named, with no vote left in it: it can't contradict a vote or an answer of before.
+1. **In which term?** Asked if the vote is lost, too. The replica hears, votes and acknowledges nothing until all other
+   voters have answered. It goes on in the newest term that they named, with no vote left in it: it can't contradict a
+   vote or an answer of before. Fewer answers would not do: a candidate to which its lost vote is still under way may
+   be the only one that knows the term. Some may answer that they are lost as well: they are no candidates any more.
+   So many others must know their term that each majority with this replica in it has one of them.
 2. **How far?** Asked of the leader of that term, or of a later one, whose log has everything that this replica has
    helped to commit. Up to the end that the leader names the replica takes entries, and grants no vote; then it is a
    replica like any other.
 
 An answer counts only for the question of this life of the replica, which its number tells. Questions are repeated, so
-that a lost one costs time only. With two of three replicas lost nobody can say what was promised: the third alone
-answers too few, and the group waits, as it does without a quorum.
+that a lost one costs time only. While another voter is away the replica waits, and the others go on if they are a
+quorum. With two of three replicas lost nobody can say what was promised, and the group waits, as it does without a
+quorum.
 """
 
 from __future__ import annotations
@@ -53,8 +56,11 @@ def ask_end(replica: Replica, leader: ReplicaId) -> None:
 
 
 def on_inquiry(replica: Replica, sender: ReplicaId, inquiry: Inquiry) -> None:
-    """Answer a replica that has lost its log, unless this one knows no better."""
-    if not hears_nothing(replica):
+    """Answer a replica that has lost its log. One that does not know its own term says so by `UNKNOWN_END`."""
+    if hears_nothing(replica):
+        reply = InquiryReply(replica.ballot.term, inquiry.number, UNKNOWN_END, leads=False)
+        replica.send_at_once(sender, reply)
+    else:
         leads = replica.role is Role.LEADER
         replica.send(sender, InquiryReply(replica.ballot.term, inquiry.number, replica.log.end, leads=leads))
 
@@ -73,8 +79,12 @@ def on_inquiry_reply(replica: Replica, sender: ReplicaId, reply: InquiryReply) -
     voters = replica.log.configuration.voters
     if sender not in voters:
         return
-    rejoining.terms[sender] = reply.term
-    if len(rejoining.terms) >= len(voters) - len(voters) // 2:
+    if reply.end == UNKNOWN_END:
+        rejoining.lost.add(sender)
+    else:
+        rejoining.terms[sender] = reply.term
+    answered = rejoining.terms.keys() | rejoining.lost | {replica.me}
+    if answered.issuperset(voters) and len(rejoining.terms) >= len(voters) - len(voters) // 2:
         newest = max(rejoining.terms.values())
         rejoining.terms = None
         if newest > replica.ballot.term:

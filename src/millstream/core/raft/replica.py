@@ -180,13 +180,15 @@ class Leading:
 class Rejoining:
     """What a replica that has lost its log asks, and was answered."""
 
-    __slots__ = ("number", "terms")
+    __slots__ = ("lost", "number", "terms")
 
     def __init__(self, number: InquiryNumber, *, asks_term: bool) -> None:
         self.number = number
         """Of the questions of this life."""
         self.terms: dict[ReplicaId, Term] | None = {} if asks_term else None
         """Who has answered the first question, with its term; None once that is answered."""
+        self.lost: set[ReplicaId] = set()
+        """Who has answered it that it does not know its own term."""
 
 
 class Replica:

@@ -133,19 +133,42 @@ def test_one_that_has_its_term_asks_the_leader_alone():
     assert any(isinstance(message, Inquiry) for _, message in sent)
 
 
-def test_a_replica_that_knows_no_term_gives_no_answer():
-    assert say(lost(), 1, OTHER, Inquiry(Term(0), 5)) == []
+def test_a_replica_that_knows_no_term_answers_so():
+    assert say(lost(), 1, OTHER, Inquiry(Term(0), 5)) == [(OTHER, InquiryReply(Term(0), 5, UNKNOWN_END, leads=False))]
     healthy = Raft(ME, Recovered(MEMBERS, VoteState(Term(4), NO_REPLICA)), Seed(1), TimeUs(0))
     assert say(healthy, 1, OTHER, Inquiry(Term(0), 5)) == [
         (OTHER, InquiryReply(Term(4), 5, RaftPosition(0), leads=False))
     ]
 
 
-def test_of_five_replicas_three_others_have_to_answer():
+def test_of_five_replicas_all_others_have_to_answer_because_one_may_have_the_lost_vote():
     core = lost(members=Configuration(voters=tuple(map(ReplicaId, (1, 2, 3, 4, 5)))))
     number = asked(core)[0][1].number
     for sender, term in ((2, 5), (3, 4)):
         say(core, 1, ReplicaId(sender), InquiryReply(Term(term), number, RaftPosition(0), leads=False))
     assert core.term == 0
     say(core, 1, ReplicaId(5), InquiryReply(Term(2), number, RaftPosition(0), leads=False))
-    assert core.term == 5
+    assert core.term == 0
+    candidate = ReplicaId(4)  # stands in a term of which the three know nothing
+    say(core, 1, candidate, InquiryReply(Term(7), number, RaftPosition(0), leads=False))
+    assert core.term == 7
+    assert say(core, 2, LEADER, vote_request(7)) == [(LEADER, VoteReply(Term(7), granted=False, pre=False))]
+
+
+def test_two_of_five_that_are_lost_do_not_wait_for_each_other():
+    core = lost(members=Configuration(voters=tuple(map(ReplicaId, (1, 2, 3, 4, 5)))))
+    number = asked(core)[0][1].number
+    say(core, 1, ReplicaId(5), InquiryReply(Term(0), number, UNKNOWN_END, leads=False))
+    for sender in (2, 3):
+        say(core, 1, ReplicaId(sender), InquiryReply(Term(6), number, RaftPosition(0), leads=False))
+    assert core.term == 0
+    say(core, 1, ReplicaId(4), InquiryReply(Term(6), number, RaftPosition(0), leads=False))
+    assert core.term == 6
+
+
+def test_two_of_three_that_are_lost_wait():
+    core = lost()
+    number = asked(core)[0][1].number
+    say(core, 1, OTHER, InquiryReply(Term(0), number, UNKNOWN_END, leads=False))
+    say(core, 1, LEADER, InquiryReply(Term(6), number, RaftPosition(0), leads=False))
+    assert core.term == 0
