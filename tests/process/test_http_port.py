@@ -81,7 +81,7 @@ def test_settings_bound_how_many_names_get_metrics(broker_factory):
     assert found.value("millstream_groups_left_out") == 1
 
     broker.stop()
-    broker._settings |= {"metrics.topics.max": 0, "metrics.groups.max": 0}
+    broker.settings |= {"metrics.topics.max": 0, "metrics.groups.max": 0}
     broker.start()
     assert not read_exposition(f"{broker.http}/metrics", 30).values_of("topic")
 
