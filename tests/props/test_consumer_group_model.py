@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.core.group.consumer.protocol import read_assignment
@@ -412,7 +412,10 @@ class World:
         for client in self.clients:
             member = group.members[client.member_id]
             target = {(t, p) for t, partitions in group.target(member).items() for p in partitions}
-            if client.owned != target:
+            owned = client.owned
+            if client.classic:  # what it had of a deleted topic it keeps until it sees that in the metadata
+                owned = {place for place in owned if self.topics.by_id(place[0])}
+            if owned != target:
                 return False
             had += target
         for name in group.subscribed_names():
@@ -488,6 +491,7 @@ def test_members_of_the_consumer_protocol_never_share_a_partition_and_settle(see
 
 
 @settings(max_examples=150)
+@example(seed=42207, steps=41)  # a topic is deleted while a member of the classic protocol has it
 @given(seed=st.integers(0, 2**32), steps=st.integers(20, 220))
 def test_members_of_both_protocols_never_share_a_partition_and_settle(seed, steps):
     play(seed, steps, "bidirectional", 0.5)
