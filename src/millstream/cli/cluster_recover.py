@@ -146,8 +146,9 @@ class _Recovery:
         if plan.controller is not None:
             if plan.controller.survivor is None:
                 raise CommandFailed("no survivor has the whole controller's log: this cluster cannot be recovered")
-            remark(f"broker {plan.controller.survivor} takes over the controller's log")
-            self._lead(plan.controller.survivor, [CONTROLLER_GROUP])
+            node = plan.controller.survivor
+            remark(f"broker {node} takes over the controller's log")
+            self._wait(f"broker {node} leads the controller's log", lambda: self._lead(node, [CONTROLLER_GROUP]))
         self._wait("there is a controller", lambda: any(one.controller is not None for one in self._survivors()))
         remark(f"the controller retires the data directories of the brokers {', '.join(map(str, self._lost))}")
         self._wait("the lost brokers are retired", self._declared)
@@ -178,9 +179,11 @@ class _Recovery:
             self._lead(node, [part.group for part in left if part.survivor == node])
         return not left
 
-    def _lead(self, node: int, groups: list[int]) -> None:
+    def _lead(self, node: int, groups: list[int]) -> bool:
+        """Let a survivor lead groups alone. It refuses while it has not missed their leader yet."""
         order = {"groups": groups, "lost": self._lost, "reason": self._reason}
         ask_http(f"{self._by_node[node]}/v1/recovery", ASK_S, json.dumps(order).encode())
+        return True
 
     def _survivors(self) -> list[Survivor]:
         found: list[Survivor] = []
