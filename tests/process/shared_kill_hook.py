@@ -3,11 +3,9 @@
 The file that ``MILLSTREAM_KILL_AT`` names has the step, as in ``archive_kill_hook``.
 """
 
-from archive_kill_hook import _step
+from archive_kill_hook import step, watch_commits
 
-from millstream.storage.log.log import Log
 from millstream.tiers import packing
-from millstream.tiers.partition_archive import PartitionArchive
 from millstream.tiers.shared_uploads import SharedUploads
 
 STEPS = (
@@ -24,40 +22,22 @@ STEPS = (
 def kill_at_step(node):
     _ = node
     store, verify = packing.store_object, packing.verify_object
-    answered, propose = SharedUploads._answered, PartitionArchive.propose
-    apply, trim_local = PartitionArchive._apply, Log.trim_local
+    answered = SharedUploads._answered
 
     def stored(*arguments):
-        _step("before the object")
+        step("before the object")
         store(*arguments)
 
     def verified(*arguments):
-        _step("before the verification")
+        step("before the verification")
         verify(*arguments)
-        _step("after the verification")
+        step("after the verification")
 
     def heard(self, one, result):
         if isinstance(result, list):
-            _step("before the first entry")
+            step("before the first entry")
         answered(self, one, result)
 
-    def proposed(self, entry):
-        propose(self, entry)
-        _step("between two entries")
-
-    def applied(self, entry):
-        apply(self, entry)
-        _step("after the commit")
-
-    def trimmed(self, offset):
-        after = trim_local(self, offset)
-
-        def drop():
-            _step("before local copies go")
-            after()
-
-        return drop
-
     packing.store_object, packing.verify_object = stored, verified
-    SharedUploads._answered, PartitionArchive.propose = heard, proposed
-    PartitionArchive._apply, Log.trim_local = applied, trimmed
+    SharedUploads._answered = heard
+    watch_commits("between two entries")

@@ -13,7 +13,7 @@ filters, and results are right however a DataFrame is used.
 # ruff: noqa: N802 (names are Spark's)
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -156,7 +156,6 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
         self._options = options
         self._columns = columns
         self._stream: TopicStream | None = None
-        self._last: Mapping[str, Any] | None = None
 
     def __getstate__(self) -> tuple[Options, tuple[Column, ...]]:
         return self._options, self._columns
@@ -171,15 +170,10 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
         return self._stream
 
     def initialOffset(self) -> dict[str, Any]:
-        self._last = self._driver.initial()
-        return dict(self._last)
+        return dict(self._driver.initial())
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        # Without a start, the last offset returned here is the start of the batch.
-        begin = start or self._last or self._driver.initial()
-        limited = limit is None or self._is_default(limit)
-        self._last = self._driver.latest(begin, limited=limited)
-        return dict(self._last)
+    def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:
+        return dict(self._driver.latest(start, limited=self._is_default(limit)))
 
     def getDefaultReadLimit(self) -> Any:
         if (rows := self._options["maxOffsetsPerTrigger"]) is not None:
@@ -197,7 +191,6 @@ class TopicStreamReader(DataSourceStreamReader, _AvailableNow):
         self._driver.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        self._last = end
         return [TaskPartition(task) for task in self._driver.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

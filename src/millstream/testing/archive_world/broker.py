@@ -28,7 +28,7 @@ from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.raft.group import GroupRole
 from millstream.telemetry.metrics import StatsSlab
-from millstream.testing.sim.brokers_judge import READ_BYTES, Violation
+from millstream.testing.sim.brokers_judge import READ_BYTES, Violation, whole_log
 from millstream.testing.sim.brokers_served import SETTINGS, ServedBroker
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.hot_tier import HotTier
@@ -251,16 +251,7 @@ class TieredBroker(ServedBroker):
         finally:
             self.at_once = False
         end = checks.group.high_watermark
-        while offset < end:
-            local: Any = log.read(Offset(offset), Offset(end), READ_BYTES, minimum_one=True)
-            if local is None:
-                local = shard.call(log.read_cold, Offset(offset), Offset(end), READ_BYTES, True)
-            if isinstance(local, MillstreamError):
-                raise Violation(f"F3: {self.replica} can't read offset {offset} of {end}: {local}")
-            data = memoryview(local.copy(0, len(local)))
-            local.release()
-            if not data:
-                raise Violation(f"A5: {self.replica} has announced {end}, and its log ends at {offset}")
+        for data in whole_log(shard, checks, Offset(offset)):
             offset = checks.compare_whole(data, offset)
         checks.history.check_acknowledged(self.replica, log.start_offset, end)
 

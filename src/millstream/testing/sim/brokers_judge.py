@@ -443,16 +443,18 @@ class Checks:
 READ_BYTES: Final = 1 << 20
 
 
-def whole_log(shard: LocalShard, checks: Checks) -> Iterator[memoryview]:
-    """Everything that is committed, in whole batches, from memory or from the segments."""
+def whole_log(shard: LocalShard, checks: Checks, start: Offset | None = None) -> Iterator[memoryview]:
+    """Everything that is committed, from the log's start or from ``start`` on, in whole batches: from memory or from
+    the segments.
+    """
     log = checks.log
-    offset, end = int(log.start_offset), checks.group.high_watermark
+    offset, end = int(log.start_offset if start is None else start), checks.group.high_watermark
     while offset < end:
         found: Any = log.read(Offset(offset), Offset(end), READ_BYTES, minimum_one=True)
         if found is None:
             found = shard.call(log.read_cold, Offset(offset), Offset(end), READ_BYTES, True)
-            if isinstance(found, MillstreamError):
-                raise Violation(f"{checks.replica} can't read offset {offset} of {end}: {found}")
+        if isinstance(found, MillstreamError):
+            raise Violation(f"{checks.replica} can't read offset {offset} of {end}: {found}")
         data = memoryview(found.copy(0, len(found)))
         found.release()
         if not data:
