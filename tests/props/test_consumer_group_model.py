@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.core.group.consumer.protocol import read_assignment
-from millstream.core.group.consumer.topics import Topic
+from millstream.core.group.consumer_state.topics import Topic
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     ConsumerHeartbeat,

@@ -18,7 +18,7 @@ from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.records import decode_record, encode_record
 from millstream.coordinator.state_partition import KeptLog, State, StatePartition, answer
 from millstream.coordinator.verified_commits import VerifiedCommits, VerifyingLog
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.member import Token

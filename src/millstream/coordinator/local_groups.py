@@ -20,7 +20,7 @@ from millstream.coordinator.asks import (
 from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition
 from millstream.coordinator.state_partition import State
 from millstream.coordinator.state_topic import Loads
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from millstream.cluster.metadata import MetadataListener, TopicMeta
-from millstream.core.group.consumer.topics import Topic
+from millstream.core.group.consumer_state.topics import Topic
 
 if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
 
 
 class MetadataTopics(MetadataListener):
-    """``core.group.consumer.topics.Topics`` over the metadata cache.
+    """``core.group.consumer_state.topics.Topics`` over the metadata cache.
 
     Lifecycle: one per shard. It subscribes to the cache, to know when a topic was last created.
     """

@@ -4,5 +4,5 @@ Reading order: ``state`` (the states), ``member`` and ``group`` (stored data), `
 generation to the next), then the requests ``join``, ``sync``, ``heartbeat``, ``leave``, ``commit``, ``fetch``,
 ``delete``; ``retention`` (what expires), ``image`` (a group as a stored record). ``coordinator`` holds the groups of
 one partition of ``__consumer_offsets`` and is the only entry point: ``step(input, now_us, wall_ms) -> Outputs``. Groups
-whose members are assigned by the coordinator are in ``consumer``.
+whose members are assigned by the coordinator are in ``consumer``, their data in ``consumer_state``.
 """

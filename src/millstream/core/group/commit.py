@@ -9,7 +9,7 @@ lost. Commits of one group take effect in log order; the last one wins (D2).
 
 from typing import Final
 
-from millstream.core.group.consumer.offsets import check_commit
+from millstream.core.group.consumer_state.offsets import check_commit
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
 from millstream.core.group.offsets import CommittedOffset

@@ -28,7 +28,7 @@ from millstream.core.group.commit import (
 )
 from millstream.core.group.consumer import requests
 from millstream.core.group.consumer.timers import CONSUMER_KINDS
-from millstream.core.group.consumer.topics import NoTopics, Topics
+from millstream.core.group.consumer_state.topics import NoTopics, Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import CAME, JOIN, OFF, SYNC, Deadline, Deadlines
 from millstream.core.group.delete import DeletionPart, delete_group, delete_offsets

@@ -9,8 +9,8 @@ full disk kept their tombstones from being written.
 
 from typing import Final
 
-from millstream.core.group.consumer.offsets import check_fetch
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer_state.offsets import check_fetch
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.group import Group
 from millstream.core.group.offsets import NO_OFFSET, CommittedOffset, PendingOffsets
 from millstream.model.error_code import ErrorCode

@@ -4,8 +4,7 @@ The verbs (``join``, ``sync``, ``rebalance`` …) decide; this class keeps the c
 order in which they joined, so that every choice among them (a new leader, a tie between assignors) is deterministic.
 """
 
-from typing import TYPE_CHECKING
-
+from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import JOIN, SYNC, Deadline
 from millstream.core.group.member import Member, Protocols
@@ -15,9 +14,6 @@ from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import decode_message
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
-
-if TYPE_CHECKING:
-    from millstream.core.group.consumer.group import ConsumerGroup
 
 CONSUMER_PROTOCOL = "consumer"
 

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import Deadline, Deadlines
 from millstream.core.group.group import Group

@@ -3,7 +3,7 @@
 import pytest
 from group_driver import Driver
 
-from millstream.core.group.consumer.topics import Topic, metadata_hash
+from millstream.core.group.consumer_state.topics import Topic, metadata_hash
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     ConsumerHeartbeat,

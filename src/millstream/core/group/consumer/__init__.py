@@ -1,9 +1,8 @@
 """Consumer groups with the consumer protocol (KIP-848): the coordinator assigns partitions, and one heartbeat carries
 everything.
 
-Reading order: ``topics`` (the view of the cluster), ``member`` and ``group`` (stored data, as the sum of its records),
-``change`` (how records are written), ``reconcile`` (how a member gets to its target assignment), ``target`` (when the
-target is computed), then the requests: ``heartbeat``, ``leaving``, ``expressions`` (subscriptions by regular
-expression), ``classic`` (members with the classic protocol), ``migrate`` (groups that change their protocol),
-``offsets`` (who may commit), ``describe``. ``requests`` is the interface for ``GroupCoordinator``.
+Reading order: ``change`` (how records are written), ``reconcile`` (how a member gets to its target assignment),
+``target`` (when the target is computed), then the requests: ``heartbeat``, ``leaving``, ``expressions`` (subscriptions
+by regular expression), ``classic`` (members with the classic protocol), ``migrate`` (groups that change their
+protocol), ``describe``. ``requests`` is the interface for ``GroupCoordinator``. The data are in ``consumer_state``.
 """

@@ -8,8 +8,8 @@ decision and no response depends on a write that may fail. A change without reco
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from millstream.core.group.consumer.group import NEVER_CHECKED, ConsumerGroup, ConsumerGroupValue, ConsumerRecord
 from millstream.core.group.consumer.install import show
+from millstream.core.group.consumer_state.group import NEVER_CHECKED, ConsumerGroup, ConsumerGroupValue, ConsumerRecord
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import Key, Value

@@ -12,7 +12,6 @@ import msgspec
 
 from millstream.core.group.consumer.change import Change
 from millstream.core.group.consumer.expressions import begin_resolving, follow_expression
-from millstream.core.group.consumer.group import ConsumerGroup
 from millstream.core.group.consumer.heartbeat import (
     put_metadata,
     put_reconciled,
@@ -22,11 +21,12 @@ from millstream.core.group.consumer.heartbeat import (
     unknown_member,
 )
 from millstream.core.group.consumer.leaving import remove_members
-from millstream.core.group.consumer.member import ConsumerMember, MemberState
 from millstream.core.group.consumer.migrate import begin_downgrade, may_downgrade
 from millstream.core.group.consumer.protocol import assignment_bytes, read_subscription, reported_by
 from millstream.core.group.consumer.target import follow_epoch, follow_topics
 from millstream.core.group.consumer.timers import renew, timers_of
+from millstream.core.group.consumer_state.group import ConsumerGroup
+from millstream.core.group.consumer_state.member import ConsumerMember, MemberState
 from millstream.core.group.deadlines import OFF
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.heartbeat import heartbeat_error

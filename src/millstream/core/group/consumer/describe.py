@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from millstream.core.group.assign.spec import NOTHING, Partitions
-from millstream.core.group.consumer.group import ConsumerGroup
-from millstream.core.group.consumer.member import ConsumerMember, partitions_of
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer_state.group import ConsumerGroup
+from millstream.core.group.consumer_state.member import ConsumerMember, partitions_of
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import (
     DescribedAssignment,

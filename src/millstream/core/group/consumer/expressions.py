@@ -11,10 +11,10 @@ RE2 matches in time linear in the name, whatever the expression: no client can s
 from typing import Final
 
 from millstream.core.group.consumer.change import Change
-from millstream.core.group.consumer.group import NEVER_MS, ConsumerGroup, Resolved, resolved_value
-from millstream.core.group.consumer.member import ConsumerMember
 from millstream.core.group.consumer.target import next_epoch
-from millstream.core.group.consumer.topics import metadata_hash
+from millstream.core.group.consumer_state.group import NEVER_MS, ConsumerGroup, Resolved, resolved_value
+from millstream.core.group.consumer_state.member import ConsumerMember
+from millstream.core.group.consumer_state.topics import metadata_hash
 from millstream.core.group.outputs import ExpressionsResolved, Resolve
 from millstream.core.group.regex import check_expression
 from millstream.core.group.step import Step

@@ -13,8 +13,11 @@ import msgspec
 
 from millstream.core.group.consumer.change import Change
 from millstream.core.group.consumer.expressions import begin_resolving, follow_expression
-from millstream.core.group.consumer.group import ConsumerGroup, ConsumerRecord, member_tombstones, target_value
-from millstream.core.group.consumer.member import (
+from millstream.core.group.consumer.reconcile import Reported, reconcile
+from millstream.core.group.consumer.target import follow_epoch, follow_topics
+from millstream.core.group.consumer.timers import await_revocation, renew
+from millstream.core.group.consumer_state.group import ConsumerGroup, ConsumerRecord, member_tombstones, target_value
+from millstream.core.group.consumer_state.member import (
     JOINS,
     LEAVES,
     LEAVES_FOR_A_WHILE,
@@ -22,9 +25,6 @@ from millstream.core.group.consumer.member import (
     ConsumerMember,
     same_metadata,
 )
-from millstream.core.group.consumer.reconcile import Reported, reconcile
-from millstream.core.group.consumer.target import follow_epoch, follow_topics
-from millstream.core.group.consumer.timers import await_revocation, renew
 from millstream.core.group.outputs import ConsumerHeartbeat
 from millstream.core.group.step import Step
 from millstream.errors import Rejected

@@ -4,8 +4,8 @@ Requests that wait for a classic rebalance are answered REBALANCE_IN_PROGRESS. T
 consumer group.
 """
 
-from millstream.core.group.consumer.group import ConsumerGroup
 from millstream.core.group.consumer.timers import start_timers
+from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.group import Group
 from millstream.core.group.rebalance import answer_join, answer_sync, join_error
 from millstream.core.group.step import Step

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from millstream.core.group.consumer.change import Change
 from millstream.core.group.consumer.expressions import drop_unused
-from millstream.core.group.consumer.group import ConsumerGroup, member_tombstones
 from millstream.core.group.consumer.heartbeat import (
     away,
     left,
@@ -18,7 +17,6 @@ from millstream.core.group.consumer.heartbeat import (
     throw_if_fenced,
     unknown_member,
 )
-from millstream.core.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember
 from millstream.core.group.consumer.migrate import begin_downgrade, may_downgrade
 from millstream.core.group.consumer.target import after_departure
 from millstream.core.group.consumer.timers import (
@@ -28,6 +26,8 @@ from millstream.core.group.consumer.timers import (
     forget_timers,
     timers_of,
 )
+from millstream.core.group.consumer_state.group import ConsumerGroup, member_tombstones
+from millstream.core.group.consumer_state.member import LEAVES_FOR_A_WHILE, ConsumerMember
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token

@@ -18,11 +18,11 @@ import msgspec
 
 from millstream.core.group.commit import PendingCommit
 from millstream.core.group.consumer.change import Change, Done, Failed
-from millstream.core.group.consumer.group import ConsumerGroup, target_value
-from millstream.core.group.consumer.member import ConsumerMember, MemberState, partitions_of
 from millstream.core.group.consumer.protocol import assignment_bytes, read_assignment, read_subscription
 from millstream.core.group.consumer.timers import forget_timers
-from millstream.core.group.consumer.topics import Topics, metadata_hash
+from millstream.core.group.consumer_state.group import ConsumerGroup, target_value
+from millstream.core.group.consumer_state.member import ConsumerMember, MemberState, partitions_of
+from millstream.core.group.consumer_state.topics import Topics, metadata_hash
 from millstream.core.group.deadlines import SESSION, Deadline
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.image import group_record, group_tombstone

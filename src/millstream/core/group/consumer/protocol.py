@@ -4,8 +4,8 @@ In a consumer group the coordinator acts as the leader: it reads the members' su
 assignments, in the embedded version that the member itself used.
 """
 
-from millstream.core.group.consumer.member import ConsumerMember
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer_state.member import ConsumerMember
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

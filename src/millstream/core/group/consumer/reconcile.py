@@ -17,9 +17,9 @@ same time. Topics that a member no longer subscribes to are revoked at once, wha
 from collections.abc import Iterable, Mapping
 
 from millstream.core.group.assign.spec import Partitions
-from millstream.core.group.consumer.group import ConsumerGroup
-from millstream.core.group.consumer.member import NOTHING_OWNED, ConsumerMember, MemberState, Owned
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer_state.group import ConsumerGroup
+from millstream.core.group.consumer_state.member import NOTHING_OWNED, ConsumerMember, MemberState, Owned
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 

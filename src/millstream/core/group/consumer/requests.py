@@ -11,14 +11,14 @@ from millstream.core.group.consumer import classic
 from millstream.core.group.consumer.change import Change, ChangePending
 from millstream.core.group.consumer.describe import describe_consumer_group
 from millstream.core.group.consumer.expressions import take_resolved
-from millstream.core.group.consumer.group import ConsumerGroup, ConsumerGroupValue
 from millstream.core.group.consumer.heartbeat import check_request, refusal
 from millstream.core.group.consumer.heartbeat import heartbeat as live
 from millstream.core.group.consumer.leaving import leave as go
 from millstream.core.group.consumer.leaving import time_is_over as remove_late
-from millstream.core.group.consumer.member import JOINS
 from millstream.core.group.consumer.migrate import ConversionPending, begin_classic_group, begin_consumer_group
 from millstream.core.group.consumer.timers import start_timers
+from millstream.core.group.consumer_state.group import ConsumerGroup, ConsumerGroupValue
+from millstream.core.group.consumer_state.member import JOINS
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token

@@ -11,8 +11,8 @@ from millstream.core.group.assign.ranges import assign_ranges
 from millstream.core.group.assign.spec import NOTHING, Assignor, Subscriber
 from millstream.core.group.assign.uniform import assign_uniform
 from millstream.core.group.consumer.change import Change
-from millstream.core.group.consumer.group import ConsumerGroup, target_value
-from millstream.core.group.consumer.topics import Topics, metadata_hash
+from millstream.core.group.consumer_state.group import ConsumerGroup, target_value
+from millstream.core.group.consumer_state.topics import Topics, metadata_hash
 from millstream.core.group.step import Step
 from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupMetadataKey,

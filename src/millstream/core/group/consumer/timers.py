@@ -8,8 +8,8 @@
 
 from typing import Final
 
-from millstream.core.group.consumer.group import ConsumerGroup, MemberTimers
-from millstream.core.group.consumer.member import LEAVES_FOR_A_WHILE, ConsumerMember, MemberState
+from millstream.core.group.consumer_state.group import ConsumerGroup, MemberTimers
+from millstream.core.group.consumer_state.member import LEAVES_FOR_A_WHILE, ConsumerMember, MemberState
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
 from millstream.core.group.step import Step

@@ -5,8 +5,8 @@ names (KIP-1251), because the response with its newer epoch may have left after 
 membership commits to an empty group only.
 """
 
-from millstream.core.group.consumer.group import ConsumerGroup
-from millstream.core.group.consumer.member import ConsumerMember
+from millstream.core.group.consumer_state.group import ConsumerGroup
+from millstream.core.group.consumer_state.member import ConsumerMember
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from millstream.core.group.assign.spec import NOTHING, Partitions
-from millstream.core.group.consumer.member import NOTHING_OWNED, ConsumerMember, MemberState, Owned
-from millstream.core.group.consumer.topics import Topics
+from millstream.core.group.consumer_state.member import NOTHING_OWNED, ConsumerMember, MemberState, Owned
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.state import GroupState
 from millstream.wire.messages.consumer_group_storage import (
