@@ -21,12 +21,21 @@ FOUND_WITH_WIPES = (
     60000336,  # a replica that had lost its files got back its first batch, but not the entry before
     40000157,  # a replica that was whole again counted as lost after a crash, and then another one lost its files
 )
+FOUND_IN_CAMPAIGNS = (
+    711186,  # the sync of a new directory failed, and the next attempt took its name for durable
+)
 FRESH = 3
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_a_seed_that_found_something_finds_nothing_now(seed):
     finding = play(seed, Counts())
+    assert finding is None, finding
+
+
+@pytest.mark.parametrize("seed", FOUND_IN_CAMPAIGNS)
+def test_a_seed_that_found_something_in_a_campaign_finds_nothing_now(seed):
+    finding = play(seed, Counts(), draw_for_campaign(seed))
     assert finding is None, finding
 
 

@@ -11,8 +11,10 @@ from millstream.testing.sim.knobs import draw_knobs
 from millstream.testing.sim.planted import PLANTED, hunt
 from millstream.testing.sim.world import World
 
-FOUND = (3, 16, 25, 29, 94)
-"""Seeds that found an error of the core or of the simulator once."""
+FOUND = (3, 16, 25, 29, 94, 720213)
+"""Seeds that found an error of the core or of the simulator once. In 720213 an order to send from before a peer needed
+files passed for the order that followed.
+"""
 
 
 @pytest.mark.parametrize("seed", FOUND)

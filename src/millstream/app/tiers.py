@@ -23,7 +23,7 @@ from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.format.archive import manifest_key
 from millstream.format.epochs import LogState, RaftBase, encode_log_state
 from millstream.format.manifest import ArchiveId, encode_manifest
-from millstream.format.names import EPOCHS_FILE, partition_directory
+from millstream.format.names import EPOCHS_FILE, PARTITION_LEVELS, partition_directory
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.model.replication import RaftPosition, Term
@@ -31,7 +31,8 @@ from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey, open_store
 from millstream.partition.partition import Partition
 from millstream.raft.stored import Folded, encode_folded
-from millstream.storage.disk import make_directories, replace_file
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import replace_file
 from millstream.telemetry.table import OBJECT_OPERATION, OBJECT_TRANSFER
 from millstream.tiers.inspection import describe_topics, manifest_of
 from millstream.tiers.manifest import Archive
@@ -311,8 +312,7 @@ def _write_states(
             raise Rejected(
                 f"{directory} has files of a topic that is not known here, such as {min(others)}: move it away"
             )
-        for made in make_directories(disk, directory):
-            disk.sync_directory(made)
+        make_directories_durably(disk, directory, PARTITION_LEVELS)
         replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(state))
     return records
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
-from millstream.storage.disk import make_directories, read_file, replace_file
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import read_file, replace_file
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -50,6 +51,5 @@ def read_mark(disk: Disk, data_dir: str) -> int:
 def write_mark(disk: Disk, data_dir: str, revision: int) -> None:
     """Move the mark, durably. Raises OSError; the old mark is there then."""
     path = f"{data_dir}/{PATH}"
-    for changed in make_directories(disk, os.path.dirname(path)):
-        disk.sync_directory(changed)
+    make_directories_durably(disk, os.path.dirname(path), 1)
     replace_file(disk, path, seal(_MAGIC, _VERSION, _REVISION.pack(revision)))

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
-from millstream.storage.disk import make_directories, read_file, replace_file
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import read_file, replace_file
 
 if TYPE_CHECKING:
     from millstream.storage.disk import Disk
@@ -41,8 +42,7 @@ def read_note(disk: Disk, data_dir: str) -> int | None:
 def write_note(disk: Disk, data_dir: str, revision: int) -> None:
     """Write the note durably. Raises OSError."""
     path = f"{data_dir}/{PATH}"
-    for changed in make_directories(disk, os.path.dirname(path)):
-        disk.sync_directory(changed)
+    make_directories_durably(disk, os.path.dirname(path), 1)
     replace_file(disk, path, seal(_MAGIC, _VERSION, _REVISION.pack(revision)))
 
 

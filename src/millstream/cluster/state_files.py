@@ -32,7 +32,8 @@ from millstream.core.controller.state import ControllerState, TopicState, decode
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.names import SEGMENT_SUFFIX, parse_offset
 from millstream.format.segment import Batch, WalkEnd, parse_batch
-from millstream.storage.disk import Disk, make_directories, read_file, replace_file
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import Disk, read_file, replace_file
 from millstream.telemetry.log import log as operator_log
 from millstream.wire.records import batch_crc_ok, iter_records
 
@@ -230,7 +231,7 @@ class SnapshotStore:
             self._slots.append(newest)
         if len(good) > 1:
             self.trim_before = good[1][1].revision
-        self._sync_new_directories()
+        make_directories_durably(self._disk, self._directory, 1)
 
     def save(self, state: ControllerState, done: Callable[[OSError | None], None]) -> None:
         """Replace the older snapshot by one of ``state``. ``done`` gets None when it is durable, or the error."""
@@ -262,10 +263,6 @@ class SnapshotStore:
             done(error)
             return
         done(None)
-
-    def _sync_new_directories(self) -> None:
-        for directory in make_directories(self._disk, self._directory):
-            self._disk.sync_directory(directory or ".")
 
 
 def _nothing(_: AnyCommand) -> None:

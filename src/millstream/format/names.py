@@ -40,6 +40,8 @@ IDENTITY_FILE = "identity.json"
 TOPICS_DIRECTORY = "topics"
 PURGES_DIRECTORY = "purges"
 WAL_DIRECTORY = "wal"
+PARTITION_LEVELS = 3
+"""Directories that a topic's first log may make below the data directory: ``topics``, the topic's, the partition's."""
 EPOCHS_FILE = "epochs"
 FAULT_FILE = "fault"
 LOST_FILE = "lost"

@@ -212,8 +212,18 @@ class LocalStore:
         return f"{self._root}/{key}"
 
     def _make(self, directory: str) -> None:
-        for named in make_directories(self._disk, directory):
-            self._disk.sync_directory(named)
+        named = make_directories(self._disk, directory)
+        try:
+            for one in named:
+                self._disk.sync_directory(one)
+        except OSError:
+            # A later attempt would take the names for durable.
+            path = directory
+            with contextlib.suppress(OSError):
+                for _ in named:
+                    self._disk.remove_directory(path)
+                    path = os.path.dirname(path)
+            raise
 
     @contextlib.contextmanager
     def _locked(self) -> Generator[None]:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import mmap
 import os
+import random
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import (
     DIRECT_BLOCK_BYTES,
     FileCache,
@@ -22,6 +24,7 @@ from millstream.storage.disk import (
     replace_file,
     write_all,
 )
+from millstream.testing.sim_disk import SimDisk
 
 
 class ShortFile:
@@ -82,6 +85,14 @@ def test_make_directories_names_what_must_be_synced(tmp_path: Path) -> None:
     assert make_directories(disk, f"{root}/a/b/c") == [root, f"{root}/a", f"{root}/a/b"]
     assert make_directories(disk, f"{root}/a/b/c") == []
     assert make_directories(disk, f"{root}/a/b/d") == [f"{root}/a/b"]
+
+
+def test_a_directory_whose_sync_failed_is_synced_by_the_next_attempt() -> None:
+    disk = SimDisk(random.Random(1))
+    make_directories(disk, "/data/topics/t/0")  # an attempt whose syncs failed
+    make_directories_durably(disk, "/data/topics/t/0", 4)
+    disk.crash(torn=False)
+    assert disk.list("/data/topics/t") == ["0"]
 
 
 def test_opening_what_is_not_there_does_not_create_it(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Progress:
         self.ordered = False
         """The shell has an order to send, and has not said what came of it."""
         self.serial = 0
-        """Serial of the last order."""
+        """Serial of the last order. It rises with each change of ``flow``, too, which voids the order before it."""
         self.contact_us = now
         """When the peer last answered anything in this term; the term's begin until it does."""
         self.answered_append_us = TimeUs(0)
@@ -150,6 +150,7 @@ class Progress:
         self.flow = flow
         self.paused = False
         self.ordered = False
+        self.serial += 1
         self.offered = None
         self.in_flight.clear()
         self.in_flight_bytes = 0

@@ -44,12 +44,13 @@ from millstream.format.events.sidecar import (
     encode_header,
     entry_of,
 )
-from millstream.format.names import DELETED_SUFFIX
+from millstream.format.names import DELETED_SUFFIX, PARTITION_LEVELS
 from millstream.model.events import ChunkId
 from millstream.model.quantities import FilePosition, Offset
 from millstream.storage.chunks.chunk import Chunk
 from millstream.storage.chunks.reads import ChunkReads
-from millstream.storage.disk import FileCache, make_directories, read_at, read_file, write_all
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import FileCache, read_at, read_file, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -298,8 +299,7 @@ class ChunkStore:
     def _new_chunk(self, number: ChunkId, base_offset: Offset) -> Chunk:
         """Make the five files of a chunk."""
         if not self.chunks:
-            for parent in make_directories(self._disk, self.directory):
-                self._disk.sync_directory(parent)
+            make_directories_durably(self._disk, self.directory, PARTITION_LEVELS)
         chunk = Chunk(number, self._path(number), base_offset)
         self._names_changed = True
         for suffix in SUFFIXES:

@@ -32,12 +32,14 @@ from millstream.format.names import (
     EPOCHS_FILE,
     FAULT_FILE,
     LOST_FILE,
+    PARTITION_LEVELS,
     SEGMENT_SUFFIX,
     staged_directory,
 )
 from millstream.format.wal import Kind
 from millstream.model.replication import RaftPosition
-from millstream.storage.disk import exists, make_directories, read_file, replace_file
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import exists, read_file, replace_file
 from millstream.storage.log.opening import load_log
 from millstream.storage.segments.files import names_in, remove_deleted
 from millstream.telemetry.log import log as operator_log
@@ -120,8 +122,7 @@ def check_beginning(directory: str, record: WalRecord) -> None:
 
 def mark_lost(disk: Disk, directory: str, state: LogState) -> None:
     """Begin an empty log that is marked. ``state`` has the vote, if that is known. Raises OSError."""
-    for changed in make_directories(disk, directory):
-        disk.sync_directory(changed)
+    make_directories_durably(disk, directory, PARTITION_LEVELS)
     replace_file(disk, f"{directory}/{LOST_FILE}", b"")
     if state != LogState():
         replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(state))

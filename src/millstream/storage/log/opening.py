@@ -33,6 +33,7 @@ from millstream.format.names import (
     FAULT_FILE,
     INDEX_SUFFIX,
     LOST_FILE,
+    PARTITION_LEVELS,
     PRODUCERS_SUFFIX,
     SEGMENT_SUFFIX,
     TEMPORARY_SUFFIX,
@@ -45,7 +46,8 @@ from millstream.format.segment import WalkEnd
 from millstream.model.quantities import Offset
 from millstream.model.replication import Term
 from millstream.storage.chunks import holds_chunks, is_chunk_disk
-from millstream.storage.disk import exists, make_directories, read_file, read_text, replace_file
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import exists, read_file, read_text, replace_file
 from millstream.storage.segments.index import SegmentIndex, batches_from, grow_index, index_path
 from millstream.telemetry.log import log as operator_log
 
@@ -316,6 +318,5 @@ def fence(disk: Disk, directory: str, reason: str) -> None:
     """Have this log refused until a person removes its ``fault`` file: its durable bytes are not what they
     should be.
     """
-    for changed in make_directories(disk, directory):
-        disk.sync_directory(changed)
+    make_directories_durably(disk, directory, PARTITION_LEVELS)
     replace_file(disk, f"{directory}/{FAULT_FILE}", reason.encode() + b"\n")

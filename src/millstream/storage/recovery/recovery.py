@@ -40,7 +40,8 @@ from millstream.format.names import (
 from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, WalRecord, WalState
 from millstream.format.wal_scan import Scan, Verdict, judge
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
-from millstream.storage.disk import exists, make_directories, read_at, write_all
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import exists, read_at, write_all
 from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.replay import LogReplay
@@ -123,8 +124,7 @@ def recover(
     begun = time.monotonic()
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     root = f"{data_dir}/{WAL_DIRECTORY}"
-    for changed in make_directories(disk, root):
-        disk.sync_directory(changed)
+    make_directories_durably(disk, root, 1)
     disk.watch(data_dir)
     repairs: list[Repair] = []
     numbers = sorted(int(name) for name in disk.list(root) if name.isdigit())
@@ -187,8 +187,7 @@ def _begin(disk: Disk, root: str, states: dict[int, WalState], shards: int, term
     """
     _remove_deleted(disk, root)  # what a crash has left, before a directory needs that name again
     for shard in range(shards):
-        for changed in make_directories(disk, f"{root}/{shard}"):
-            disk.sync_directory(changed)
+        make_directories_durably(disk, f"{root}/{shard}", 1)
     for number in {*states, *range(shards)}:
         state = states.get(number, WalState())
         write_wal_state(disk, f"{root}/{number}", msgspec.structs.replace(state, term=term))

@@ -30,6 +30,7 @@ from millstream.format.names import (
     DELETED_SUFFIX,
     EPOCHS_FILE,
     LOST_FILE,
+    PARTITION_LEVELS,
     PRODUCERS_SUFFIX,
     offset_name,
     segment_name,
@@ -38,7 +39,8 @@ from millstream.format.producers import encode_producers
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
 from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA
-from millstream.storage.disk import exists, make_directories, read_file, replace_file, write_all
+from millstream.storage.directories import make_directories_durably
+from millstream.storage.disk import exists, read_file, replace_file, write_all
 from millstream.storage.segments.files import remove_deleted
 from millstream.storage.segments.index import Growing, SegmentIndex
 from millstream.storage.segments.reads import Pieces
@@ -87,8 +89,7 @@ class IncomingLog:
         self._begin(int(start))
         if exists(disk, directory):
             remove_deleted(disk, directory)  # of an earlier attempt
-        for changed in make_directories(disk, directory):
-            disk.sync_directory(changed)
+        make_directories_durably(disk, directory, PARTITION_LEVELS)
 
     def _begin(self, base: int) -> None:
         self._index = SegmentIndex(Offset(base), self._generation)

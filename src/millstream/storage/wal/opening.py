@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.format.names import TEMPORARY_SUFFIX, parse_wal_name
 from millstream.format.wal import WalState
-from millstream.storage.disk import make_directories
+from millstream.storage.directories import make_directories_durably
 from millstream.storage.wal.files import WalFiles
 from millstream.storage.wal.state import look_at_wal_state, write_wal_state
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def open_state(disk: Disk, directory: str) -> WalState:
     """The state of the log in `directory`, which is made if it is missing."""
-    for changed in make_directories(disk, directory):
-        disk.sync_directory(changed)
+    make_directories_durably(disk, directory, 2)
     state = look_at_wal_state(disk, directory).state
     if state is None:
         # From the first frame on, a missing state file has to mean something.
