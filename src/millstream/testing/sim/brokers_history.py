@@ -14,6 +14,7 @@ from unittest.mock import patch
 import msgspec
 
 from millstream.cluster import quorum_controller
+from millstream.coordinator import local_groups
 from millstream.partition.partition import GAPS_MS
 from millstream.testing.local_storage import Stopped
 from millstream.testing.sim.brokers import BEGIN_US, GROUP, Cluster
@@ -22,6 +23,7 @@ from millstream.testing.sim.brokers_controlled import CONTROLLER_GROUP, Admin, c
 from millstream.testing.sim.brokers_coordinator import TRANSACTIONS_GROUP
 from millstream.testing.sim.brokers_disks import SPACE_US, FailingDisks
 from millstream.testing.sim.brokers_judge import Violation, whole_log
+from millstream.testing.sim.brokers_members import Members, OneTopic, group_settings
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker, serve
 from millstream.testing.sim.brokers_settings import Setting, draw
 from millstream.testing.sim.brokers_transactions import TIMEOUT_MS, TransactionalProducer
@@ -80,7 +82,11 @@ def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding |
     begun = time.process_time()
     finding: Finding | None = None
     try:
-        with patch.object(quorum_controller, "new_topic_id", history.new_topic_id):
+        with (
+            patch.object(quorum_controller, "new_topic_id", history.new_topic_id),
+            patch.object(local_groups, "_member_suffix", history.new_member_id),
+            patch.object(local_groups, "_member_id", history.new_member_id),
+        ):
             history.run()
     except (AssertionError, Stopped, OSError) as error:
         where = "".join(traceback.format_tb(error.__traceback__)[-4:])
@@ -117,7 +123,7 @@ class BrokersHistory:
             delay_us=setting.delay_us,
             write_caching=setting.write_caching,
             checkpoint_bytes=setting.checkpoint_bytes,
-            make=control if controlled else self.make,
+            make=self._make_controlled if controlled else self.make,
             more=more,
         )
         self.faults: Counter[str] = Counter()
@@ -130,6 +136,7 @@ class BrokersHistory:
         self._trimmer = Trimmer(cluster, "trimmer", GROUP, timeout_us)
         self._admin = Admin(cluster, timeout_us) if controlled else None
         self._member = GroupMember(cluster, timeout_us) if setting.groups else None
+        self._members = Members(cluster, timeout_us) if setting.members else None
         self._transactional = (
             TransactionalProducer(cluster, timeout_us, self._next_value) if setting.transactions else None
         )
@@ -156,7 +163,17 @@ class BrokersHistory:
 
     def make(self, cluster: Cluster, node_id: int) -> Broker:
         """A broker without a controller."""
-        return serve(cluster, node_id)
+        return self._with_groups(serve(cluster, node_id))
+
+    def _make_controlled(self, cluster: Cluster, node_id: int) -> Broker:
+        return self._with_groups(control(cluster, node_id))
+
+    def _with_groups(self, broker: ServedBroker) -> ServedBroker:
+        """Let it coordinate groups of members."""
+        if self.setting.members:
+            broker.group_settings = group_settings(2 * self.setting.options.election_timeout_us)
+            broker.group_topics = OneTopic()
+        return broker
 
     def run(self) -> Cluster:
         """Play it to its end."""
@@ -167,6 +184,8 @@ class BrokersHistory:
             self._client()
             if self._transactional is not None:
                 self._transactional.go_on()
+            if self._members is not None:
+                self._members.go_on()
             self.cluster.run(limit_us=self.setting.round_us)
             self._disks.mend()
             self.cluster.heal()
@@ -178,6 +197,10 @@ class BrokersHistory:
     def new_topic_id(self) -> bytes:
         """An id that a replay has, too."""
         return self.cluster.chance("topic ids").randbytes(16)
+
+    def new_member_id(self) -> str:
+        """An id that a replay has, too."""
+        return self.cluster.chance("member ids").randbytes(8).hex()
 
     def _next_value(self) -> int:
         self._value += 1
@@ -208,6 +231,8 @@ class BrokersHistory:
             self._finish_admin(self._admin, limit_us)
         if self._transactional is not None:
             self._finish_transactions(self._transactional, limit_us)
+        if self._members is not None:
+            self._members.finish(limit_us)
         cluster.settle(limit_us)
         if self._transactional is not None:
             leader = cluster.leader()

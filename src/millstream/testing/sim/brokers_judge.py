@@ -25,6 +25,7 @@ C4  A reader sees what is committed.
 C5  Nothing is committed that nobody sent.
 C6  A batch of an idempotent producer is committed once, in order.
 C7  A reader that follows the newest leader keeps its place.
+D1  A partition has one owner per generation, and a commit of a former owner is refused (`brokers_group_truth`).
 D2  Committed offsets of a group never go back.
 D4  A transaction is there in whole or not at all, as its producer was told (`brokers_transactions`).
 D5  After a heal no transaction stays open.

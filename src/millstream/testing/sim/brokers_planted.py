@@ -13,6 +13,10 @@ from msgspec.structs import replace
 
 from millstream.app.stale_topics import remove_stale_topics
 from millstream.coordinator import marker_sender
+from millstream.coordinator.groups_partition import GroupsPartition
+from millstream.coordinator.state_partition import _Batch
+from millstream.core.group import commit
+from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.producer_state import ProducerState
 from millstream.core.raft import leading
 from millstream.core.txn.coordinator import TransactionCoordinator
@@ -134,6 +138,22 @@ def _no_more(_self: object, _now_us: int, _now_ms: int) -> Outputs:
     return Outputs()
 
 
+def _counted_at_once(self: GroupsPartition, content: bytes, receipts: list[int]) -> None:
+    """What a group writes counts before a quorum has it."""
+    self._under_way.append(_Batch(receipts, 0))
+    self._partition.append(content, _nothing)
+
+
+def _anybody(*_: object) -> ErrorCode:
+    """A commit is taken from everybody."""
+    return ErrorCode.NONE
+
+
+def _unowned(*_: object) -> bool:
+    """A partition is free as soon as its owner is asked for it."""
+    return False
+
+
 def _nothing(*_: object) -> None:
     pass
 
@@ -210,6 +230,11 @@ def _failing_disks(setting: Setting) -> Setting:
     return replace(_crashing(setting), disk_faults=True, stalls=False, fault_every_us=timeout_us)
 
 
+def _sharing(setting: Setting) -> Setting:
+    """Members come and go while their coordinator does."""
+    return replace(_crashing(setting), members=True, groups=True, cuts=True)
+
+
 def _transacting(setting: Setting) -> Setting:
     """Leaders come and go while transactions end."""
     return replace(_crashing(setting), transactions=True, cuts=True, transfers=True, trims=False)
@@ -241,5 +266,15 @@ PLANTED = (
     PlantedBug(
         "a new coordinator writes no markers", ((TransactionCoordinator, "loaded", _no_more),), 20, _transacting
     ),
+    PlantedBug(
+        "a group answers before its write is committed", ((GroupsPartition, "_append", _counted_at_once),), 20, _sharing
+    ),
+    PlantedBug(
+        "a commit of a former member is taken",
+        ((commit, "_check", _anybody), (commit, "check_commit", _anybody)),
+        20,
+        _sharing,
+    ),
+    PlantedBug("a partition is given before it is given back", ((ConsumerGroup, "is_owned", _unowned),), 20, _sharing),
     PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 20, _sent_files),
 )

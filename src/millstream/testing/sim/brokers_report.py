@@ -66,11 +66,14 @@ def _planted(console: Console) -> int:
 
 RARE = (
     "acknowledgement by one disk",
+    "commit fenced",
+    "commit of a member",
     "committed offset",
     "election",
     "group: NOT_COORDINATOR",
     "install",
     "log start",
+    "partition with a new owner",
     "producer: NOT_LEADER_OR_FOLLOWER",
     "producer: request without an answer",
     "read barrier",

@@ -53,12 +53,14 @@ from millstream.wire.messages.offset_fetch import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.core.group.consumer_state.topics import Topics
     from millstream.core.txn.messages import Request
     from millstream.partition.verifying import ProducerTransaction
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.importing import StagedFiles
     from millstream.testing.local_storage import LocalShard
     from millstream.testing.sim.brokers import Cluster
+    from millstream.wire.schema import Message
 
 OFFSETS_GROUP: Final = RaftGroupId(70_009)
 TOPIC: Final = "t"
@@ -144,6 +146,9 @@ class ServedBroker(Broker):
     """
 
     transactions: Coordinating | None = None
+    group_settings = GroupSettings()
+    group_topics: Topics | None = None
+    """What coordinators of consumer groups know of topics."""
     kept = False
     """The disk has the replicas: what comes up without its files has lost them."""
 
@@ -160,7 +165,7 @@ class ServedBroker(Broker):
         self.lifecycle = lifecycle = Lifecycle(
             shard.context, SETTINGS, shard.storage, table, self.delayed, clean=clean, groups=self.raft
         )
-        self.groups = LocalGroups(shard.context, GroupSettings(), _EXPIRY_MS)
+        self.groups = LocalGroups(shard.context, self.group_settings, _EXPIRY_MS, self.group_topics)
         logs = InternalLogs(table)
         logs.on_open(self._on_open)
         logs.on_close(self._on_close)
@@ -308,6 +313,16 @@ class ServedBroker(Broker):
         """Process a request about a transactional id."""
         assert self.transactions is not None
         self.transactions.request(given)
+
+    def ask_group(
+        self, api: int, version: int, client_id: str, request: Message, reply: Callable[[tuple[Any, int]], None]
+    ) -> None:
+        """(the response, or the code that refuses the request, and the coordinator's term) of a request for a group."""
+
+        def done(answer: Message | ErrorCode) -> None:
+            reply((answer, self.offsets.leader_epoch))
+
+        self.groups.ask(0, api, version, client_id, "/", request, False, done)
 
     def commit_offset(self, offset: int, reply: Callable[[tuple[int, int]], None]) -> None:
         """(error, coordinator's term) of an OffsetCommit."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from millstream.core.raft.options import RaftOptions
@@ -49,6 +51,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Whether a broker may lose the files of the topic, one broker at a time."""
     transactions: bool
     """Whether there is a transactional producer."""
+    members: bool
+    """Whether there are groups whose members share partitions."""
     disk_faults: bool
     """Whether disks fail and fill up."""
     checkpoint_bytes: int
@@ -84,6 +88,7 @@ def draw(seed: int) -> Setting:
         write_caching=chance.random() < 0.15,
         wipes=False,
         transactions=False,
+        members=False,
         disk_faults=False,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
         options=RaftOptions(
@@ -118,13 +123,13 @@ def draw_with_installs(seed: int) -> Setting:
 
     In a half of them replicas lose their files, too. Such histories are none of those that `draw` makes.
     """
-    setting = draw_with_wipes(seed) if seed % 8 == 1 else draw(seed)
+    setting = draw_with_wipes(seed) if _other_half(seed) else draw(seed)
     return msgspec.structs.replace(setting, nodes=max(setting.nodes, 3), trims=True, trims_far=True)
 
 
 def draw_with_disk_faults(seed: int) -> Setting:
     """The setting of a seed with disks that fail and fill up. Such histories are none of those that `draw` makes."""
-    setting = draw_with_installs(seed) if seed % 8 == 2 else draw(seed)
+    setting = draw_with_installs(seed) if _other_half(seed) else draw(seed)
     return msgspec.structs.replace(setting, disk_faults=True)
 
 
@@ -134,12 +139,33 @@ def draw_with_transactions(seed: int) -> Setting:
     Such histories are none of those that `draw` makes.
     """
     return msgspec.structs.replace(
-        draw(seed), transactions=True, disk_faults=seed % 16 == 4, trims=False, write_caching=False
+        draw(seed), transactions=True, disk_faults=_other_half(seed), trims=False, write_caching=False
     )
 
 
+def draw_with_members(seed: int) -> Setting:
+    """The setting of a seed with groups whose members come, go and keep still, in a half of them over disks that fail.
+
+    Such histories are none of those that `draw` makes.
+    """
+    return msgspec.structs.replace(draw(seed), members=True, groups=True, disk_faults=_other_half(seed))
+
+
 def draw_for_campaign(seed: int) -> Setting:
-    """The setting that a campaign plays a seed in: files get lost or are sent, disks fail, or nothing of that."""
-    plain = draw_with_transactions if seed % 8 == 4 else draw
-    shapes = (plain, draw_with_installs, draw_with_disk_faults, draw_with_wipes)
-    return shapes[seed % 4](seed)
+    """The setting that a campaign plays a seed in: each kind of history in turn."""
+    return _KINDS[seed % len(_KINDS)](seed)
+
+
+def _other_half(seed: int) -> bool:
+    """Half of the seeds of each kind."""
+    return seed // len(_KINDS) % 2 == 1
+
+
+_KINDS: Final = (
+    draw,
+    draw_with_installs,
+    draw_with_disk_faults,
+    draw_with_wipes,
+    draw_with_transactions,
+    draw_with_members,
+)
