@@ -13,8 +13,9 @@ snapshot of another broker was received (`cluster.outdated`) the state has every
 is unknown then was deleted meanwhile.
 
 `remove_left_partitions` does the same for partitions that moved to other brokers. A directory of a topic that exists is
-removed if neither the state nor the log behind it, committed or not, gives the partition to this broker: it makes files
-for a partition only when the command for that is in its log, so no replica that lives is ever taken for one that left.
+removed, with what was received of it, if neither the state nor the log behind it, committed or not, gives the partition
+to this broker: it makes files for a partition only when the command for that is in its log, so no replica that lives is
+ever taken for one that left.
 """
 
 from millstream.cluster.committed_mark import read_mark
@@ -22,7 +23,7 @@ from millstream.cluster.outdated import read_note, remove_note
 from millstream.cluster.state_files import deleted_topics, groups_in_log, load_snapshot, load_state
 from millstream.errors import Corruption
 from millstream.format.events.chunk import partition_directory_name
-from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY
+from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY, resumable
 from millstream.model.events import PartitionIndex
 from millstream.storage.disk import Disk
 from millstream.storage.segments.files import remove_deleted
@@ -96,7 +97,8 @@ def remove_left_partitions(disk: Disk, data_dir: str, node: int) -> None:
     for topic_id, left in by_topic.items():
         directory = f"{root}/{topic_id.hex()}"
         there = set(disk.list(directory))
-        for name in sorted(there.intersection(left)):
+        partial = {name for name in there if resumable(name) and name.partition(".")[0] in left}
+        for name in sorted(there.intersection(left) | partial):
             log.info("%s/%s is removed: other brokers hold this partition now", directory, name)
             remove_deleted(disk, f"{directory}/{name}")
         disk.sync_directory(directory)

@@ -139,6 +139,14 @@ def staged_directory(directory: str, position: RaftPosition) -> str:
     return f"{directory}.{position}{STAGED_SUFFIX}"
 
 
+def resumable(name: str) -> bool:
+    """Whether ``name`` is that of a staged log that a later start can go on with: not of an empty one, which ends at
+    position 0, nor of an event topic's.
+    """
+    log, _, position = name.removesuffix(STAGED_SUFFIX).rpartition(".")
+    return name.endswith(STAGED_SUFFIX) and position.isdigit() and int(position) > 0 and log.rpartition("-")[0] == ""
+
+
 def controller_directory(data_dir: str) -> str:
     """Directory of the controller's log (group 0)."""
     return f"{data_dir}/controller/log"

@@ -15,7 +15,8 @@ A replica that is opened again on new files is like one that was restarted: it k
 the old log, and nothing of the old core, has to be mended.
 
 **Bad input.** A part that is damaged, does not follow or is not what was asked for ends the attempt, and the log is as
-it was. **Crash.** The same: what was received is removed by the next start. **Overload.** A part that finds no memory
+it was. **Crash.** The log is as it was; the next start goes on with what was received, if nothing speaks against it
+(`LogImport.resume`). **Overload.** A part that finds no memory
 is asked for again; `RaftShard` bounds how many groups receive at once, and `Installs` how fast; a part is read only
 when it is asked for, so a follower's disk paces the leader. **Loss.** A part that does not come is asked for `TRIES`
 times. The next offer, of the same leader or another, begins the next attempt, which goes on with what is here already
@@ -296,9 +297,25 @@ class Receiver:
             self._drop_kept()
             if self._group.log.host.staging.is_busy(self._group.log.directory):
                 raise Retriable("the files of an earlier attempt are still being removed")
-            self._import = LogImport(self._group.log, description)
+            receiving = self._import = LogImport(self._group.log, description)
+            if receiving.resume(partial(self._resumed, receiving, install)):
+                self._writing = True
+                return
         self._note(self._import, install)
         self._go_on(self._import)
+
+    def _resumed(self, receiving: LogImport, install: Install, found: bool) -> None:
+        """The worker has looked for what was received before the start."""
+        assert self._import is receiving, "an attempt that was interrupted meanwhile hears nothing"
+        self._writing = False
+        if not found:
+            self._give_up("what was received before the start is of no use")
+            return
+        operator_log.info(
+            "%s: goes on at offset %d, as received before the start", self._group.log.name, receiving.next_offset
+        )
+        self._note(receiving, install)
+        self._go_on(receiving)
 
     def _note(self, receiving: LogImport, install: Install) -> None:
         """Say for others how far it is."""

@@ -65,7 +65,7 @@ from millstream.storage.messages.commands import (
     Written,
     decode_reply,
 )
-from millstream.storage.messages.receiving import Staged
+from millstream.storage.messages.receiving import Resumed, Staged
 from millstream.storage.processes.inspections import Inspections
 from millstream.storage.recovery.summary import leave_summaries, open_summarized, read_opened
 from millstream.storage.segments.read_faults import ReadFaults
@@ -250,7 +250,7 @@ class ShardStorage:
 
         def checkpointed() -> None:
             if not log.closed:
-                self._forget(log)
+                self.forget(log)
             if done is not None:
                 done()
 
@@ -266,15 +266,11 @@ class ShardStorage:
         adopt(self, log, staged, end, end_offset, done)
         self._staged.adopted(staged)
 
-    def forget(self, log: Log) -> None:
-        """The log is no more; what is under way for it is void."""
-        self._forget(log)
-
     def delete_log(self, log: Log, done: Callable[[], None]) -> None:
         """Release a log and remove its files; for `done` see `Removals.remove`. What is under way for it is void."""
-        self._forget(log)
+        self.forget(log)
         self.compaction.when_idle(log, lambda: self.removals.remove(log.directory, done))
-        self.removals.remove_aside(self.disk, log.directory)
+        self._staged.deleted(log.directory)
 
     def found_again(self, log: Log) -> None:
         """A lost log has everything again: nobody needs what was put aside."""
@@ -293,7 +289,8 @@ class ShardStorage:
         self._expected[number] = done
         return number
 
-    def _forget(self, log: Log) -> None:
+    def forget(self, log: Log) -> None:
+        """The log is no more; what is under way for it is void."""
         log.close_range()
         log.closed = True
         log.on_durable = log.on_trimmed = None
@@ -420,6 +417,7 @@ class ShardStorage:
             Done: lambda reply: self._expected.pop(reply.id)(),
             Removed: self.removals.finished,
             Staged: self._staged.finished,
+            Resumed: self._staged.resumed,
             Failed: lambda reply: self.fail(reply.reason),
         }
 

@@ -186,6 +186,35 @@ def test_an_interrupted_install_goes_on_with_what_was_received(
     assert received_bytes(away) - before <= (kept.end_offset - reached) * 900, "nothing was sent twice"
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_receiver_that_is_restarted_in_the_middle_is_sent_only_the_rest(
+    monkeypatch: pytest.MonkeyPatch, orderly: bool
+) -> None:
+    monkeypatch.setattr(installing, "PART_BYTES", 2_000)
+    cluster, _, away = behind_the_log_start(34)
+    away.start()
+
+    def reached() -> int:
+        receiving: Any = away.group._receiver._import
+        return 0 if receiving is None else receiving.next_offset
+
+    assert cluster.run(lambda: 92 <= reached() < 97)
+    before = received_bytes(away)
+    if orderly:
+        assert away.shard is not None
+        away.shard.stop()
+        away.shard = None
+    else:
+        away.crash()
+    cluster.run(lambda: False, 100_000)
+    away.start()
+    cluster.heal()
+    cluster.settle()
+    assert (away.log.start_offset, away.log.next_offset) == (80, 100)
+    assert cluster.history.seen["install"] == 1
+    assert 0 < received_bytes(away) < before, "what was sealed is not sent again"
+
+
 def test_what_an_interrupted_install_received_is_dropped_when_nobody_goes_on_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

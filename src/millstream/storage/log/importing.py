@@ -5,7 +5,10 @@ One step at a time: `add` or `finish` is under way, and its callback says how it
 and `drop` removes its files. The log itself is not touched. Overload: `ArenaFull` from `add`, and nothing has happened.
 
 An attempt that was only interrupted can go on, with another leader too, and to a later end (`continue_to`): what is
-committed is the same everywhere.
+committed is the same everywhere. `resume` goes on with what an earlier start of this broker received, if that is
+certain to be of the same log: the leader epoch of its last batch must be the one that the leader has for that offset
+(after an unsafe recovery another may stand there). A compacted log is not gone on with after `delete.retention.ms`: the
+leader may have removed deletion marks meanwhile whose records are in the part that was received.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from millstream.errors import Corruption, MillstreamError, Unavailable
-from millstream.format.epochs import encode_log_state
+from millstream.format.epochs import encode_log_state, epoch_at
 from millstream.format.names import staged_directory
 from millstream.iobuf.receive import copied
 from millstream.model.quantities import Offset
 from millstream.storage.log.event_log import EventLog
-from millstream.storage.messages.receiving import Stage, StageEnd
+from millstream.storage.messages.receiving import Resume, Stage, StageEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.model.replication import LogPoint
     from millstream.storage.log.exporting import LogDescription
     from millstream.storage.log.open_log import OpenLog
-    from millstream.storage.messages.receiving import Staged
+    from millstream.storage.messages.receiving import Resumed, Staged
 
 
 class StagedFiles(NamedTuple):
@@ -98,6 +101,47 @@ class LogImport:
         self._clean_offset = min(self._clean_offset, state.clean_offset)
         self.end_offset = end
         return True
+
+    def resume(self, done: Callable[[bool], None]) -> bool:
+        """Look for what an earlier start received; call this first, if at all. False: there is nothing, and ``done`` is
+        not called. Otherwise ``done`` hears whether it is gone on with; if not, its files are being removed.
+        """
+        staging = self._log.host.staging
+        directories = staging.left_of(self._log.directory)
+        if not directories:
+            return False
+
+        def resumed(reply: Resumed) -> None:
+            self._under_way = False
+            if self._dropped:
+                staging.put_back(self._log.directory, directories)
+                return
+            fits = bool(reply.directory) and self._continues(reply)
+            for directory in directories:
+                if not fits or directory != reply.directory:
+                    staging.drop(self._log.directory, directory)
+            if fits:
+                self._first = False
+                self.directory = reply.directory
+                self.first_offset, self.next_offset = reply.start, reply.end_offset
+                self._clean_offset = min(
+                    self._clean_offset, reply.start
+                )  # how far the old leader had come is forgotten
+            done(fits)
+
+        self._under_way = True
+        staging.resume(Resume(self._command([]), directories), resumed)
+        return True
+
+    def _continues(self, reply: Resumed) -> bool:
+        """Whether what was received is a part of the log that is described."""
+        state, config = self._description.log_state, self._log.config
+        if not reply.start <= self.first_offset <= reply.end_offset <= self.end_offset:
+            return False
+        age_ms = self._log.host.now_ms() - reply.created_ms
+        if "compact" in config.cleanup_policy and not 0 <= age_ms < config.delete_retention_ms:
+            return False
+        return epoch_at(state.epochs, Offset(reply.end_offset - 1)) == reply.last_epoch
 
     @property
     def is_complete(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.storage.messages.receiving import Stage, Staged, StageEnd
+    from millstream.storage.messages.receiving import Resume, Resumed, Stage, Staged, StageEnd
 
 
 class LogStaging(Protocol):
@@ -23,6 +23,18 @@ class LogStaging(Protocol):
 
     def stage_end(self, command: StageEnd, done: Callable[[Staged], None]) -> None:
         """Complete the files."""
+        ...
+
+    def left_of(self, log_directory: str) -> list[str]:
+        """Directories with what an earlier start received of a log. They are the caller's from now on."""
+        ...
+
+    def put_back(self, log_directory: str, directories: list[str]) -> None:
+        """Nobody has gone on with what ``left_of`` gave: the next attempt may."""
+        ...
+
+    def resume(self, command: Resume, done: Callable[[Resumed], None]) -> None:
+        """Go on with one of the directories that ``left_of`` gave."""
         ...
 
     def drop(self, log_directory: str, directory: str) -> None:

@@ -7,8 +7,11 @@
                                       ──files rest, no checkpoint under way──► the worker swaps the directories
 
 Before the note is durable a crash shows the old log; after it the new one, because recovery completes the swap. The
-note stays in the write-ahead log until then. What is received and not adopted is removed when it is dropped, at the
-latest by the next start.
+note stays in the write-ahead log until then. What is received and not adopted is removed when it is dropped.
+
+**A restart in the middle.** What was received stays, after an orderly stop and after a crash. The next attempt goes on
+with it (`segments.received`); what nobody has gone on with after `LEFT_US` is removed. Two kinds never stay: chunks of
+event topics, which belong to the name of their directory, and the empty logs of `storage.log.lost`.
 
 Overload: `ArenaFull` before the note. A full disk ends the attempt while files are received; the swap itself waits for
 space.
@@ -16,28 +19,42 @@ space.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Protocol
 
+from millstream.format.names import STAGED_SUFFIX, TOPICS_DIRECTORY, controller_directory, resumable
 from millstream.format.wal import Kind
+from millstream.storage.chunks import holds_chunks
 from millstream.storage.messages.receiving import Adopt
+from millstream.storage.segments.files import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.model.quantities import Offset
     from millstream.model.replication import LogPoint
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.disk import Disk
     from millstream.storage.log.log import Log
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.maintenance.checkpoint import Checkpointer
     from millstream.storage.maintenance.removals import Removals
     from millstream.storage.messages.commands import Command
-    from millstream.storage.messages.receiving import Stage, Staged, StageEnd
+    from millstream.storage.messages.receiving import Resume, Resumed, Stage, Staged, StageEnd
     from millstream.storage.wal.wal import Wal
+
+
+LEFT_US: Final = 600_000_000
+"""How long after a start what an earlier one has received waits for somebody who goes on with it."""
 
 
 class AdoptionHost(Protocol):
     """What this needs of its shard's storage."""
 
+    reactor: Reactor
+    disk: Disk
+    data_dir: str
+    logs: dict[int, Log]
     wal: Wal
     checkpointer: Checkpointer
     removals: Removals
@@ -65,11 +82,16 @@ class StagedLogs:
     def __init__(self, storage: AdoptionHost) -> None:
         self._storage = storage
         self._calls: dict[int, Callable[[Staged], None]] = {}
+        self._resumes: dict[int, Callable[[Resumed], None]] = {}
         self._next_id = 1
         self._kept: set[str] = set()
         """Directories of logs that are being received."""
-        self._removing: set[str] = set()
-        """Directories of logs of which an earlier attempt is being removed."""
+        self._removing: Counter[str] = Counter()
+        """Directories of logs, and how many earlier attempts of each are being removed."""
+        self._left = find_left(storage.disk, storage.data_dir)
+        """Directories of logs, and what an earlier start has received of each."""
+        if self._left:
+            storage.reactor.call_later(LEFT_US, self._remove_left)
 
     def next_id(self) -> int:
         """A number for the next command."""
@@ -92,15 +114,51 @@ class StagedLogs:
         """The worker's answer."""
         self._calls.pop(reply.id)(reply)
 
+    def left_of(self, log_directory: str) -> list[str]:
+        """Directories with what an earlier start received of a log. They are the caller's from now on."""
+        return self._left.pop(log_directory, [])
+
+    def put_back(self, log_directory: str, directories: list[str]) -> None:
+        """Nobody has gone on with what ``left_of`` gave: the next attempt may."""
+        self._left[log_directory] = directories
+        self._storage.reactor.call_later(LEFT_US, self._remove_left)
+
+    def resume(self, command: Resume, done: Callable[[Resumed], None]) -> None:
+        """Go on with one of the directories that ``left_of`` gave."""
+        self._resumes[command.stage.id] = done
+        self._storage.send(command)
+
+    def resumed(self, reply: Resumed) -> None:
+        """The worker's answer."""
+        if reply.directory:
+            self._kept.add(reply.directory)
+        self._resumes.pop(reply.id)(reply)
+
+    def deleted(self, log_directory: str) -> None:
+        """A log is deleted, and what lies beside it goes with it."""
+        self._storage.removals.remove_aside(self._storage.disk, log_directory)
+        for directory in self.left_of(log_directory):
+            self.drop(log_directory, directory)
+
+    def _remove_left(self) -> None:
+        """Nobody has gone on with what there is of this shard's logs."""
+        for log in list(self._storage.logs.values()):
+            for directory in self.left_of(log.directory):
+                self.drop(log.directory, directory)
+
     def drop(self, log_directory: str, directory: str) -> None:
         """Remove what was received into ``directory``; nothing is under way for it."""
+
+        def gone() -> None:
+            self._removing[log_directory] -= 1
+
         self._kept.discard(directory)
-        self._removing.add(log_directory)
-        self._storage.removals.remove(directory, lambda: self._removing.discard(log_directory))
+        self._removing[log_directory] += 1
+        self._storage.removals.remove(directory, gone)
 
     def is_busy(self, log_directory: str) -> bool:
         """Whether what was received for a log before is still being removed."""
-        return log_directory in self._removing
+        return self._removing[log_directory] > 0
 
     def adopted(self, directory: str) -> None:
         """What was received into ``directory`` is in its place."""
@@ -111,10 +169,28 @@ class StagedLogs:
         self._kept.discard(directory)
 
     def stop(self) -> None:
-        """The shard stops: remove what is there, nobody goes on with it."""
+        """The shard stops: remove what the next start can't go on with."""
         for directory in self._kept:
-            self._storage.removals.remove(directory, _nothing)
+            if holds_chunks(directory):
+                self._storage.removals.remove(directory, _nothing)
         self._kept.clear()
+
+
+def find_left(disk: Disk, data_dir: str) -> dict[str, list[str]]:
+    """What an earlier start has received and not put in place, by the directory of the log."""
+    root = f"{data_dir}/{TOPICS_DIRECTORY}"
+    found: dict[str, list[str]] = {}
+    places = [controller_directory(data_dir).rpartition("/")[0], *(f"{root}/{name}" for name in names_in(disk, root))]
+    for place in places:
+        try:
+            names = names_in(disk, place)
+        except NotADirectoryError:
+            continue
+        for name in names:
+            if resumable(name):
+                log = f"{place}/{name.removesuffix(STAGED_SUFFIX).rpartition('.')[0]}"
+                found.setdefault(log, []).append(f"{place}/{name}")
+    return found
 
 
 def adopt(

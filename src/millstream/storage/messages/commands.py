@@ -15,7 +15,7 @@ import msgspec
 from millstream.format.index import SegmentSummary
 from millstream.model.quantities import Offset, RaftGroupId, TimestampMs
 from millstream.model.replication import Term
-from millstream.storage.messages.receiving import Adopt, Stage, Staged, StageEnd
+from millstream.storage.messages.receiving import Adopt, Resume, Resumed, Stage, Staged, StageEnd
 from millstream.wire.inspection import Rules
 
 
@@ -277,6 +277,7 @@ Command = (
     | HurryFile
     | Feed
     | FetchData
+    | Resume
     | Stage
     | StageEnd
     | Adopt
@@ -453,6 +454,7 @@ Reply = (
     | EventsFed
     | DataFetched
     | Staged
+    | Resumed
 )
 
 SEGMENTS_LANE = 0
@@ -484,6 +486,7 @@ LANE_OF: dict[type[Command], int] = {
     Find: READS_LANE,
     Feed: READS_LANE,
     FetchData: READS_LANE,
+    Resume: READS_LANE,
     Stage: READS_LANE,  # one at a time for each log, so their order does not matter
     StageEnd: READS_LANE,
     GatherKeys: CLEANER_LANE,

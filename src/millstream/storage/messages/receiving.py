@@ -29,6 +29,16 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """When a segment of an event topic is full; None for other logs."""
 
 
+class Resume(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Look for what an earlier start received of a log, and go on with it. → `Resumed`."""
+
+    stage: Stage
+    """As for the first batches: its generation is the least that may be gone on with."""
+
+    directories: list[str]
+    """Where it may be. The one with the most of it is chosen."""
+
+
 class StageEnd(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """All of it was sent: complete the files, durably. → `Staged`."""
 
@@ -64,3 +74,21 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, tag=15):
 
     fault: str
     """Not empty: what was sent is damaged or does not follow."""
+
+
+class Resumed(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """What there is to go on with, in `directory`, which is empty if there is nothing."""
+
+    id: int
+    directory: str
+    start: Offset = Offset(0)
+    """First offset of the log's files."""
+
+    end_offset: Offset = Offset(0)
+    """End (exclusive) of what is there."""
+
+    last_epoch: Term = Term(0)
+    """Leader epoch of the last batch."""
+
+    created_ms: int = 0
+    """When the first of it came."""

@@ -1,7 +1,8 @@
 """The worker's part in receiving a log from another replica: what arrives goes into files beside the log.
 
 A log is received piece by piece, one command at a time, so its commands may run on any thread. A full disk, a damaged
-batch and a write that fails are answers: the shard gives the attempt up and its log is as it was.
+batch and a write that fails are answers: the shard gives the attempt up and its log is as it was. After a restart
+`resume` finds what was received before.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote, decode_log_state
+from millstream.model.quantities import Offset
 from millstream.storage.chunks import is_chunk_disk
 from millstream.storage.disk import exists
 from millstream.storage.messages.commands import Done, Failed
-from millstream.storage.messages.receiving import Adopt, Stage, Staged, StageEnd
+from millstream.storage.messages.receiving import Adopt, Resume, Resumed, Stage, Staged, StageEnd
 from millstream.storage.no_room import once_there_is_room
 from millstream.storage.segments.files import remove_deleted
 from millstream.storage.segments.incoming import IncomingLog, put_in_place
+from millstream.storage.segments.received import find_received
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +59,35 @@ class Receiving:
         except OSError as error:
             return self._given_up(command, error.errno or errno.EIO, "")
         return Staged(command.id, 0, incoming.end_offset, "")
+
+    def resume(self, command: Resume) -> Reply:
+        """Go on with what an earlier start received. A directory that can't be read is of no use."""
+        asked = command.stage
+        best, place = None, ""
+        for directory in command.directories:
+            try:
+                found = find_received(self._disk, directory, asked.index_interval, asked.now_ms)
+            except OSError:
+                continue
+            if found is None or found.generation < asked.generation:
+                continue  # of a log whose files had lower generations
+            if best is None or found.growing.end_offset > best.growing.end_offset:
+                best, place = found, directory
+        if best is None:
+            return Resumed(asked.id, "")
+        try:
+            incoming = IncomingLog(
+                self._disk, place, best.start, best.generation, asked.segment_bytes, asked.index_interval, None, best
+            )
+        except OSError:
+            return Resumed(asked.id, "")
+        with self._lock:
+            before = self._incoming.get(place)
+            self._incoming[place] = incoming
+        if before is not None:
+            before.close()
+        end = Offset(best.growing.end_offset)
+        return Resumed(asked.id, place, best.start, end, best.last_epoch, best.created_ms)
 
     def stage_end(self, command: StageEnd) -> Reply:
         """Complete the files of a log."""

@@ -63,7 +63,7 @@ from millstream.storage.messages.commands import (
     decode_command,
     encode,
 )
-from millstream.storage.messages.receiving import Adopt, Stage, StageEnd
+from millstream.storage.messages.receiving import Adopt, Resume, Stage, StageEnd
 from millstream.storage.no_room import once_there_is_room
 from millstream.storage.processes.event_reader import EventReader
 from millstream.storage.processes.inspector import Inspector
@@ -118,6 +118,7 @@ class Worker:
             HurryFile: self._hurry_file,
             Inspect: inspector.inspect,
             Collect: inspector.collect,
+            Resume: receiving.resume,
             Stage: receiving.stage,
             StageEnd: receiving.stage_end,
             Adopt: receiving.adopt,

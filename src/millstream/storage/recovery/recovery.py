@@ -35,6 +35,7 @@ from millstream.format.names import (
     TOPICS_DIRECTORY,
     WAL_DIRECTORY,
     controller_directory,
+    resumable,
     wal_name,
 )
 from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, WalRecord, WalState
@@ -384,7 +385,7 @@ class _Recovery:
             except NotADirectoryError:
                 continue  # what a person put there a person removes
             for name in names:
-                if name.endswith((DELETED_SUFFIX, STAGED_SUFFIX)):
+                if name.endswith(DELETED_SUFFIX) or (name.endswith(STAGED_SUFFIX) and not resumable(name)):
                     remove_deleted(self._disk, f"{directory}/{name}")
             if self._disk.list(directory) == [TOPIC_FILE]:
                 self._disk.unlink(f"{directory}/{TOPIC_FILE}")

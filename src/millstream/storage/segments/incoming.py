@@ -12,7 +12,8 @@ any of the log, so that a path means the same bytes before and after. `put_in_pl
 write-ahead log comes before it (`Kind.ADOPT`), so that a crash shows the old log until the note is durable, and
 recovery takes the step once more after that. The vote of the replica goes over: it is the newest that either says.
 
-A directory that was never put in place is removed by the next start.
+A directory that was never put in place is what the next start goes on with (`segments.received`); after some minutes
+without a leader that sends the rest it is removed. That of an event topic is removed by the next start.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from millstream.format.epochs import LogState
     from millstream.model.quantities import Offset
     from millstream.storage.disk import Disk, File
+    from millstream.storage.segments.received import Received
 
 _FIRST_GENERATION: Final = 1
 
@@ -72,12 +74,14 @@ class IncomingLog:
         segment_bytes: int,
         index_interval_bytes: int,
         chunk_is_full: Callable[[str], bool] | None = None,
+        received: Received | None = None,
     ) -> None:
         """``start`` is the first offset of the files, ``generation_min`` larger than any generation of the log here.
-        With ``chunk_is_full``, which takes a path, the segments are chunks, which have no generations.
+        With ``chunk_is_full``, which takes a path, the segments are chunks, which have no generations. ``received`` is
+        what is there already, to go on with; its own start and generation count then.
 
         Raises:
-            OSError: the directory can't be made.
+            OSError: the directory can't be made, or the last segment not be opened.
         """
         self._disk = disk
         self._directory = directory
@@ -86,7 +90,14 @@ class IncomingLog:
         self._segment_bytes = segment_bytes
         self._index_interval = index_interval_bytes
         self._file: File | None = None
-        self._begin(int(start))
+        self._start = int(start)
+        if received is not None:
+            self._start, self._generation = int(received.start), received.generation
+            self._index, self._growing = received.last_index, received.growing
+            if self._growing.size_bytes:
+                self._file = disk.open(self._path)
+            return
+        self._begin(self._start)
         if exists(disk, directory):
             remove_deleted(disk, directory)  # of an earlier attempt
         make_directories_durably(disk, directory, PARTITION_LEVELS)
@@ -136,6 +147,8 @@ class IncomingLog:
             self._seal()
         if self._file is None:
             if not growing.size_bytes and base_offset < self._index.base_offset:
+                if self._index.base_offset != self._start:
+                    raise Corruption(f"offset {base_offset} was sent, where offset {growing.end_offset} follows")
                 self._begin(base_offset)  # the first batch holds the log's start
             self._growing.created_ms = now_ms
             self._file = self._disk.open(self._path, create=True)
