@@ -15,7 +15,7 @@ import msgspec
 from millstream.format.index import SegmentSummary
 from millstream.model.quantities import Offset, RaftGroupId, TimestampMs
 from millstream.model.replication import Term
-from millstream.storage.messages.receiving import Adopt, Resume, Resumed, Stage, Staged, StageEnd
+from millstream.storage.messages.receiving import Adopt, Received, Resume, Stage, StageEnd, ToReceive
 from millstream.wire.inspection import Rules
 
 
@@ -277,10 +277,7 @@ Command = (
     | HurryFile
     | Feed
     | FetchData
-    | Resume
-    | Stage
-    | StageEnd
-    | Adopt
+    | ToReceive
 )
 
 
@@ -453,8 +450,7 @@ Reply = (
     | Removed
     | EventsFed
     | DataFetched
-    | Staged
-    | Resumed
+    | Received
 )
 
 SEGMENTS_LANE = 0

@@ -92,3 +92,10 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
     created_ms: int = 0
     """When the first of it came."""
+
+
+ToReceive = Resume | Stage | StageEnd | Adopt
+"""To the worker."""
+
+Received = Staged | Resumed
+"""From it."""
