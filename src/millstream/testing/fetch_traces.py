@@ -35,6 +35,12 @@ class Read(msgspec.Struct, frozen=True):
     counts: bool
     """False for the scan, which no cache should serve."""
 
+    goes_on_at: Offset | None
+    """Where the reader goes on, told to the policy; None if the trace says that in an entry of its own."""
+
+    is_read: bool = True
+    """False for an entry that only says where the reader goes on."""
+
 
 class Shape(msgspec.Struct, frozen=True):
     """What a trace is made of. Rates are in blocks."""
@@ -72,7 +78,8 @@ def trace(shape: Shape, seed: int) -> list[Read]:
             return
         key = BlockKey(PartitionKey(partition if counts else -1), Offset(number))
         block = Block(key, TimestampMs(int(born_s * 1000)))
-        timed.append((at_s, len(timed), Read(TimestampMs(int(at_s * 1000)), ReaderId(reader), block, counts)))
+        at_ms = TimestampMs(int(at_s * 1000))
+        timed.append((at_s, len(timed), Read(at_ms, ReaderId(reader), block, counts, Offset(number + 1))))
 
     for partition in range(shape.partitions):
         for number in range(int(shape.seconds / interval_s)):
@@ -98,9 +105,12 @@ def recorded(lines: Iterable[str]) -> list[Read]:
     """The reads of a recorded trace (`bench.trace_reads`) in the order of time."""
     reads: list[Read] = []
     for line in lines:
-        at_ms, reader, partition, base_offset, newest_ms = map(int, line.split())
-        block = Block(BlockKey(PartitionKey(partition), Offset(base_offset)), TimestampMs(newest_ms))
-        reads.append(Read(TimestampMs(at_ms), ReaderId(reader), block, counts=True))
+        kind, *fields = line.split()
+        at_ms, reader, partition, offset, newest_ms = map(int, fields)
+        block = Block(BlockKey(PartitionKey(partition), Offset(offset)), TimestampMs(newest_ms))
+        is_read = kind == "read"
+        goes_on_at = None if is_read else Offset(offset)
+        reads.append(Read(TimestampMs(at_ms), ReaderId(reader), block, is_read, goes_on_at, is_read))
     return sorted(reads, key=lambda read: read.at_ms)
 
 
@@ -108,6 +118,7 @@ def hit_rate(name: str, reads: Sequence[Read], slots_max: int) -> float:
     """Share of the counted reads that a cache with this policy serves, filled by misses."""
     policy = make_policy(name, slots_max, AGE_MAX_MS)
     cached: set[BlockKey] = set()
+    missed: dict[ReaderId, list[Block]] = {}  # offered when the reader has gone on
     hits = counted = 0
     swept_ms = 0
     for read in reads:
@@ -115,23 +126,29 @@ def hit_rate(name: str, reads: Sequence[Read], slots_max: int) -> float:
         if read.at_ms - swept_ms >= 1000:
             swept_ms = read.at_ms
             cached.difference_update(policy.expire(read.at_ms))
-        hit = key in cached
-        counted += read.counts
-        hits += hit and read.counts
-        policy.reader_at(key.partition, read.reader, Offset(key.base_offset + 1), read.block.appended_ms, read.at_ms)
-        if hit:
-            policy.used(key)
+        if read.is_read:
+            hit = key in cached
+            counted += read.counts
+            hits += hit and read.counts
+            if hit:
+                policy.used(key)
+            else:
+                missed.setdefault(read.reader, []).append(read.block)
+        if read.goes_on_at is None:
             continue
-        admission = policy.offer(read.block, read.at_ms)
-        cached.difference_update(admission.victims)
-        if admission.admitted:
-            cached.add(key)
+        policy.reader_at(key.partition, read.reader, read.goes_on_at, read.block.appended_ms, read.at_ms)
+        for block in missed.pop(read.reader, ()):
+            admission = policy.offer(block, read.at_ms)
+            cached.difference_update(admission.victims)
+            if admission.admitted:
+                cached.add(block.key)
         assert len(cached) == len(policy) <= slots_max, "the policy and the cache hold the same blocks"
     return hits / counted
 
 
 def optimal_rate(reads: Sequence[Read], slots_max: int) -> float:
     """Share of the counted reads that the offline optimum serves."""
+    reads = [read for read in reads if read.is_read]
     hits = optimal_hits([read.block.key for read in reads], slots_max)
     counted = [hit for hit, read in zip(hits, reads, strict=True) if read.counts]
     return sum(counted) / len(counted)

@@ -17,11 +17,13 @@ rate.
 **Retention.** A tiered partition keeps two limits. ``retention.local.target.ms/bytes`` bound what stays on this disk:
 segments that are archived and committed leave it, after a checkpoint has noted where the files begin.
 ``retention.ms/bytes`` bound the whole log, archived part included; objects of what has left it are removed after
-``file.delete.delay.ms``. A segment whose records have no timestamps is kept until the size asks for it.
+``file.delete.delay.ms``. What a crash or a change of leaders made forget is looked for (`orphans`). A segment whose
+records have no timestamps is kept until the size asks for it.
 """
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -142,6 +144,8 @@ class Archiver:
         archive.purges = purge and archive.group.role is GroupRole.LEADING
         if archive.purges:
             self.purges.mark(archive.owner)
+        elif purge:
+            self.purges.follow(archive.owner)
         self._settle_uploads(archive)
 
     def stop(self) -> None:
@@ -206,6 +210,7 @@ class Archiver:
         if archive.closed or self._stopped or archive.retry_at_us > now_us:
             return
         if archive.group.role is not GroupRole.LEADING or not archive.group.is_serving:
+            archive.forget_freed()
             return
         if archive.config.is_tiered and archive.trouble is None:
             self._upload(archive)
@@ -343,9 +348,14 @@ class Archiver:
             return
         archive.derived_at_us = self._reactor.now_us()
         now_ms = self._storage.now_ms()
-        due = [one for due_ms, one in archive.freed[:_REMOVED_AT_ONCE] if due_ms <= now_ms]
+        due = [one for due_ms, one in itertools.islice(archive.freed, _REMOVED_AT_ONCE) if due_ms <= now_ms]
         if due:
             self._remove(archive, due)
+            return
+        grace_us = archive.config.file_delete_delay_ms * 1000
+        first, now_us = archive.archive.first_offset, self._reactor.now_us()
+        if (below := archive.orphans.due(archive.group.term, first, now_us, grace_us)) is not None:
+            self._remove_below(archive, below)
 
     def _put(self, archive: PartitionArchive, key: str, data: bytes, saved: str) -> None:
         archive.busy = True
@@ -368,13 +378,29 @@ class Archiver:
             if error is not None:
                 self._failed(archive, "objects of deleted records could not be removed", error)
                 return
-            del archive.freed[: len(due)]
+            for one in due:  # a follower may have forgotten some meanwhile
+                if archive.freed and archive.freed[0][1] is one:
+                    archive.freed.popleft()
             self._succeeded(archive)
 
         segments = tuple(one for one in due if isinstance(one, ArchivedSegment))
         parts = tuple(one for one in due if isinstance(one, ManifestPart))
         part_objects = tuple(one.part for one in due if isinstance(one, PartObject))
         self._link.remove(archive.owner, segments, parts, part_objects, removed)
+
+    def _remove_below(self, archive: PartitionArchive, below_offset: Offset) -> None:
+        """Remove objects that this leader and those before it did not remember (`orphans`)."""
+        archive.busy = True
+
+        def removed(error: MillstreamError | None) -> None:
+            archive.busy = False
+            if error is not None:
+                self._failed(archive, "objects of deleted records could not be looked for", error)
+                return
+            archive.orphans.removed(below_offset, self._reactor.now_us())
+            self._succeeded(archive)
+
+        self._link.remove_below(archive.owner, below_offset, removed)
 
     def _succeeded(self, archive: PartitionArchive) -> None:
         self._answers_again(archive)

@@ -24,6 +24,7 @@ from millstream.format.archive import (
     manifest_key,
     parse_segment_name,
     part_key,
+    partition_folder,
     segment_key,
     topic_key,
 )
@@ -234,6 +235,16 @@ def find_superfluous(store: ObjectStore, partitions: list[ArchivedPartition], be
                 finding = _finding("superfluous", partition, key, "no manifest names it")
                 tally.findings.append(msgspec.structs.replace(finding, size_bytes=info.size_bytes))
     return tally
+
+
+def keys_below(store: ObjectStore, owner: ArchiveId, offset: Offset) -> Iterator[ObjectKey]:
+    """Segments and parts of the partition that end at or below the offset. Nothing behind it is listed."""
+    for info in store.list(partition_folder(owner)):
+        ends = _end_offset(info.key)
+        if ends is None or _base_offset(info.key) >= offset:
+            return  # names sort by offset, and other names behind them
+        if ends <= offset:
+            yield info.key
 
 
 def _end_offset(key: str) -> Offset | None:

@@ -33,6 +33,7 @@ from millstream.tiers.messages import (
     Read,
     ReadDone,
     Remove,
+    RemoveBelow,
     RemoveKeys,
     Share,
     Sweep,
@@ -258,6 +259,10 @@ class ArchiveLink:
     def remove_keys(self, keys: tuple[str, ...], owner: ArchiveId, done: OnDone) -> None:
         """`messages.RemoveKeys`."""
         self._send(CHANGES_LANE, RemoveKeys(self._expect(partial(_settle, done)), keys, owner))
+
+    def remove_below(self, owner: ArchiveId, offset: Offset, done: OnDone) -> None:
+        """`messages.RemoveBelow`."""
+        self._send(CHANGES_LANE, RemoveBelow(self._expect(partial(_settle, done)), owner, offset))
 
     def ask_cache(self, done: Callable[[CacheReport | MillstreamError], None]) -> None:
         """`messages.AskCache`."""

@@ -304,6 +304,12 @@ class Archive:
         yield from self._open
 
     @property
+    def first_offset(self) -> Offset:
+        """First offset of the first segment or part, at or before the start; the start if there is none."""
+        first = next(iter(self._parts or self._runs or self._open), None)
+        return self.start_offset if first is None else min(first.base_offset, self.start_offset)
+
+    @property
     def parts(self) -> Sequence[ManifestPart]:
         """What is in part objects, oldest first."""
         return self._parts

@@ -64,6 +64,14 @@ class RemoveKeys(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The partition, if all of it is removed."""
 
 
+class RemoveBelow(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Remove the segments and parts of a partition, whoever wrote them, that end at or below an offset. → `Done`."""
+
+    id: int
+    owner: ArchiveId
+    offset: Offset
+
+
 class SharedPart(msgspec.Struct, frozen=True, array_like=True):
     """Whole batches of one partition, for a shared object."""
 
@@ -181,7 +189,9 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """End the lane."""
 
 
-Command: TypeAlias = Upload | Put | Remove | RemoveKeys | Read | Find | AskCache | Check | Forget | Share | Sweep | Stop
+Command: TypeAlias = (
+    Upload | Put | Remove | RemoveKeys | RemoveBelow | Read | Find | AskCache | Check | Forget | Share | Sweep | Stop
+)
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -14,6 +14,7 @@ clients repeat.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, Literal
 
 from millstream.errors import MillstreamError, Rejected
@@ -23,6 +24,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.model.replication import EntryKind
 from millstream.tiers.manifest import Archive, PartObject
+from millstream.tiers.orphans import Orphans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     """Gets the version of the manifest after the replacement."""
 
 ARCHIVE_ENTRY: Final = EntryKind(1)
+_REMEMBERED_MS: Final = 3_600_000
+"""Later, the objects of deleted records are left to the look of the next leader (`orphans`)."""
 
 
 class PendingUpload:
@@ -89,6 +93,7 @@ class PartitionArchive:
         "freed",
         "group",
         "is_full",
+        "orphans",
         "limit",
         "link",
         "log",
@@ -149,8 +154,10 @@ class PartitionArchive:
         """The term in which a part is being written, or waits for its commit. The archiver writes it; no replacement
         begins meanwhile.
         """
-        self.freed: list[tuple[int, ArchivedSegment | ManifestPart | PartObject]] = []
+        self.freed: deque[tuple[int, ArchivedSegment | ManifestPart | PartObject]] = deque()
         """What has left the archive, with the time in ms from which on its object may be removed; oldest first."""
+        self.orphans = Orphans()
+        """When to look for objects that nobody remembers. The archiver writes it."""
         self.manifest_saved = b""
         """Content of the manifest object, as written last by this process."""
         self.topic_saved = b""
@@ -210,6 +217,12 @@ class PartitionArchive:
         due_ms = self.log.host.now_ms() + self.config.file_delete_delay_ms
         objects = map(PartObject, freed.part_objects)
         self.freed += [(due_ms, one) for one in (*freed.segments, *freed.parts, *objects)]
+
+    def forget_freed(self) -> None:
+        """Forget what the leader has had time enough to remove. Followers call it: they would remember it for ever."""
+        oldest_ms = self.log.host.now_ms() - _REMEMBERED_MS
+        while self.freed and self.freed[0][0] < oldest_ms:
+            self.freed.popleft()
 
     def next_upload(self) -> Segment | None:
         """The local segment to be archived next; None if there is none."""

@@ -34,6 +34,7 @@ from millstream.storage.messages.channel import WorkerChannel, channel_pair
 from millstream.telemetry.log import log as operator_log
 from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers.hot_tier import Hint, Source, TierStats, open_warm_blocks
+from millstream.tiers.inspection import keys_below
 from millstream.tiers.messages import (
     LANES,
     AskCache,
@@ -49,6 +50,7 @@ from millstream.tiers.messages import (
     Read,
     ReadDone,
     Remove,
+    RemoveBelow,
     RemoveKeys,
     Share,
     Shared,
@@ -197,6 +199,7 @@ class ArchiveWorker:
             Put: self._put,
             Remove: self._remove,
             RemoveKeys: self._remove_keys,
+            RemoveBelow: self._remove_below,
             Read: self._read,
             Find: self._find,
             AskCache: self._cache_report,
@@ -268,6 +271,10 @@ class ArchiveWorker:
             self._delete([info.key for info in self._changes.list(key)] if key.endswith("/") else [key])
         if self._warm is not None and command.owner is not None:
             self._warm.tier.invalidate(command.owner)
+        return Done(command.id)
+
+    def _remove_below(self, command: RemoveBelow) -> Reply:
+        self._delete(list(keys_below(self._changes, command.owner, command.offset)))
         return Done(command.id)
 
     def _delete(self, keys: Sequence[str]) -> None:

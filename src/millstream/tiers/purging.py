@@ -10,9 +10,11 @@ before the directory of the log is renamed; a file system with a journal keeps t
 reactor. A removal that fails is repeated after a wait that doubles up to `_WAIT_MAX_US`. A broker that stops meanwhile
 goes on at its next start. A start after a crash marks whole topics (``purges/<topic id>``) whose deletion it completes.
 
-A topic that is recovered from the store is deleted no more: the recovery takes its marks away first, and each attempt
-looks for its mark. What a deletion leaves in the store if its leader's disk is lost, or full, nobody removes by
-himself.
+**Followers** mark the whole topic, and look for its objects `_FOLLOWER_WAIT_US` later, when there is usually nothing
+left to do. So the objects go even if nobody leads at that time, or if the leader never comes back.
+
+A topic that is recovered from the store is deleted no more: the recovery takes its marks away first, on every broker,
+and each attempt looks for its mark. Objects stay in the store only if the disks of all replicas are lost, or full.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 _WAIT_US: Final = 1_000_000
 _WAIT_MAX_US: Final = 60_000_000
+_FOLLOWER_WAIT_US: Final = 60_000_000
+"""Time in which the leader usually removes everything."""
+
 _LINES: Final = RateLimit(per_minute=10)
 
 
@@ -47,17 +52,37 @@ class Purges:
         self._data_dir = data_dir
         self._link = link
         self._stopped = False
+        self._followed: set[uuid.UUID] = set()
+        """Topics that wait for `_FOLLOWER_WAIT_US`."""
 
     def mark(self, owner: ArchiveId) -> None:
         """Note that the objects of a partition have to go. A disk that fails is logged: it is not noted then."""
+        self._mark(_name(owner))
+
+    def follow(self, owner: ArchiveId) -> None:
+        """The topic of a partition that another broker leads, or nobody, is deleted: see later that its objects go."""
+        name = owner.topic_id.hex
+        if owner.topic_id in self._followed or not self._mark(name):
+            return
+        self._followed.add(owner.topic_id)
+
+        def look() -> None:
+            self._followed.discard(owner.topic_id)
+            self._remove(name, (topic_key(owner), topic_folder(owner)), owner, _WAIT_US, is_marked=True)
+
+        self._reactor.call_later(_FOLLOWER_WAIT_US, look)
+
+    def _mark(self, name: str) -> bool:
         try:
-            mark(self._disk, self._data_dir, _name(owner))
+            mark(self._disk, self._data_dir, name)
         except OSError as error:
             operator_log.warning(
                 "%s: %s; if the broker stops before its objects are removed, they stay in the store",
-                _path(self._data_dir, _name(owner)),
+                _path(self._data_dir, name),
                 error.strerror,
             )
+            return False
+        return True
 
     def begin(self, owner: ArchiveId) -> None:
         """Remove the objects of a partition, which was marked. The description of the topic goes first, so that nobody

@@ -139,6 +139,14 @@ class FoundRecord(NamedTuple):
     searched_to: Offset
 
 
+class _Here(threading.local):
+    """Of each thread."""
+
+    def __init__(self) -> None:
+        self.offers: list[tuple[ArchiveId, Offset, memoryview, Hint]] = []
+        """Blocks for the warm cache, until the read is over."""
+
+
 class ArchiveReader:
     """Reads of one shard's archived partitions. Safe for threads."""
 
@@ -161,6 +169,10 @@ class ArchiveReader:
         self._ahead: Kept[tuple[ArchiveId, Offset], int] = Kept(_READERS_MAX, lambda _: 1)
         """Bytes to read at once, by the offset at which a reader will go on."""
 
+        self._here = _Here()
+        self._unread: Kept[BlockKey, Hint] = Kept(_READERS_MAX, lambda _: 1)
+        """Blocks that were read ahead, with what the warm cache is to know of them once they are read."""
+
         self._lock = threading.Lock()
         self._under_way: dict[BlockKey, threading.Event] = {}
 
@@ -172,6 +184,12 @@ class ArchiveReader:
             Corruption: it is not what it should be.
             Unavailable: the store.
         """
+        try:
+            return self._read(command, views)
+        finally:
+            self._offer()
+
+    def _read(self, command: Read, views: Sequence[memoryview]) -> ReadResult:
         owner = command.owner
         segment = self._segment(owner, command.target, command.offset)
         located = self._index(owner, segment)
@@ -215,6 +233,12 @@ class ArchiveReader:
 
     def find(self, command: Find) -> FoundRecord:
         """The first record of the target that is late enough. Errors as of `read`."""
+        try:
+            return self._find(command)
+        finally:
+            self._offer()
+
+    def _find(self, command: Find) -> FoundRecord:
         owner = command.owner
         searched = command.target.end_offset
         for segment in self._segments(owner, command.target):
@@ -327,6 +351,9 @@ class ArchiveReader:
             found = self._blocks.get(key)
             if found is not None:
                 self._served("memory")
+                if (hint := self._unread.get(key)) is not None:
+                    self._unread.drop(key)
+                    self._here.offers.append((owner, block.base_offset, found, hint))
                 return found
             with self._lock:
                 first = self._under_way.setdefault(key, mine)
@@ -375,9 +402,22 @@ class ArchiveReader:
             known = index.blocks[number + one]
             self._blocks.put(BlockKey(owner, known.base_offset, known.checksum), kept)
             if self._warm is not None and self._warm.fills_on_read:
-                hint = Hint(known.max_timestamp, Source.AHEAD if one else Source.DEMAND)
-                self._warm.filling.put(owner, known.base_offset, kept, hint)
+                if one:
+                    key_ahead = BlockKey(owner, known.base_offset, known.checksum)
+                    self._unread.put(key_ahead, Hint(known.max_timestamp, Source.AHEAD))
+                else:
+                    hint = Hint(known.max_timestamp, Source.DEMAND)
+                    self._here.offers.append((owner, known.base_offset, kept, hint))
         return blocks[0]
+
+    def _offer(self) -> None:
+        """Offer the blocks of a read to the warm cache, now that it knows that this reader has passed them: before
+        that, it would make room for what nobody else may want.
+        """
+        offers, self._here.offers = self._here.offers, []
+        if self._warm is not None:
+            for one in offers:
+                self._warm.filling.put(*one)
 
 
 def _end(index: SegmentIndex, segment: ArchivedSegment, number: int) -> FilePosition:

@@ -129,11 +129,12 @@ def test_a_plot_is_drawn_of_whatever_was_measured(tmp_path):
 def test_a_recorded_trace_is_replayed_with_every_policy(tmp_path):
     path = tmp_path / "trace.txt"
     rows = [
-        (1000 * i + 10 * reader, reader, 0, i - 5 * reader, 1000 * (i - 5 * reader))
+        (kind, 1000 * i + 10 * reader, reader, 0, i - 5 * reader + offset, 1000 * (i - 5 * reader))
         for i in range(20)
         for reader in (0, 1)
+        for kind, offset in (("read", 0), ("at", 1))
     ]
-    path.write_text("".join(" ".join(map(str, row)) + "\n" for row in rows if row[3] >= 0), encoding="ascii")
+    path.write_text("".join(" ".join(map(str, row)) + "\n" for row in rows if row[4] >= 0), encoding="ascii")
     header, _, *lines = warm_fanout.replay(path)
     assert "interval" in header
     assert len(lines) == len(warm_fanout.SLOTS)

@@ -177,6 +177,22 @@ def test_interval_forgets_a_reader(end):
     assert policy.offer(block(80, partition=P1), at(161)).victims == (block(20).key,)
 
 
+def test_interval_expects_a_reader_that_stopped_later_and_later_until_it_moves_again():
+    policy = make_policy("interval", 2, AGE_MAX_MS)
+    policy.reader_at(P0, READER, Offset(20), at(19), at(100))
+    policy.reader_at(P1, OTHER, Offset(20), at(12), at(102))
+    policy.offer(block(20), at(102))  # at 101 s by its reader's last move
+    policy.offer(block(20, partition=P1), at(102))  # at 110 s
+    policy.expire(at(102))
+    assert policy.first_to_leave() == block(20, partition=P1).key, "a second late is no stop"
+    policy.expire(at(104))
+    assert policy.first_to_leave() == block(20, partition=P1).key, "three seconds late is at 107 s"
+    policy.expire(at(109.5))
+    assert policy.first_to_leave() == block(20).key, "that is over, too"
+    policy.reader_at(P0, READER, Offset(20), at(19), at(108))
+    assert policy.first_to_leave() == block(20, partition=P1).key
+
+
 def test_blocks_without_a_reader_stay_while_there_is_room():
     policy = make_policy("interval", 3, AGE_MAX_MS)
     for offset in (10, 20, 30):

@@ -141,3 +141,33 @@ def test_a_mark_is_taken_away_once_and_the_directory_may_be_missing(disk):
     unmark(disk, "/data", NAME)
     unmark(disk, "/data", NAME)
     assert marked(disk, "/data") == []
+
+
+def test_a_follower_sees_a_minute_later_that_the_objects_of_the_whole_topic_went(purges, disk, timers, link):
+    purges.follow(OWNER)
+    purges.follow(ArchiveId(TOPIC, 4))
+    assert marked(disk, "/data") == [TOPIC.hex]
+    assert (link.asked, timers.waits_us) == ([], [60_000_000])
+    timers.ring()
+    assert link.asked == [((f"{FOLDER}topic", FOLDER), OWNER)]
+    link.answer(Unavailable("the store is away"))
+    timers.ring()
+    link.answer()
+    assert len(link.asked) == 2
+    assert marked(disk, "/data") == []
+
+
+def test_a_follower_removes_nothing_of_a_topic_that_is_recovered_meanwhile(purges, disk, timers, link):
+    purges.follow(OWNER)
+    forget_topic(disk, "/data", TOPIC)
+    timers.ring()
+    assert link.asked == []
+
+
+def test_a_follower_that_stops_meanwhile_goes_on_at_its_next_start(purges, disk, timers, link):
+    purges.follow(OWNER)
+    purges.stop()
+    timers.ring()
+    assert link.asked == []
+    Purges(timers, disk, "/data", link).resume()
+    assert link.asked == [((f"{FOLDER}topic", FOLDER), ArchiveId(TOPIC, 0))]

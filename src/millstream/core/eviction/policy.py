@@ -175,6 +175,14 @@ class IntervalPolicy(Policy):
     def expire(self, now_ms: TimestampMs) -> list[BlockKey]:
         for partition, reader in list(self._readers.idle(now_ms)):
             self.reader_gone(partition, reader)
+        late: set[PartitionKey] = set()
+        for partition, reader in self._readers.all():
+            offsets = self._offsets.get(partition, ())
+            at = bisect_left(offsets, reader.next_offset)
+            if at < len(offsets) and reader.put_off(self._blocks[BlockKey(partition, offsets[at])], now_ms):
+                late.add(partition)
+        for partition in late:
+            self._rank_anew(self._offsets[partition], partition)
         return super().expire(now_ms)
 
     def remove(self, key: BlockKey) -> None:

@@ -4,7 +4,11 @@ A reader's place is an offset and the append time of the data there. A reader th
 behind by a constant lag, so it reaches data appended at ``t`` at ``t + lag``. One that catches up is faster: its speed
 is append time passed per time passed, averaged. Both are one formula::
 
-    arrival = seen + (t − place) / speed
+    arrival = seen + late + (t − place) / speed
+
+**Late readers.** A reader that should have come to its next block two seconds ago has stopped, or has become slower. It
+is then expected as much later as it is late already, and again when that time has passed (``late``). Otherwise the
+blocks before a consumer that died would be the ones that are needed soonest, for as long as it is remembered.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ _WINDOW_MS: Final = 1_000
 _SMOOTHING: Final = 0.5
 _SPEED_MIN: Final = 0.1
 _SPEED_MAX: Final = 1000.0
+_LATE_MS: Final = 2_000
+"""Less than this is the jitter of a reader that fetches once a second."""
+
 _CHANGED: Final = 0.25
 """A change of speed by less than this share moves no block in the order."""
 
@@ -33,6 +40,7 @@ class Reader:
 
     __slots__ = (
         "idle_max_ms",
+        "late_ms",
         "next_offset",
         "place_ms",
         "seen_ms",
@@ -47,6 +55,7 @@ class Reader:
         self.place_ms = place_ms
         self.seen_ms = now_ms
         self.idle_max_ms = idle_max_ms
+        self.late_ms = 0.0  # 0 after each move
         self.speed = 1.0
         self.used_speed = 1.0  # the speed that the present ranks were made with
         self.window_ms = now_ms
@@ -57,6 +66,7 @@ class Reader:
         self.next_offset = next_offset
         self.place_ms = place_ms
         self.seen_ms = now_ms
+        was_late, self.late_ms = self.late_ms > 0, 0.0
         elapsed_ms = now_ms - self.window_ms
         if elapsed_ms >= _WINDOW_MS:
             speed = min(_SPEED_MAX, max(_SPEED_MIN, (place_ms - self.window_place_ms) / elapsed_ms))
@@ -64,7 +74,7 @@ class Reader:
             self.window_ms = now_ms
             self.window_place_ms = place_ms
         if abs(self.speed - self.used_speed) <= _CHANGED * self.used_speed:
-            return False
+            return was_late
         self.used_speed = self.speed
         return True
 
@@ -72,7 +82,15 @@ class Reader:
         """When it reaches the block; None if it has passed it."""
         if self.next_offset > block.key.base_offset:
             return None
-        return self.seen_ms + (block.appended_ms - self.place_ms) / self.used_speed
+        return self.seen_ms + self.late_ms + (block.appended_ms - self.place_ms) / self.used_speed
+
+    def put_off(self, block: Block, now_ms: TimestampMs) -> bool:
+        """Expect it later, if it should have come to the block already. Returns whether that changes predictions."""
+        arrival = self.arrival_ms(block)
+        if arrival is None or now_ms - arrival < _LATE_MS:
+            return False
+        self.late_ms += 2 * (now_ms - arrival)
+        return True
 
 
 class Readers:
@@ -103,6 +121,12 @@ class Readers:
             if arrival is not None and (first is None or arrival < first):
                 first = arrival
         return first
+
+    def all(self) -> Iterator[tuple[PartitionKey, Reader]]:
+        """Every reader with its partition."""
+        for partition, readers in self._partitions.items():
+            for reader in readers.values():
+                yield partition, reader
 
     def idle(self, now_ms: TimestampMs) -> Iterator[tuple[PartitionKey, ReaderId]]:
         """The readers that were not seen for too long."""

@@ -117,6 +117,12 @@ def _freed_early(self: Archive, start_offset: Offset) -> Freed:
     return freed
 
 
+def _behind_its_start(self: Archive) -> Offset:
+    """Orphans are looked for up to the end of the first segment that the log still needs."""
+    first = next(self.entries(), None)
+    return self.start_offset if first is None else first.end_offset
+
+
 def _deleted_at_once(self: ReplicatedGroup, offset: Offset) -> None:
     """Objects go when the leader asks for another log start, before that is committed."""
     _propose_start(self, offset)
@@ -215,6 +221,12 @@ PLANTED = (
     PlantedBug("local segments go before they are archived", ((Archiver, "_drop_local", _dropped_before_commit),), 10),
     PlantedBug("a part counts as spilled unwritten", ((Archiver, "_spill", _written_or_not),), 60),
     PlantedBug("a segment that is needed in part is removed", ((Archive, "trim", _freed_early),), 40, _trimming),
+    PlantedBug(
+        "orphans are looked for behind the start",
+        ((Archive, "first_offset", property(_behind_its_start)),),
+        40,
+        _trimming,
+    ),
     PlantedBug(
         "objects are removed before the log start is committed",
         ((ReplicatedGroup, "propose_log_start", _deleted_at_once),),
