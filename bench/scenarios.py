@@ -344,10 +344,12 @@ ALONE: tuple[Scenario, ...] = (
         "Spark, 1 KB values, local[2]; the peer's with Spark's own Kafka connector",
         (
             Figure("backfill_cpu", "topic to Parquet (ours fused), CPU-s a GB", True, 2),
+            Figure("backfill_start_cpu", "topic to Parquet (ours fused), CPU-s a query", True, 2),
             Figure("backfill_gb", "topic to Parquet (ours fused), GB a second", False, 2),
             Figure("classic_cpu", "topic to Parquet with a query, CPU-s a GB", True, 2),
+            Figure("classic_start_cpu", "topic to Parquet with a query, CPU-s a query", True, 2),
             Figure("classic_gb", "topic to Parquet with a query, GB a second", False, 2),
-            Figure("fused_gain", "CPU with a query ÷ CPU fused", False, 2, 4.0),
+            Figure("fused_gain", "CPU a GB with a query ÷ CPU a GB fused", False, 2, 4.0),
             Figure("range_ms", "a time range of 1 %, ms", True, 0),
             Figure("range_gain", "time of the whole topic ÷ time of the range", False, 1),
             Figure("latency_p50_ms", "record to foreachBatch, trigger of 1 s, p50, ms", True, 0),
