@@ -22,7 +22,7 @@ from millstream.admin.routing import HttpError, Request, Response, Router
 from millstream.telemetry.log import log
 from millstream.telemetry.metrics import StatsSlab
 
-PATHS: Final = ("subjects", "schemas", "compatibility", "config", "mode", "contexts")
+PATHS: Final = ("subjects", "schemas", "compatibility", "config", "mode", "contexts", "master_available")
 """First parts of the paths that are the schema registry's."""
 BODY_BYTES_MAX: Final = 4 << 20
 WAIT_S: Final = 10.0

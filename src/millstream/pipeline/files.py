@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from millstream.pipeline.locations import Location
 
-_GROUP_BYTES: Final = 64 << 20
+GROUP_BYTES: Final = 64 << 20
 """Arrow bytes of a row group: large enough to compress well, small enough that two of them fit any worker."""
 _FILE_BYTES: Final = 512 << 20
 """Arrow bytes after which a task begins another file; on disk it is a fraction of that."""
@@ -67,7 +67,7 @@ class FileWriter:
         if batch.num_rows:
             self._held.append(batch)
             self._held_bytes += batch.nbytes
-            if self._held_bytes >= _GROUP_BYTES:
+            if self._held_bytes >= GROUP_BYTES:
                 self._flush()
                 if self._written >= _FILE_BYTES:
                     self._finish()

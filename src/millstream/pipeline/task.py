@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of
-from millstream.pipeline.files import FileWriter, WrittenFile, conform, files_batch
+from millstream.pipeline.files import GROUP_BYTES, FileWriter, WrittenFile, conform, files_batch
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import ErrorMode, Source
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA, METADATA, row_schema
@@ -58,7 +58,7 @@ def batch_name(run: str, batch: int) -> str:
     return f"{batch:08d}-{run}"
 
 
-def decoded_rows(task: ReadTask, settings: SourceSettings, batch: int) -> Iterator[Any]:
+def decoded_rows(task: ReadTask, settings: SourceSettings, batch: int, *, held_bytes: int = 0) -> Iterator[Any]:
     """Yield the rows of a task as record batches; leaves a report.
 
     Raises:
@@ -72,7 +72,7 @@ def decoded_rows(task: ReadTask, settings: SourceSettings, batch: int) -> Iterat
     schema = row_schema(decoder.fields)
     letters = _DeadLetters(settings, f"part-{batch_name(settings.run, batch)}-{task.index}")
     rows, origins = 0, ReadStats()
-    for records in read_task(task, origins):
+    for records in read_task(task, origins, held_bytes=held_bytes):
         decoded = decoder.decode(records.column("value"))
         if decoded.errors.null_count < len(decoded.errors):
             letters.add(records, decoded.errors)
@@ -91,7 +91,7 @@ def written_files(task: ReadTask, settings: SourceSettings, batch: int, schema: 
     assert settings.table is not None, "a task without a query has a table to write to"
     stem = f"part-{batch_name(settings.run, batch)}-{task.index}"
     writer = FileWriter(Location(settings.table), stem, schema)
-    for rows in decoded_rows(task, settings, batch):
+    for rows in decoded_rows(task, settings, batch, held_bytes=GROUP_BYTES):
         writer.write(conform(rows, schema))
     yield files_batch(writer.close())
 

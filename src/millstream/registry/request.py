@@ -48,7 +48,12 @@ class Call:
     """A request that found its route: the subject and other parts of its path, its query, its body."""
 
     def __init__(
-        self, service: Service, parts: Mapping[str, str], query: Sequence[tuple[str, str]], body: bytes
+        self,
+        service: Service,
+        parts: Mapping[str, str],
+        query: Sequence[tuple[str, str]],
+        body: bytes,
+        headers: Mapping[str, str],
     ) -> None:
         self.service = service
         self.state = service.state
@@ -56,6 +61,7 @@ class Call:
         self._pairs = query
         self._query = dict(query)
         self._body = body
+        self.takes_unknown_members = headers.get("confluent-accept-unknown-properties", "").lower() == "true"
 
     @property
     def subject(self) -> Subject:
@@ -115,7 +121,9 @@ class Call:
         if kind not in SCHEMA_TYPES:
             raise Refused(422, 422, f"Invalid schemaType {kind}; known are {', '.join(SCHEMA_TYPES)}")
         if not isinstance(text, str) or not text.strip():
-            raise invalid_schema(kind, "Empty schema" if isinstance(text, str) else "schema has to be a string")
+            if isinstance(text, str):
+                raise Refused(422, 42201, "Empty schema")  # Confluent's words, which clients compare
+            raise invalid_schema(kind, "schema has to be a string")
         try:
             text.encode()
         except UnicodeEncodeError:

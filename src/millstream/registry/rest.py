@@ -26,6 +26,7 @@ from millstream.registry.model import (
     Level,
     Refused,
     Registered,
+    Schema,
     SchemaId,
     Subject,
     schema_not_found,
@@ -57,7 +58,7 @@ def handle(service: Service, request: HttpRequest) -> tuple[Decision, Callable[[
         raise Refused(400, 400, "The query has more than 50 fields") from None
     body = b"" if request.method in ("GET", "DELETE") else decoded_body(request.headers, request.body)
     try:
-        outcome = operation(Call(service, parts, named, body))
+        outcome = operation(Call(service, parts, named, body, request.headers))
     except InvalidSchema as error:  # a stored schema that another registry took
         raise Refused(422, 42201, f"A stored schema is not valid: {error}") from error
     decision = outcome if isinstance(outcome, Decision) else Decision(outcome)
@@ -120,7 +121,10 @@ def _list_versions(call: Call) -> Any:
 
 
 def _register(call: Call) -> Decision:
-    return call.service.register(call.subject, call.submission(), normalize=call.flag("normalize"))
+    decision = call.service.register(call.subject, call.submission(), normalize=call.flag("normalize"))
+    if call.takes_unknown_members:
+        return decision
+    return msgspec.structs.replace(decision, answer={k: v for k, v in decision.answer.items() if k != "guid"})
 
 
 def _get_version(call: Call) -> Any:
@@ -171,7 +175,7 @@ def _get_schema(call: Call) -> Any:
     schema_id, context = _id(call)
     schema = call.state.schema(schema_id, context)
     user = call.state.users(schema_id, context, deleted=True)[0]
-    shown: dict[str, Any] = {"schema": _content(call, user), **schema_details(schema), "guid": guid_of(schema)}
+    shown: dict[str, Any] = {"schema": _content(call, user), **schema_details(schema), **_guid(call, schema)}
     if call.flag("includeSubjects"):
         shown["subjects"] = [registered.subject for registered in call.state.users(schema_id, context)]
     if call.flag("fetchMaxId"):
@@ -220,15 +224,17 @@ def _check_version(call: Call) -> Any:
     found = call.service.check(
         call.subject, call.submission(), call.version, every=False, normalize=call.flag("normalize")
     )
-    return _compatibility(found)
+    return _compatibility(call, found)
 
 
 def _check_all(call: Call) -> Any:
     found = call.service.check(call.subject, call.submission(), None, every=True, normalize=call.flag("normalize"))
-    return _compatibility(found)
+    return _compatibility(call, found)
 
 
-def _compatibility(found: list[str]) -> dict[str, Any]:
+def _compatibility(call: Call, found: list[str]) -> dict[str, Any]:
+    if not found and not call.flag("verbose"):
+        return {"is_compatible": True}
     return {"is_compatible": not found, "messages": [message[:2000] for message in found[:50]]}
 
 
@@ -359,6 +365,11 @@ def _contexts(call: Call) -> Any:
     return call.page(call.state.contexts())
 
 
+def _master_available(call: Call) -> Any:  # noqa: ARG001
+    """Karapace's clients wait for this. A registry that answers takes changes: there is no other one to elect."""
+    return {"master_available": True}
+
+
 # Schemas in answers
 
 
@@ -367,11 +378,16 @@ def _shown(call: Call, registered: Registered) -> dict[str, Any]:
         "subject": registered.subject,
         "version": registered.version,
         "id": registered.id,
-        "guid": guid_of(registered.schema),
+        **_guid(call, registered.schema),
         **schema_details(registered.schema),
         "schema": _content(call, registered),
         **({"deleted": True} if registered.deleted else {}),
     }
+
+
+def _guid(call: Call, schema: Schema) -> dict[str, str]:
+    """Clients from before Confluent's release 8 refuse answers with this member, so only those get it that say so."""
+    return {"guid": guid_of(schema)} if call.takes_unknown_members else {}
 
 
 def _content(call: Call, registered: Registered) -> str:
@@ -423,5 +439,6 @@ ROUTES: Final[tuple[tuple[str, re.Pattern[str], Callable[[Call], Any]], ...]] = 
         ("PUT", "/mode/{subject}", _put_subject_mode),
         ("DELETE", "/mode/{subject}", _delete_subject_mode),
         ("GET", "/contexts", _contexts),
+        ("GET", "/master_available", _master_available),
     )
 )

@@ -34,6 +34,7 @@ from millstream.registry.model import (
     not_permitted,
     schema_not_found,
     subject_not_found,
+    version_not_found,
 )
 from millstream.registry.records import (
     ConfigWritten,
@@ -110,12 +111,15 @@ class Service:
         self, subject: Subject, submission: Submission, version: VersionNumber | None, *, every: bool, normalize: bool
     ) -> list[str]:
         """Why a schema may not become the next version; against one version (None: the latest), or as a registration
-        would check it (``every``).
+        would check it (``every``). A subject without versions takes any schema as its latest.
         """
-        if every:
-            earlier = self.state.versions(subject)
-        else:
-            earlier = [self.state.version(subject, version)]
+        earlier = self.state.versions(subject)
+        if version is not None:
+            earlier = [held for held in earlier if held.version == version]
+            if not earlier:
+                raise version_not_found(version)
+        elif not every:
+            earlier = earlier[-1:]
         schema, parsed = self._submitted(subject, submission.schema, normalize)
         return self._incompatibilities(subject, schema, parsed, earlier)
 

@@ -130,13 +130,18 @@ class Buffers:
 
 
 class BufferPool:
-    """The buffers of one decoder. A set is reused once no view of it lives."""
+    """The buffers of one decoder. A set is reused once no view of it lives.
 
-    def __init__(self, wanted: frozenset[str], rows: int, byte_limit: int) -> None:
+    ``kept`` is how many sets wait for that at most. A reader that holds on to many batches before it lets go of all of
+    them wants as many sets: fresh memory costs the kernel more time than decoding costs here.
+    """
+
+    def __init__(self, wanted: frozenset[str], rows: int, byte_limit: int, kept: int = 4) -> None:
         self._wanted = wanted
         self._rows = rows
         self._capacity = byte_limit
         self._header_capacity = rows * 2 if "headers" in wanted else 0
+        self._kept = kept
         self._sets: list[Buffers] = []
 
     def take(self) -> Buffers:
@@ -146,7 +151,7 @@ class BufferPool:
                 held.clear()
                 return held
         made = Buffers(self._wanted, self._rows, self._capacity, self._header_capacity)
-        self._sets = [held for held in self._sets if held.capacity == self._capacity][-3:]
+        self._sets = [held for held in self._sets if held.capacity == self._capacity][1 - self._kept :]
         self._sets.append(made)
         return made
 

@@ -212,9 +212,10 @@ class Decoder:
         return Corruption(f"{self._name}, offset {offset}: {what} ({where})")
 
 
-def buffer_pool(wanted: Wanted) -> BufferPool:
-    """Buffers for decoders of these columns."""
-    return BufferPool(frozenset(column.name for column in wanted.columns), wanted.row_limit, wanted.byte_limit)
+def buffer_pool(wanted: Wanted, held_bytes: int = 0) -> BufferPool:
+    """Buffers for decoders of these columns, whose reader holds on to so many bytes of batches before it lets go."""
+    names = frozenset(column.name for column in wanted.columns)
+    return BufferPool(names, wanted.row_limit, wanted.byte_limit, 4 + 2 * held_bytes // wanted.byte_limit)
 
 
 class _Run:

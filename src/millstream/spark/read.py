@@ -34,8 +34,9 @@ _clusters: dict[tuple[int, str, str, float], Cluster] = {}
 _settled: list[bool] = []
 
 
-def read_task(task: ReadTask, stats: ReadStats | None = None) -> Iterator[RecordBatch]:
-    """Yield the record batches of a task; ``stats`` gets the counts of what was read, by origin.
+def read_task(task: ReadTask, stats: ReadStats | None = None, *, held_bytes: int = 0) -> Iterator[RecordBatch]:
+    """Yield the record batches of a task; ``stats`` gets the counts of what was read, by origin. ``held_bytes`` is how
+    much of what it gets the caller holds on to at a time, beyond the last batch.
 
     Raises:
         Corruption: bytes of the log are damaged.
@@ -45,7 +46,7 @@ def read_task(task: ReadTask, stats: ReadStats | None = None) -> Iterator[Record
     _settle()
     stats = ReadStats() if stats is None else stats
     stats.tasks += 1
-    pool = buffer_pool(task.settings.wanted)
+    pool = buffer_pool(task.settings.wanted, held_bytes)
     for part in task.ranges:
         yield from _RangeReader(task.settings, part, stats, pool).read()
     if task.settings.stats_dir is not None:

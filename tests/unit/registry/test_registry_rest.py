@@ -111,6 +111,14 @@ def test_bad_input_is_refused_and_writes_nothing(registry, body, status, code):
     assert registry.records == []
 
 
+def test_an_empty_schema_is_refused_in_confluents_words(registry):
+    assert registry.register("s", " ").json == {"error_code": 42201, "message": "Empty schema"}
+
+
+def test_a_client_of_karapace_learns_that_changes_are_taken(registry):
+    assert registry.get("/master_available").json == {"master_available": True}
+
+
 def test_unknown_members_of_a_body_are_skipped(registry):
     assert registry.register("s", '"string"', color="blue").status == 200
 
@@ -134,13 +142,17 @@ def test_the_compatibility_check_says_why(registry):
     registry.register("s", USER1)
     for path in ("/compatibility/subjects/s/versions/latest", "/compatibility/subjects/s/versions"):
         good = registry.post(path, {"schema": json.dumps(USER2)})
-        assert good.json["is_compatible"] is True
+        assert good.json == {"is_compatible": True}
+        assert registry.post(f"{path}?verbose=true", {"schema": json.dumps(USER2)}).json["messages"] == []
         bad = registry.post(path, {"schema": json.dumps(USER3)})
         assert bad.json["is_compatible"] is False
         assert "email" in bad.json["messages"][0]
     missing = registry.post("/compatibility/subjects/s/versions/9", {"schema": json.dumps(USER2)})
     assert (missing.status, missing.code) == (404, 40402)
-    assert registry.post("/compatibility/subjects/new/versions", {"schema": json.dumps(USER2)}).json["is_compatible"]
+    for path in ("/compatibility/subjects/new/versions", "/compatibility/subjects/new/versions/latest"):
+        assert registry.post(path, {"schema": json.dumps(USER2)}).json == {"is_compatible": True}
+    nobody = registry.post("/compatibility/subjects/new/versions/1", {"schema": json.dumps(USER2)})
+    assert (nobody.status, nobody.code) == (404, 40402)
 
 
 def test_levels_of_one_subject_and_of_all(registry):
@@ -308,11 +320,18 @@ def test_pages_and_lists(registry):
 
 
 def test_a_schema_has_a_name_that_does_not_depend_on_the_registry(registry):
-    guid = registry.register("s", USER1).json["guid"]
+    known = {"confluent-accept-unknown-properties": "true"}
+    body = {"schema": json.dumps(USER1)}
+    guid = registry.post("/subjects/s/versions", body, headers=known).json["guid"]
     other = Registry()
     other.register("x", USER2)
-    assert other.register("y", USER1).json["guid"] == guid
+    assert other.post("/subjects/y/versions", body, headers=known).json["guid"] == guid
     assert json.loads(other.get(f"/schemas/guids/{guid}").json["schema"]) == USER1
+    for path in ("/subjects/y/versions/1", "/schemas/ids/2"):
+        assert other.get(path, headers=known).json["guid"] == guid
+        assert "guid" not in other.get(path).json
+    for path in ("/subjects/y", "/subjects/y/versions"):
+        assert "guid" not in other.post(path, body).json
 
 
 def test_metadata_and_rules_travel_with_a_schema(registry):
