@@ -293,6 +293,32 @@ def reassignments_and_elections_have_nothing_to_do(bench: Bench) -> None:
     assert "Valid replica already elected for partitions" in said, said
 
 
+def a_partition_is_reassigned_and_its_first_replica_leads(bench: Bench) -> None:
+    """In a cluster the replicas move by one broker, and with them the lead; alone, the tools have the same to say."""
+    _create(bench, "shifted", 1)
+    _write(bench, "shifted", [f"v{number}" for number in range(30)])
+    described = _tool(bench, peer.TOPIC_COMMAND, *_at(bench), "--describe", "--topic", "shifted")
+    found = re.search(r"Replicas: ([\d,]+)", described)
+    assert found is not None, described
+    nodes = [int(node) for node in found[1].split(",")]
+    wanted = [*nodes[1:], nodes[0]][: max(1, len(nodes) - 1)]
+    plan = bench.folder / "plan.json"
+    partition = {"topic": "shifted", "partition": 0, "replicas": wanted}
+    plan.write_text(json.dumps({"version": 1, "partitions": [partition]}), encoding="utf-8")
+    reassign = ["org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *_at(bench)]
+    said = _tool(bench, *reassign, "--reassignment-json-file", str(plan), "--execute")
+    assert "Successfully started partition reassignment" in said, said
+    limit = time.monotonic() + 60 * bench.patience
+    while "is completed" not in (said := _tool(bench, *reassign, "--reassignment-json-file", str(plan), "--verify")):
+        assert time.monotonic() < limit, said
+    elect = ["org.apache.kafka.tools.LeaderElectionCommand", *_at(bench), "--election-type", "preferred"]
+    said = _tool(bench, *elect, "--topic", "shifted", "--partition", "0")
+    assert "Successfully completed leader election" in said or "Valid replica already elected" in said, said
+    described = _tool(bench, peer.TOPIC_COMMAND, *_at(bench), "--describe", "--topic", "shifted")
+    assert f"Leader: {wanted[0]}\tReplicas: {','.join(map(str, wanted))}\t" in described, described
+    assert _consume(bench, "shifted", 30, "--from-beginning") == [f"v{number}" for number in range(30)]
+
+
 def a_client_of_every_kind_is_compatible(bench: Bench) -> None:
     name = f"compatible-{time.time_ns()}"
     features = {
@@ -345,5 +371,6 @@ class JavaTools(Checks):
             levels_of_features_are_shown_and_none_is_lowered,
             a_broker_that_is_not_registered_is_not_forgotten,
             reassignments_and_elections_have_nothing_to_do,
+            a_partition_is_reassigned_and_its_first_replica_leads,
             a_client_of_every_kind_is_compatible,
         )

@@ -50,6 +50,7 @@ def disks(tmp_path):
 
 def test_a_power_failure_of_all_brokers_at_once_loses_nothing_acknowledged(tmp_path, disks):
     three = Cluster(3, tmp_path / "data", {}, shards=1, memory="128MiB")
+    lost = 0
     try:
         three.start()
         admin = AdminClient({**QUIET, "bootstrap.servers": three.bootstrap})
@@ -68,15 +69,16 @@ def test_a_power_failure_of_all_brokers_at_once_loses_nothing_acknowledged(tmp_p
                 for disk in disks.values():
                     disk.unmount()
                     disk.mount()
-                    assert not disk.has(unsynced), "the disk has kept what nobody synced: nothing is tested"
+                    lost += not disk.has(unsynced)  # unless a checkpoint has just synced the whole file system
                 three.start()
             workload.wait_progress(500, timeout_s=120)
             workload.finish()
         finally:
-            print(f"{workload.acknowledged} records acknowledged")
+            print(f"{workload.acknowledged} records acknowledged; {lost} of {3 * TIMES} disks have lost something")
             workload.give_up()
         for broker in three.brokers.values():
             assert broker.stop() == 0
         compare_logs(three, PARTITIONS)
+        assert lost, "the disks have kept everything that nobody synced: nothing is tested"
     finally:
         three.close()

@@ -477,3 +477,23 @@ def test_a_log_that_is_trimmed_under_its_readers(client, other):
             other.produce(topic, partition, batch(1, bytes(600_000)))
         told = parts(client.receive_fetch())[topic, partition]
         assert told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_partitions_that_each_fill_an_answer_are_served_in_turn(client):
+    """A slow consumer of much gets all of its partitions evenly, whichever shard they are on."""
+    topic, _ = client.create(4)
+    places = {(topic, partition): 0 for partition in range(4)}
+    for _, partition in places:
+        for _ in range(20):
+            client.produce(topic, partition, batch(1, bytes(MIB // 4)))
+    answer = client.fetch(places, session=(0, 0))
+    served = dict.fromkeys(places, 0)
+    for epoch in range(1, 13):
+        moved = {}
+        for place, part in parts(answer).items():
+            if part.records:
+                served[place] += 1
+                places[place] = moved[place] = offsets(part)[-1] + 1
+        answer = client.fetch(moved, session=(answer.session_id, epoch), max_wait_ms=10_000)
+    assert sum(served.values()) >= 12
+    assert max(served.values()) - min(served.values()) <= 2, served
