@@ -90,6 +90,13 @@ def test_what_has_left_goes_and_what_may_still_be_held_stays(disk, capfd):
     assert partitions(disk) == ["1", "2"]
 
 
+def test_what_was_received_of_a_partition_that_has_left_goes_with_it(disk):
+    for name in ("0.12.staged", "1.12.staged"):
+        put(disk, f"/data/topics/{ID.hex()}/{name}/{0:020d}.1.log")
+    remove_left_partitions(disk, "/data", ME)
+    assert partitions(disk) == ["1", "1.12.staged", "2"]
+
+
 def test_a_crash_at_any_point_of_the_removal_is_completed_by_the_next(disk):
     for step in range(1, 100):
         disk.crash_at = disk.operations + step
