@@ -24,6 +24,7 @@ from millstream.core.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from millstream.peers.contact_items import Followed, Led, LedAgain
 from millstream.peers.frames import HEADER_BYTES, FrameKind, check_body, check_head, decode_header, encode_frame
 from millstream.peers.hello import (
     Founder,
@@ -76,6 +77,9 @@ ITEMS: tuple[Item, ...] = (
     Failure(1, 2, 3, "words"),
     Status(1, 2, 3),
     Home(7, 1),
+    Led(3, 4, (7, 9), (1, 2)),
+    LedAgain(3, 4),
+    Followed(3, 4, False, (9,)),
 )
 
 

@@ -23,6 +23,7 @@ from millstream.core.controller.requests import RegisterBroker
 from millstream.core.raft.messages import Configuration
 from millstream.model.cluster import NodeId
 from millstream.model.replication import ReplicaId, Seed, node_of, replica_id
+from millstream.peers.contact_items import Followed, Led, LedAgain
 from millstream.peers.hello import VERSION_MAX, VERSION_MIN, Hello, Refusal, RefusalReason
 from millstream.peers.hello import Seed as Address
 from millstream.peers.items import Beat, Leadership, Status
@@ -71,6 +72,8 @@ class PeerShard:
         inbound = Inbound(
             raft=self._on_raft,
             beats=self._on_beats,
+            led=self._on_led,
+            followed=self._on_followed,
             leaders=self._on_leaders,
             status=self._on_status,
             home_of=self._home_of,
@@ -161,6 +164,12 @@ class PeerShard:
 
     def _on_beats(self, sender: ReplicaId, beats: Sequence[Beat], reply: bool) -> None:
         self.raft.on_beats(sender, beats, reply)
+
+    def _on_led(self, sender: ReplicaId, item: Led | LedAgain, answer: Callable[[Followed], None]) -> None:
+        self.raft.on_led(sender, item, answer)
+
+    def _on_followed(self, sender: ReplicaId, place: int, item: Followed) -> None:
+        self.raft.on_followed(sender, place, item)
 
     def _on_leaders(self, sender: ReplicaId, leaderships: Sequence[Leadership], full: bool) -> None:
         _ = full

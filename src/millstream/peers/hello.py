@@ -26,8 +26,8 @@ from millstream.model.replication import ReplicaId, node_of
 from millstream.peers.frames import Buffer, FrameKind, encode_frame
 
 VERSION_MIN: Final = 1
-VERSION_MAX: Final = 1
-"""Versions of the peer protocol that this release speaks."""
+VERSION_MAX: Final = 2
+"""Versions of the peer protocol that this release speaks; the second one has ``contact_items``."""
 
 TEXT_LENGTH_MAX: Final = 255
 SHARDS_MAX: Final = 256

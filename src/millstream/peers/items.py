@@ -9,7 +9,7 @@ many bytes of the frame's body are its record batches; appends take the body in 
 
 **Beats** are the heartbeats, or their replies, of many groups in columns of 8-byte integers: 40 bytes a group. Where
 nothing has moved since the last ones on this connection, the item has 2 bytes and the receiver repeats what it keeps
-(``beats``).
+(``beats``). Groups at rest are not among them (``contact_items``).
 
 **Leaders** are the leaderships that changed. **Calls** are requests to the controller that arrived at another broker,
 with the time that is left; **answers** and **failures** come back under the same id, in any order. A **status** says
@@ -31,6 +31,17 @@ import msgspec
 from millstream.errors import Corruption
 from millstream.model.cluster import BrokerEpoch, Revision
 from millstream.model.replication import RaftPosition, ReplicaId, Term
+from millstream.peers.contact_items import (
+    FOLLOWED,
+    LED,
+    LED_AGAIN,
+    ContactItem,
+    Followed,
+    Led,
+    LedAgain,
+    decode_contact,
+    encode_contact,
+)
 from millstream.peers.frames import Buffer
 from millstream.peers.raft_items import RAFT_KINDS, RaftItem, decode_raft, encode_raft
 
@@ -149,7 +160,7 @@ class Home(msgspec.Struct, frozen=True, gc=False):
     shard: int
 
 
-Item: TypeAlias = RaftItem | Beats | BeatsAgain | Leaders | Call | Answer | Failure | Status | Home
+Item: TypeAlias = RaftItem | Beats | BeatsAgain | ContactItem | Leaders | Call | Answer | Failure | Status | Home
 
 
 def encode_item(item: Item) -> bytes:
@@ -320,6 +331,9 @@ def _inside(view: memoryview, end: int) -> int:
 _ENCODE: Final[dict[type[Item], Callable[[Any], bytes]]] = {
     Beats: _encode_beats,
     BeatsAgain: _encode_beats_again,
+    Led: encode_contact,
+    LedAgain: encode_contact,
+    Followed: encode_contact,
     Leaders: _encode_leaders,
     Call: _encode_call,
     Answer: _encode_answer,
@@ -333,6 +347,9 @@ _DECODE: Final[dict[int, Callable[[memoryview, int], tuple[Item, int]]]] = {
     BEAT_REPLIES: _decode_beats,
     BEATS_AGAIN: _decode_beats_again,
     BEAT_REPLIES_AGAIN: _decode_beats_again,
+    LED: decode_contact,
+    LED_AGAIN: decode_contact,
+    FOLLOWED: decode_contact,
     LEADERS: _decode_leaders,
     CALL: _decode_call,
     ANSWER: _decode_answer,

@@ -36,8 +36,9 @@ from millstream.model.cluster import NodeId
 from millstream.model.replication import ReplicaId, node_of
 from millstream.peers.beats import BeatsIn
 from millstream.peers.calls import Calls
+from millstream.peers.contact_items import CONTACT_VERSION, Followed, Led, LedAgain
 from millstream.peers.dial import Dial, Random
-from millstream.peers.hello import Hello, Refusal, RefusalReason, Seed, decode_hello
+from millstream.peers.hello import Hello, Refusal, RefusalReason, Seed, agreed_version, decode_hello
 from millstream.peers.items import (
     Answer,
     Beat,
@@ -79,6 +80,10 @@ class Inbound(msgspec.Struct, frozen=True):
     """A Raft message. A message whose body found no memory is left out."""
     beats: Callable[[ReplicaId, Sequence[Beat], bool], None]
     """Heartbeats, or (True) replies to heartbeats."""
+    led: Callable[[ReplicaId, Led | LedAgain, Callable[[Followed], None]], None]
+    """Groups that a peer leads, or their repetition, with what sends the answer."""
+    followed: Callable[[ReplicaId, int, Followed], None]
+    """An answer to such a set, of a shard of a peer."""
     leaders: Callable[[ReplicaId, Sequence[Leadership], bool], None]
     """Leaderships that began; with True all that the sender knows."""
     status: Callable[[ReplicaId, Status], None]
@@ -163,6 +168,22 @@ class Network:
             remote = dial.remote
             if remote is not None and remote.replica == to:
                 dial.beats(tuple(of_shard), reply=reply)
+
+    def place(self, to: ReplicaId, group: int) -> int:
+        """The shard of ``to`` on which a group lives, as far as known."""
+        return self._home(to, group)
+
+    def takes_contact(self, to: ReplicaId, place: int) -> bool:
+        """Whether that shard is connected, and knows sets of groups."""
+        dial = self._dials.get((NodeId(node_of(to)), place))
+        remote = dial.remote if dial is not None else None
+        if remote is None or remote.replica != to:
+            return False
+        return (agreed_version(self._hello, remote) or 0) >= CONTACT_VERSION
+
+    def contact(self, to: ReplicaId, place: int, item: Led | LedAgain) -> bool:
+        """Send a set of groups, or its repetition, at the end of this turn. False if it is refused."""
+        return self.takes_contact(to, place) and self._dials[NodeId(node_of(to)), place].say(item)
 
     def say(self, node: NodeId, item: Item) -> bool:
         """Send ``item`` to shard 0 of ``node`` at the end of this turn. False if it is refused."""
@@ -285,13 +306,15 @@ class Network:
                     self._deliver(link, sender, item, views)
                 case Beats() | BeatsAgain():
                     self._deliver_beats(link, sender, remote.shard, item)
+                case Led() | LedAgain():
+                    self._inbound.led(sender, item, partial(answer, link))
                 case Leaders():
                     self._inbound.leaders(sender, item.leaderships, item.full)
                 case Status():
                     self._inbound.status(sender, item)
                 case Call():
                     self.calls.serve_call(link, sender, item)
-                case Answer() | Failure() | Home():
+                case Answer() | Failure() | Home() | Followed():
                     raise Corruption(f"a {type(item).__name__} is out of place")
 
     def _on_answers(self, dial: Dial, head: memoryview) -> None:
@@ -302,6 +325,8 @@ class Network:
             match item:
                 case Answer() | Failure():
                     self.calls.answered(dial, item)
+                case Followed():
+                    self._inbound.followed(remote.replica, remote.shard, item)
                 case Home():
                     if item.shard < remote.shards:
                         self._homes[remote.replica, item.group] = item.shard

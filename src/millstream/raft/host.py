@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.core.raft.messages import HeartbeatReply
+    from millstream.core.raft.raft import Raft
     from millstream.core.raft.ready import Outgoing
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import ReplicaId, TimeUs
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 class HostedGroup(Protocol):
     """What the shard does with a group."""
+
+    core: Raft
+    """Decides."""
 
     @property
     def closed(self) -> bool:
@@ -87,6 +91,14 @@ class GroupHost(Protocol):
 
     def receives_no_more(self, group: HostedGroup) -> None:
         """``group`` receives no files, or no more."""
+        ...
+
+    def renew(self, group: HostedGroup) -> None:
+        """Tell the group's core when its leader, or its peers, were there: those of groups at rest say so together."""
+        ...
+
+    def role_changed(self, group: HostedGroup) -> None:
+        """``group`` has another term, role or leader."""
         ...
 
     def answer_beat(self, group: HostedGroup, to: ReplicaId, reply: HeartbeatReply) -> None:

@@ -195,10 +195,10 @@ class ReplicatedGroup:
     @property
     def peers(self) -> list[PeerState]:
         """See `Group.peers`."""
+        self._host.renew(self)
         led = self.core.replica.leading
-        if led is None:
-            return []
-        return [PeerState(peer, one.received, one.durable, one.contact_us) for peer, one in led.peers.items()]
+        peers = led.peers.items() if led is not None else ()
+        return [PeerState(peer, one.received, one.durable, one.contact_us) for peer, one in peers]
 
     @property
     def end_position(self) -> RaftPosition:
@@ -398,9 +398,9 @@ class ReplicatedGroup:
         self.events.on_resign()
 
     def _note_role(self, ready: Ready) -> None:
-        role = ready.role
-        if role is None:
+        if (role := ready.role) is None:
             return
+        self._host.role_changed(self)
         if role.role is Role.LEADER and self._led_term is None:
             operator_log.info("%s: leads in term %d", self.log.name, role.term)
             self._led_term = role.term

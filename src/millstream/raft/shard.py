@@ -11,7 +11,7 @@ log where the order matters: a vote, a term start and the batches of one turn sh
 
 **Bad input.** A message for a group that is not here is dropped: the replica may not be open yet, or be gone.
 **Crash.** Nothing is kept here. **Overload.** The transport's queues have bounds; an idle group costs one heartbeat an
-interval, and its deadline is one entry in a heap.
+interval, and its deadline is one entry in a heap. A group at rest does not even cost a heartbeat (`contacts`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final, Protocol
 
-from millstream.core.raft.messages import Heartbeat, HeartbeatReply
+from millstream.core.raft.messages import Heartbeat, HeartbeatReply, VoteRequest
 from millstream.core.raft.options import RaftOptions
 from millstream.model.replication import NO_TERM, Seed, Term, TimeUs
 from millstream.peers.items import Beat
+from millstream.raft.contacts import HeardSets, LedSets
 from millstream.raft.installs import Installs
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.telemetry.metrics import StatsSlab
@@ -33,13 +34,17 @@ if TYPE_CHECKING:
     from millstream.core.raft.messages import Configuration
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import ReplicaId
+    from millstream.peers.contact_items import Followed, Led, LedAgain
     from millstream.peers.raft_items import RaftItem
+    from millstream.raft.contacts import Answer
     from millstream.raft.host import HostedGroup
     from millstream.raft.transport import Transport
     from millstream.storage.log.log import Log
 
 RECEIVING_MAX: Final = 4
 """Groups of one shard that receive files at the same time. The others are offered theirs again and again."""
+
+SESSION_MASK: Final = (1 << 62) - 1
 
 TRY_AGAIN_US: Final = 5_000
 """Until what found no room is tried again: a few ticks of the write-ahead log."""
@@ -66,7 +71,8 @@ class RaftShard:
 
     Lifecycle: made with the shard; ``open`` and ``close`` for each group. Shard: one each.
     Invariants: a group is in ``_dirty`` only if ``_flush`` is registered for the end of this turn; ``_deadlines`` has
-    each group's earliest deadline, and maybe later ones.
+    each group's earliest deadline, and maybe later ones. A group that leads is in exactly one of ``_leading`` and
+    ``_resting`` after the turn in which it began to.
     """
 
     def __init__(
@@ -96,6 +102,11 @@ class RaftShard:
         self._alarm: Alarm | None = None
         self._alarm_us = 0
         self._leading: dict[HostedGroup, None] = {}
+        self._resting: dict[HostedGroup, None] = {}
+        """Groups that lead, and of which no peer needs heartbeats."""
+        self._led = LedSets(draw_seed() & SESSION_MASK, transport)
+        self._heard = HeardSets(self.groups)
+        self._contact_due = False
         self._beating = False
         self._replies: dict[ReplicaId, dict[int, Beat]] = {}
         self._stuck: dict[HostedGroup, None] = {}
@@ -128,6 +139,7 @@ class RaftShard:
     def close(self, group: ReplicatedGroup) -> None:
         """Take down a replica before its log is closed or deleted."""
         group.close()
+        self.role_changed(group)
         self.groups.pop(group.group, None)
         self._leading.pop(group, None)
         self._dirty.pop(group, None)
@@ -167,6 +179,8 @@ class RaftShard:
         """A message for one group. The views are an append's record batches, valid during the call."""
         group = self.groups.get(item.group)
         if group is not None:
+            if isinstance(item.message, VoteRequest):
+                self._heard.renew(group)  # who hears a leader grants no vote
             group.on_message(sender, item.message, views)
 
     def on_beats(self, sender: ReplicaId, beats: Sequence[Beat], reply: bool) -> None:
@@ -179,8 +193,21 @@ class RaftShard:
 
     def on_lost(self, peer: ReplicaId) -> None:
         """The connection to a peer is gone, and with it what was under way."""
-        for group in self._leading:
+        self._led.lost(peer)
+        for group in (*self._leading, *self._resting):
             group.peer_lost(peer)
+
+    def on_led(self, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> None:
+        """Groups that ``sender`` leads."""
+        self._heard.on_led(self.now(), sender, item, answer)
+        self._arm()
+
+    def on_followed(self, sender: ReplicaId, place: int, item: Followed) -> None:
+        """An answer to the groups that are led here, of one shard of a peer."""
+        for number in self._led.on_followed(self.now(), sender, place, item):
+            group = self.groups.get(number)
+            if group is not None:
+                group.peer_lost(sender)
 
     # What groups ask for (`GroupHost`)
 
@@ -191,6 +218,9 @@ class RaftShard:
     def schedule(self, group: HostedGroup) -> None:
         """Drain the group at the end of this turn."""
         self._dirty[group] = None
+        if group in self._resting:
+            del self._resting[group]
+            self._leading[group] = None
         self._arm()
 
     def set_deadline(self, group: HostedGroup, deadline_us: TimeUs) -> None:
@@ -220,6 +250,18 @@ class RaftShard:
         """``group`` receives no files, or no more."""
         self._receiving.discard(group)
 
+    def renew(self, group: HostedGroup) -> None:
+        """Tell the group's core of the contacts that sets have renewed."""
+        self._heard.renew(group)
+        self._led.renew(group)
+
+    def role_changed(self, group: HostedGroup) -> None:
+        """No set that was sent or has arrived says anything about the group any more."""
+        self._heard.drop(group)
+        self._led.leave(group)
+        if self._resting.pop(group, self) is None:
+            self._leading[group] = None
+
     def answer_beat(self, group: HostedGroup, to: ReplicaId, reply: HeartbeatReply) -> None:
         """Send a reply with the others of this turn."""
         beat = Beat(group.group, reply.term, reply.received, reply.durable, reply.round)
@@ -248,6 +290,10 @@ class RaftShard:
         replies, self._replies = self._replies, {}
         for to, beats in replies.items():
             self.transport.beats(to, tuple(beats.values()), reply=True)
+        self._heard.answers()
+        if self._contact_due:
+            self._contact_due = False
+            self._led.send()
 
     def _try_again(self) -> None:
         stuck, self._stuck = self._stuck, {}
@@ -270,8 +316,13 @@ class RaftShard:
         now = self._clock.now_us()
         while self._deadlines and self._deadlines[0][0] <= now:
             _, _, group = heapq.heappop(self._deadlines)
-            if not group.closed:
+            if group.closed:
+                continue
+            self.renew(group)
+            if not group.core.is_put_off(TimeUs(now)):
                 group.deadline_passed()
+            elif (later := group.core.earlier_deadline()) is not None:
+                self.set_deadline(group, later)
         if self._deadlines:
             self._set_alarm()
 
@@ -279,23 +330,31 @@ class RaftShard:
         self._clock.call_at(self._clock.now_us() + self._options.heartbeat_us, self._beat)
 
     def _beat(self) -> None:
-        """One interval has passed: the heartbeats of all groups that lead, by peer."""
+        """One interval has passed: the heartbeats of all groups that lead, by peer, without those of groups at rest."""
         by_peer: dict[ReplicaId, list[Beat]] = {}
-        followers: list[HostedGroup] = []
-        for group in self._leading:
+        leading, self._leading = self._leading, {}
+        for group in leading:
             if not group.leads:
-                followers.append(group)
                 continue
+            rests = [self._led.rests(group, peer) for peer in group.core.peers]
+            if all(rests):
+                self._resting[group] = None
+                continue
+            self._leading[group] = None
+            at_rest = {peer for peer, rest in zip(group.core.peers, rests, strict=True) if rest}
             for outgoing in group.beats():
+                if outgoing.to in at_rest:
+                    continue
                 beat = outgoing.message
                 assert isinstance(beat, Heartbeat)
                 due = Beat(group.group, beat.term, beat.committed, beat.visible, beat.round)
                 by_peer.setdefault(outgoing.to, []).append(due)
-        for group in followers:
-            del self._leading[group]
         for to, beats in by_peer.items():
             self.transport.beats(to, beats, reply=False)
-        if self._leading:
+        if not self._led.is_empty:
+            self._contact_due = True
+            self._arm()
+        if self._leading or self._resting or self._contact_due:
             self._beat_later()
         else:
             self._beating = False

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from millstream.iobuf import IoBuf
     from millstream.model.replication import ReplicaId
+    from millstream.peers.contact_items import Led, LedAgain
     from millstream.peers.items import Beat
     from millstream.peers.raft_items import RaftItem
 
@@ -28,4 +29,16 @@ class Transport(Protocol):
 
     def beats(self, to: ReplicaId, beats: Sequence[Beat], *, reply: bool) -> None:
         """Send heartbeats, or replies to heartbeats, at the end of this turn."""
+        ...
+
+    def place(self, to: ReplicaId, group: int) -> int:
+        """The shard of ``to`` on which a group lives, as far as known."""
+        ...
+
+    def takes_contact(self, to: ReplicaId, place: int) -> bool:
+        """Whether that shard is connected, and knows sets of groups (`raft.contacts`)."""
+        ...
+
+    def contact(self, to: ReplicaId, place: int, item: Led | LedAgain) -> bool:
+        """Send a set of groups, or its repetition, at the end of this turn. False if it is refused."""
         ...

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from millstream.iobuf import Arena, IoBuf, MemoryClass
 from millstream.model.replication import replica_id
 from millstream.peers.accepting import PeerListener
+from millstream.peers.contact_items import Followed, Led
 from millstream.peers.hello import Founder, Hello, Probe, Refusal, RefusalReason, Seed
 from millstream.peers.network import Inbound, Network
 from millstream.shard.context import Shard
@@ -64,7 +65,9 @@ class World:
 class Node:
     """A broker with one network for each of its shards, and what arrived at them."""
 
-    def __init__(self, world, node, *, shards=1, port=0, arena_bytes=16 << 20, homes=None, disk=None, cluster=CLUSTER):
+    def __init__(
+        self, world, node, *, shards=1, port=0, arena_bytes=16 << 20, homes=None, disk=None, cluster=CLUSTER, version=2
+    ):
         self.world = world
         self.id = node
         self.replica = replica_id(node)
@@ -78,13 +81,19 @@ class Node:
         for shard_id in range(shards):
             mailbox = Mailbox(shard_id, mesh, world.reactor, self.arenas)
             shard = Shard(shard_id, shards, world.reactor, self.arenas, mailbox, world.stats)
-            hello = Hello(1, 1, cluster, self.replica, bytes([disk or node]) * 16, shard_id, 0, shards, 1, "0.1.0")
+            hello = Hello(
+                1, version, cluster, self.replica, bytes([disk or node]) * 16, shard_id, 0, shards, 1, "0.1.0"
+            )
             inbound = Inbound(
                 raft=lambda sender, item, body, at=shard_id: self.got.append(
                     SimpleNamespace(shard=at, sender=sender, item=item, body=b"".join(body))
                 ),
                 beats=lambda sender, beats, reply, at=shard_id: self.got.append(
                     SimpleNamespace(shard=at, sender=sender, beats=tuple(beats), reply=reply)
+                ),
+                led=lambda sender, item, answer, at=shard_id: self._on_led(at, sender, item, answer),
+                followed=lambda sender, place, item, at=shard_id: self.got.append(
+                    SimpleNamespace(shard=at, sender=sender, place=place, item=item)
                 ),
                 leaders=lambda sender, leaders, full: self.got.append((sender, leaders, full)),
                 status=lambda sender, status: self.got.append((sender, status)),
@@ -101,6 +110,11 @@ class Node:
         world.addresses[node] = Seed("127.0.0.1", self.port)
         self.accepting = PeerListener(world.reactor, self.says, self.on_hello)
         self.accepting.open(self.listener)
+
+    def _on_led(self, shard, sender, item, answer):
+        self.got.append(SimpleNamespace(shard=shard, sender=sender, item=item))
+        left_out = item.groups if isinstance(item, Led) else ()
+        answer(Followed(item.session, item.number, True, left_out))
 
     @property
     def network(self):

@@ -12,6 +12,7 @@ from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.peers import dial as dial_module
 from millstream.peers.accepting import OPENINGS_MAX
+from millstream.peers.contact_items import Followed, Led, LedAgain
 from millstream.peers.frames import FrameKind, encode_frame
 from millstream.peers.hello import encode_probe
 from millstream.peers.items import PAYLOAD_BYTES_MAX, Beat, Leaders, Leadership, Status
@@ -321,3 +322,35 @@ def test_a_host_without_an_address_is_tried_again(world, capfd):
     world.run(lambda: seen.append(capfd.readouterr().err) or "no connection to broker 2 yet" in "".join(seen))
     b = world.node(2)
     world.run(lambda: a.network.is_connected(b.id))
+
+
+def test_a_set_of_groups_and_its_answer_travel_on_the_connection_to_the_shard_where_they_live(world):
+    one, two = world.node(1), world.node(2, shards=2)
+    connect(world, one, two)
+    one.network.send(two.replica, vote(7))
+    one.network._homes[two.replica, 7] = 1
+    one.network.send(two.replica, vote(7))
+    place = one.network.place(two.replica, 7)
+    assert place == 1
+    assert not one.network.takes_contact(two.replica, 1)  # is being dialled
+    assert not one.network.contact(two.replica, 1, LedAgain(5, 1))
+    world.run(lambda: one.network.takes_contact(two.replica, 1))
+    assert one.network.contact(two.replica, 1, Led(5, 1, (7,), (3,)))
+    assert one.network.contact(two.replica, 1, LedAgain(5, 1))
+    world.run(
+        lambda: (
+            [got.item for got in one.got if hasattr(got, "place")] == [Followed(5, 1, True, (7,)), Followed(5, 1, True)]
+        )
+    )
+    assert [(got.shard, got.item) for got in two.got if isinstance(getattr(got, "item", None), Led | LedAgain)] == [
+        (1, Led(5, 1, (7,), (3,))),
+        (1, LedAgain(5, 1)),
+    ]
+    assert {got.place for got in one.got if hasattr(got, "place")} == {1}
+
+
+def test_a_broker_of_an_older_release_is_sent_no_sets(world):
+    one, two = world.node(1), world.node(2, version=1)
+    connect(world, one, two)
+    assert not one.network.takes_contact(two.replica, 0)
+    assert not one.network.contact(two.replica, 0, LedAgain(5, 1))

@@ -32,6 +32,7 @@ from millstream.core.raft.messages import (
 )
 from millstream.errors import Corruption
 from millstream.peers.beats import BeatsIn, BeatsOut
+from millstream.peers.contact_items import Followed, Led, LedAgain
 from millstream.peers.frames import (
     BODY_BYTES_MAX,
     HEAD_BYTES_MAX,
@@ -128,6 +129,11 @@ OTHERS = st.one_of(
     st.builds(Failure, NUMBERS, st.integers(0, 255), st.integers(-(2**15), 2**15 - 1), st.text(max_size=20)),
     st.builds(Status, NUMBERS, NUMBERS, NUMBERS),
     st.builds(Home, NUMBERS, st.integers(0, 2**16 - 1)),
+    st.lists(st.tuples(NUMBERS, NUMBERS), max_size=5).map(
+        lambda rows: Led(3, 4, tuple(row[0] for row in rows), tuple(row[1] for row in rows))
+    ),
+    st.builds(LedAgain, NUMBERS, NUMBERS),
+    st.builds(Followed, NUMBERS, NUMBERS, st.booleans(), st.lists(NUMBERS, max_size=5).map(tuple)),
 )
 HELLO = Hello(1, 1, "MkU3OEVBNTcwNTJENDM2Qk", 2, bytes(range(16)), 1, 0, 2, 1, "0.1.0")
 PROBE = Probe(Founder(2, bytes(range(16)), Seed("b", 2)), (Seed("a", 1), Seed("b", 2)), "", (), 1, "0.1.0")
@@ -384,6 +390,12 @@ def test_these_are_the_bytes_on_the_wire():
     fixed = b"MSP1" + b"\x06\0\0\0" + struct.pack("<III", len(head) // 2, 5, crc32c(b"batch"))
     expected = fixed + struct.pack("<I", crc32c(fixed + bytes.fromhex(head))) + bytes.fromhex(head) + b"batch"
     assert data.hex() == expected.hex()
+    sets = b"".join(map(encode_item, (Led(3, 4, (7,), (2,)), LedAgain(3, 4), Followed(3, 4, True, (9,)))))
+    assert sets.hex() == (
+        "24000000010000000300000000000000040000000000000007000000000000000200000000000000"
+        "250000000000000003000000000000000400000000000000"
+        "2601000001000000030000000000000004000000000000000900000000000000"
+    )  # fmt: skip
     hello = b"".join(encode_hello(HELLO))[HEADER_BYTES:].hex()
     assert hello == (
         "9a0101b64d6b55334f4556424e5463774e544a454e444d32516b02"
@@ -414,3 +426,16 @@ def test_no_field_of_a_raft_message_is_left_out(cls):
     """A field that the core gains must get a place on the wire, not its default on the other side."""
     assert cls.__struct_fields__ == FIELDS[cls]
     assert set(typing.get_args(Message)) <= set(FIELDS)
+
+
+@pytest.mark.parametrize("damage", ["cut", "count", "negative"])
+def test_a_set_of_groups_that_does_not_add_up_is_corruption(damage):
+    item = bytearray(encode_item(Led(3, 4, (7, 8), (2, 2))))
+    if damage == "cut":
+        del item[-1:]
+    elif damage == "count":
+        item[4] = 9
+    else:
+        item[31] = 0x80
+    with pytest.raises(Corruption):
+        decode_items(bytes(item), 0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from millstream.core.raft import rejoining
 from millstream.core.raft.messages import AppendRejected, AppendReply, HeartbeatReply, LogPoint
-from millstream.core.raft.ready import Install, LogWrite
+from millstream.core.raft.ready import Install, LogWrite, Role
 from millstream.core.raft.roles import hear_leader
 from millstream.model.replication import NO_REPLICA, RaftPosition, Term
 
@@ -78,6 +78,19 @@ def on_heartbeat(replica: Replica, sender: ReplicaId, heartbeat: Heartbeat) -> N
         return
     answer = HeartbeatReply(replica.ballot.term, ends.verified, min(ends.durable, ends.verified), replica.round)
     replica.send(sender, answer)
+
+
+def follows(replica: Replica, leader: ReplicaId, term: Term) -> bool:
+    """Whether this replica follows ``leader`` in ``term``, and asks it for nothing but entries."""
+    return (
+        replica.leader == leader
+        and replica.role is Role.FOLLOWER
+        and replica.ballot.term == term
+        and replica.ballot.is_durable()
+        and replica.patience.damaged_until is None
+        and replica.rejoining is None
+        and replica.installing is None
+    )
 
 
 def learn_ends(replica: Replica, committed: RaftPosition, visible: RaftPosition) -> None:

@@ -198,6 +198,25 @@ def beats(replica: Replica) -> tuple[Outgoing, ...]:
     return tuple(due)
 
 
+def is_settled(replica: Replica, peer: ReplicaId) -> bool:
+    """Whether a heartbeat would tell ``peer`` nothing but that this replica leads: the peer has the whole log on disk,
+    and has answered a heartbeat that said that all of it is committed.
+    """
+    leading = replica.leading
+    progress = leading.peers.get(peer) if leading is not None else None
+    if leading is None or progress is None or leading.reads or leading.transferee != NO_REPLICA:
+        return False
+    return (
+        progress.told_end == replica.log.end
+        and progress.round >= progress.told_round
+        and progress.flow is Flow.REPLICATE
+        and not progress.in_flight
+        and not progress.ordered
+        and progress.durable == progress.received == replica.log.end
+        and replica.ends.durable == replica.ends.committed == replica.log.end
+    )
+
+
 def read_barrier(replica: Replica, read_id: ReadId) -> Refusal | None:
     """Begin to prove that this replica leads now; None if it has begun. The result comes in a Ready.
 
@@ -309,4 +328,8 @@ def heartbeat_for(replica: Replica, leading: Leading, progress: Progress) -> Hea
         progress.beat_next = progress.next
     ends = replica.ends
     committed = min(ends.committed, progress.received)
+    if committed == replica.log.end != progress.told_end:
+        leading.round = Round(leading.round + 1)
+        progress.told_end = committed
+        progress.told_round = leading.round
     return Heartbeat(replica.ballot.term, committed, min(ends.visible, progress.received), leading.round)

@@ -60,6 +60,8 @@ class Progress:
         "received",
         "round",
         "serial",
+        "told_end",
+        "told_round",
     )
 
     def __init__(self, next_position: RaftPosition, now: TimeUs) -> None:
@@ -89,6 +91,10 @@ class Progress:
         """Round of a heartbeat that was sent while entries were under way, and is not answered yet: the oldest."""
         self.beat_next = ZERO
         """``next`` when it was sent: an answer to it that has less means that entries were lost."""
+        self.told_end: RaftPosition | None = None
+        """End of the whole log, when a heartbeat said that all of it is committed; None if none did in this flow."""
+        self.told_round = 0
+        """Round of that heartbeat: who has answered it knows."""
         self.offered: RaftPosition | None = None
         """INSTALL: the end of the files that were offered; None until the shell has chosen."""
 
@@ -152,5 +158,6 @@ class Progress:
         self.ordered = False
         self.serial += 1
         self.offered = None
+        self.told_end = None
         self.in_flight.clear()
         self.in_flight_bytes = 0

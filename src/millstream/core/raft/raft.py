@@ -186,9 +186,10 @@ class Raft:
             election.time_out(replica)
 
     def contact(self, now: TimeUs, peer: ReplicaId) -> None:
-        """A joined heartbeat, or the answer to one, says that nothing of this group has changed and ``peer`` is there.
+        """``peer`` still leads this group, or follows this leader, in this term: a message for many groups has said so.
 
-        The shell may tell this late, right before a tick, with the time when it arrived.
+        The shell may tell this late, with the time when it arrived: before `is_put_off`, before a vote request is
+        stepped, and before it looks at when a peer was there (`raft.contacts`).
         """
         replica = self.replica
         if replica.leading is not None:
@@ -197,6 +198,29 @@ class Raft:
                 progress.contact_us = max(progress.contact_us, now)
         elif peer == replica.leader:
             replica.patience.contact_us = max(replica.patience.contact_us, now)
+
+    @property
+    def peers(self) -> tuple[ReplicaId, ...]:
+        """Leader: every other member. Nobody on another replica."""
+        led = self.replica.leading
+        return tuple(led.peers) if led is not None else ()
+
+    def is_settled(self, peer: ReplicaId) -> bool:
+        """Leader: whether heartbeats to ``peer`` may be left out as long as `contact` is told; see `leading`."""
+        return leading.is_settled(self.replica, peer)
+
+    def follows(self, leader: ReplicaId, term: Term) -> bool:
+        """Whether `contact` with ``leader`` in ``term`` may stand for heartbeats."""
+        return following.follows(self.replica, leader, term)
+
+    def is_put_off(self, now: TimeUs) -> bool:
+        """A deadline has come: whether contact has moved it. If so, set `earlier_deadline`; else call
+        `deadline_passed`.
+        """
+        if self._deadline_us is not None and now >= self._deadline_us:
+            self._deadline_us = None
+        deadline = self.deadline()
+        return deadline is not None and deadline > now
 
     def state_persisted(self, now: TimeUs, state: VoteState) -> None:
         """A vote record is durable. Take the Ready after it."""
@@ -365,7 +389,7 @@ class Raft:
             out.install,
             tuple(out.reads),
             tuple(out.failed_reads),
-            self._earlier_deadline(),
+            self.earlier_deadline(),
         )
         if out.write or out.messages or out.install or out.reads or out.failed_reads:
             held = out.held
@@ -404,7 +428,8 @@ class Raft:
         self._role = RoleChange(replica.role, replica.ballot.term, replica.leader)
         return self._role
 
-    def _earlier_deadline(self) -> TimeUs | None:
+    def earlier_deadline(self) -> TimeUs | None:
+        """A deadline that comes before the one that the shell has, if it has one: to be set."""
         deadline = self.deadline()
         if deadline is None or (self._deadline_us is not None and deadline >= self._deadline_us):
             return None

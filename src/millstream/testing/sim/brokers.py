@@ -24,21 +24,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.core.raft.messages import Configuration
 from millstream.errors import MillstreamError
-from millstream.iobuf import ArenaFull, IoBuf
+from millstream.iobuf import ArenaFull
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import RaftPosition, ReplicaId, Seed, Term, replica_id
-from millstream.peers.items import decode_items
-from millstream.peers.raft_items import RaftItem, encode_raft
 from millstream.raft.shard import TRY_AGAIN_US, RaftShard
 from millstream.testing.local_storage import WRITER_LANE, LocalShard, Stopped, plain_batch, recover_locally
 from millstream.testing.sim.brokers_judge import Checks, History, Violation, whole_log
+from millstream.testing.sim.brokers_wire import Wire
 from millstream.testing.sim_disk import SimDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.core.raft.options import RaftOptions
-    from millstream.peers.items import Beat
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.importing import StagedFiles
     from millstream.storage.log.log import Log
@@ -59,7 +57,7 @@ class Parked(NamedTuple):
     value: int
 
 
-class Broker:
+class Broker(Wire):
     """One broker with one group. ``shard`` is None while it is down.
 
     Lifecycle: `start`, `crash`, `start` …; the disk stays.
@@ -182,32 +180,6 @@ class Broker:
         self.idle = False
         with suppress(MillstreamError):
             self.group.transfer(to)
-
-    # Transport
-
-    def send(self, to: ReplicaId, item: RaftItem, body: IoBuf | None = None) -> bool:
-        """Put a message on the wire."""
-        data = body.copy(0, len(body)) if body is not None else b""
-        if body is not None:
-            body.release()
-        assert len(data) == item.body_bytes
-        self.cluster.histories[item.group].on_message(self.replica, to, item.message)
-        head = encode_raft(item.group, item.message, len(data))
-        self.cluster.send(self.replica, to, lambda broker: broker.receive(self.replica, head, data))
-        return True
-
-    def beats(self, to: ReplicaId, beats: Sequence[Beat], *, reply: bool) -> None:
-        """Put heartbeats on the wire."""
-        beats = tuple(beats)
-        for beat in beats:
-            self.cluster.histories[beat.group].on_term(self.replica, beat.term)
-        self.cluster.send(self.replica, to, lambda broker: broker.raft.on_beats(self.replica, beats, reply))
-
-    def receive(self, sender: ReplicaId, head: bytes, body: bytes) -> None:
-        """Messages have arrived."""
-        for item in decode_items(head, len(body)):
-            assert isinstance(item, RaftItem)
-            self.raft.on_raft(sender, item, (memoryview(body),) if body else ())
 
     def _on_install(self, files: StagedFiles) -> None:
         """Take the replica down, adopt the files, and open it again."""

@@ -25,6 +25,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.partition import replica
 from millstream.partition.partition import Ack, Partition
 from millstream.partition.table import PartitionTable
+from millstream.raft.contacts import HeardSets, LedSets
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.raft.votes import Votes
 from millstream.raft.writes import Writes
@@ -42,10 +43,12 @@ from millstream.testing.sim.brokers_settings import draw
 
 if TYPE_CHECKING:
     from millstream.core.raft.ready import VoteState
-    from millstream.core.raft.replica import Leading
+    from millstream.core.raft.replica import Leading, Replica
     from millstream.format.epochs import LogState, StoredVote
     from millstream.model.quantities import Offset
-    from millstream.model.replication import RaftPosition, ReplicaId, Term
+    from millstream.model.replication import RaftPosition, ReplicaId, Term, TimeUs
+    from millstream.peers.contact_items import Led, LedAgain
+    from millstream.raft.contacts import Answer
     from millstream.storage.disk import Disk
     from millstream.storage.log.entries import SentEntries
     from millstream.storage.recovery.recovery import RecoveryReport
@@ -66,6 +69,7 @@ _park = Partition.park
 _tick_write = TickWriter.write
 _ANY = frozenset(ErrorCode)
 _recover = ControlledBroker.recover
+_on_led = HeardSets.on_led
 
 
 def _reported(self: Log, sent: SentEntries, term: Term) -> None:
@@ -158,6 +162,17 @@ def _nothing(*_: object) -> None:
     pass
 
 
+def _settled_untold(replica: Replica, peer: ReplicaId) -> bool:
+    """What a peer knows to be committed does not matter."""
+    progress = replica.leading.peers.get(peer) if replica.leading is not None else None
+    return progress is not None and not progress.in_flight and progress.durable == replica.log.end
+
+
+def _known_anyway(self: HeardSets, now: TimeUs, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> None:
+    """A set that is not here is answered as if it were."""
+    _on_led(self, now, sender, item, lambda followed: answer(replace(followed, known=True)))
+
+
 # What makes them reachable
 
 
@@ -240,6 +255,21 @@ def _transacting(setting: Setting) -> Setting:
     return replace(_crashing(setting), transactions=True, cuts=True, transfers=True, trims=False)
 
 
+def _resting(setting: Setting) -> Setting:
+    """Groups have nothing to do for long while brokers come, go and are cut off."""
+    timeout_us = setting.options.election_timeout_us
+    return replace(
+        _crashing(setting),
+        nodes=3,
+        operations_per_s=1,
+        fault_every_us=3 * timeout_us,
+        round_us=20 * timeout_us,
+        cuts=True,
+        groups=False,
+        options=replace(setting.options, check_quorum=True),
+    )
+
+
 PLANTED = (
     PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 100, _slow_disks),
     PlantedBug("a vote is not durable", ((Votes, "save", _voted_in_memory),), 40, _crashing),
@@ -276,5 +306,8 @@ PLANTED = (
         _sharing,
     ),
     PlantedBug("a partition is given before it is given back", ((ConsumerGroup, "is_owned", _unowned),), 20, _sharing),
+    PlantedBug("a leader that steps down goes on in its set", ((LedSets, "leave", _nothing),), 60, _resting),
+    PlantedBug("a set that a broker has lost counts as known", ((HeardSets, "on_led", _known_anyway),), 60, _resting),
+    PlantedBug("a follower at rest was not told the end", ((leading, "is_settled", _settled_untold),), 60, _resting),
     PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 20, _sent_files),
 )

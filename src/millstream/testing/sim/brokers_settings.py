@@ -143,6 +143,22 @@ def draw_with_transactions(seed: int) -> Setting:
     )
 
 
+def draw_with_rests(seed: int) -> Setting:
+    """The setting of a seed whose groups are at rest for most of the time. Such histories are none of those that `draw`
+    makes.
+    """
+    setting = draw(seed)
+    timeout_us = setting.options.election_timeout_us
+    return msgspec.structs.replace(
+        setting,
+        nodes=max(setting.nodes, 3),
+        operations_per_s=1,
+        fault_every_us=2 * timeout_us,
+        round_us=10 * timeout_us,
+        groups=False,
+    )
+
+
 def draw_with_members(seed: int) -> Setting:
     """The setting of a seed with groups whose members come, go and keep still, in a half of them over disks that fail.
 
@@ -168,4 +184,5 @@ _KINDS: Final = (
     draw_with_wipes,
     draw_with_transactions,
     draw_with_members,
+    draw_with_rests,
 )
