@@ -259,7 +259,7 @@ class ShardProcess:
         if self.peers is not None:
             groups = self.peers.raft.groups
             node.transfers = Transfers(shard, self.metadata, self.peers.network, groups.get)
-        node.producer_ids = ProducerIds(self.client)
+        node.producer_ids = ProducerIds(self.client, shard.reactor)
         logs = InternalLogs(self.table)
         node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, logs)
         write_marker = node.home.markers.write
@@ -379,6 +379,8 @@ class ShardProcess:
             if not reported:
                 reported = True
                 late.cancel()
+                if self.peers is not None:
+                    self.node.producer_ids.ask_ahead()
                 control.ask("ready", self.shard.id, _nothing, READY_TIMEOUT_US)
 
         late = self.shard.reactor.call_later(LOADING_US, ready)

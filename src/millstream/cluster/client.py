@@ -89,7 +89,9 @@ class ControllerClient:
     def alter_configs(self, resources: Iterable[AnyResource], done: Done, *, validate_only: bool = False) -> None:
         self.submit(AlterConfigs(tuple(resources), validate_only), done)
 
-    def allocate_producer_ids(self, count: int, done: Callable[[int | MillstreamError], None]) -> None:
+    def allocate_producer_ids(
+        self, count: int, done: Callable[[int | MillstreamError], None], timeout_ms: int = INTERNAL_TIMEOUT_MS
+    ) -> None:
         """Reserve ``count`` producer ids. ``done`` gets the first one."""
 
         def answered(results: Results | MillstreamError) -> None:
@@ -100,7 +102,7 @@ class ControllerClient:
             else:
                 done(results[0].first_producer_id)
 
-        self.submit(AllocateProducerIds(count), answered)
+        self.submit(AllocateProducerIds(count), answered, timeout_ms)
 
     def describe_quorum(self, done: Callable[[Quorum | MillstreamError], None]) -> None:
         """State of the controller's log."""

@@ -355,7 +355,7 @@ class Node:
         self.cache.subscribe(self.recorder)
         self.follower = Follower(self.shard, self.cache)
         self.client = ControllerClient(self.shard, self.cache)
-        self.producer_ids = ProducerIds(self.client)
+        self.producer_ids = ProducerIds(self.client, self.shard.reactor)
 
 
 class World:

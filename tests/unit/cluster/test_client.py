@@ -4,7 +4,7 @@ from cluster_world import World
 
 from millstream.cluster.client import CREATIONS_MAX
 from millstream.cluster.metadata import TopicMeta
-from millstream.cluster.producer_ids import BLOCK, LOW, WAITERS_MAX
+from millstream.cluster.producer_ids import AGAIN_US, BLOCK, LOW, WAIT_US, WAITERS_MAX
 from millstream.core.controller.commands import ProducerIdsAllocated, TopicCreated
 from millstream.core.controller.requests import DeleteTopics, TopicReference
 from millstream.errors import MillstreamError, Rejected, Retriable, Unavailable
@@ -156,6 +156,40 @@ def test_without_a_block_waiters_are_told_to_come_again():
     again = take(world, 0, 1)
     world.run()
     assert again == [0]
+
+
+def test_a_controller_that_does_not_answer_keeps_no_producer_waiting():
+    world = World(1).start()
+    node = world.nodes[0]
+    ids = take(world, 0, 2)
+    world.run(sync=False)
+    assert not ids
+    node.reactor.skew_us += WAIT_US
+    world.run(sync=False)
+    assert [error.code for error in ids] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+    assert all(isinstance(error, Retriable) for error in ids)
+    world.run()
+    assert take(world, 0, 1) == [0], "the block that came late serves the next one"
+
+
+def test_ids_that_are_asked_for_ahead_are_there_for_a_broker_that_is_cut_off_later():
+    world = World(1).start()
+    world.nodes[0].producer_ids.ask_ahead()
+    world.run()
+    world.log.refuse = Unavailable("cut off")
+    assert take(world, 0, 2) == [0, 1]
+
+
+def test_ids_are_asked_for_ahead_until_they_come():
+    world = World(1).start()
+    node = world.nodes[0]
+    world.log.refuse = Unavailable("cut off")
+    node.producer_ids.ask_ahead()
+    world.run()
+    world.log.refuse = None
+    node.reactor.skew_us += AGAIN_US
+    world.run()
+    assert take(world, 0, 1) == [0]
 
 
 def test_waiters_are_bounded():
