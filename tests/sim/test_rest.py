@@ -107,6 +107,7 @@ def test_a_leader_at_rest_hears_that_its_followers_have_left_it():
     cluster.cut = {(new.replica, leader.replica)}
     new.raft.on_raft(leader.replica, RaftItem(GROUP, TimeoutNow(Term(1))), ())
     new.idle = False
+    assert leader.raft._resting
     assert cluster.run(lambda: new.group.is_serving and third.group.leader == new.replica, SECOND)
     assert cluster.run(lambda: not leader.group.leads, SECOND)
     assert leader.group.term == new.group.term

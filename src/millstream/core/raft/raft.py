@@ -217,6 +217,7 @@ class Raft:
         """A deadline has come: whether contact has moved it. If so, set `earlier_deadline`; else call
         `deadline_passed`.
         """
+        self.replica.now = now
         if self._deadline_us is not None and now >= self._deadline_us:
             self._deadline_us = None
         deadline = self.deadline()
