@@ -22,6 +22,7 @@ from millstream.core.controller.profile import BrokerProfile, ListenerAddress, P
 from millstream.core.controller.requests import RegisterBroker
 from millstream.core.raft.messages import Configuration
 from millstream.model.cluster import NodeId
+from millstream.model.quantities import ShardId
 from millstream.model.replication import ReplicaId, Seed, node_of, replica_id
 from millstream.peers.contact_items import Followed, Led, LedAgain
 from millstream.peers.hello import VERSION_MAX, VERSION_MIN, Hello, Refusal, RefusalReason
@@ -168,7 +169,7 @@ class PeerShard:
     def _on_led(self, sender: ReplicaId, item: Led | LedAgain, answer: Callable[[Followed], None]) -> None:
         self.raft.on_led(sender, item, answer)
 
-    def _on_followed(self, sender: ReplicaId, place: int, item: Followed) -> None:
+    def _on_followed(self, sender: ReplicaId, place: ShardId, item: Followed) -> None:
         self.raft.on_followed(sender, place, item)
 
     def _on_leaders(self, sender: ReplicaId, leaderships: Sequence[Leadership], full: bool) -> None:

@@ -16,7 +16,7 @@ Peers of protocol version 1 do not know these items.
 
 import struct
 from array import array
-from typing import Final, TypeAlias
+from typing import Final, NewType, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,9 @@ LED_AGAIN: Final = 37
 FOLLOWED: Final = 38
 """Kinds of item."""
 
+Session = NewType("Session", int)
+"""A life of a shard that says which groups it leads."""
+
 CONTACT_VERSION: Final = 2
 """Protocol version from which on these items are known."""
 
@@ -36,7 +39,7 @@ _HEAD: Final = struct.Struct("<BBxxIQQ")
 class Led(msgspec.Struct, frozen=True, gc=False):
     """The sender leads these groups, each in the term at the same place, and no others of its sets before."""
 
-    session: int
+    session: Session
     number: int
     groups: tuple[int, ...]
     terms: tuple[int, ...]
@@ -45,7 +48,7 @@ class Led(msgspec.Struct, frozen=True, gc=False):
 class LedAgain(msgspec.Struct, frozen=True, gc=False):
     """What the set ``number`` says still holds."""
 
-    session: int
+    session: Session
     number: int
 
 
@@ -54,7 +57,7 @@ class Followed(msgspec.Struct, frozen=True, gc=False):
     here, because it never arrived or the broker has restarted.
     """
 
-    session: int
+    session: Session
     number: int
     known: bool
     left_out: tuple[int, ...] = ()
@@ -87,12 +90,12 @@ def decode_contact(view: memoryview, position: int) -> tuple[ContactItem, int]:
     if kind == LED_AGAIN:
         if count:
             raise Corruption("a repeated set has groups")
-        return LedAgain(session, number), position
+        return LedAgain(Session(session), number), position
     groups, position = _column(view, position, count)
     if kind == FOLLOWED:
-        return Followed(session, number, flags == 1, groups), position
+        return Followed(Session(session), number, flags == 1, groups), position
     terms, position = _column(view, position, count)
-    return Led(session, number, groups, terms), position
+    return Led(Session(session), number, groups, terms), position
 
 
 def _column(view: memoryview, position: int, count: int) -> tuple[tuple[int, ...], int]:

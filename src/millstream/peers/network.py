@@ -33,6 +33,7 @@ import msgspec
 from millstream.errors import Corruption
 from millstream.iobuf import IoBuf
 from millstream.model.cluster import NodeId
+from millstream.model.quantities import ShardId
 from millstream.model.replication import ReplicaId, node_of
 from millstream.peers.beats import BeatsIn
 from millstream.peers.calls import Calls
@@ -82,7 +83,7 @@ class Inbound(msgspec.Struct, frozen=True):
     """Heartbeats, or (True) replies to heartbeats."""
     led: Callable[[ReplicaId, Led | LedAgain, Callable[[Followed], None]], None]
     """Groups that a peer leads, or their repetition, with what sends the answer."""
-    followed: Callable[[ReplicaId, int, Followed], None]
+    followed: Callable[[ReplicaId, ShardId, Followed], None]
     """An answer to such a set, of a shard of a peer."""
     leaders: Callable[[ReplicaId, Sequence[Leadership], bool], None]
     """Leaderships that began; with True all that the sender knows."""
@@ -169,9 +170,9 @@ class Network:
             if remote is not None and remote.replica == to:
                 dial.beats(tuple(of_shard), reply=reply)
 
-    def place(self, to: ReplicaId, group: int) -> int:
+    def place(self, to: ReplicaId, group: int) -> ShardId:
         """The shard of ``to`` on which a group lives, as far as known."""
-        return self._home(to, group)
+        return ShardId(self._home(to, group))
 
     def takes_contact(self, to: ReplicaId, place: int) -> bool:
         """Whether that shard is connected, and knows sets of groups."""
@@ -326,7 +327,7 @@ class Network:
                 case Answer() | Failure():
                     self.calls.answered(dial, item)
                 case Followed():
-                    self._inbound.followed(remote.replica, remote.shard, item)
+                    self._inbound.followed(remote.replica, ShardId(remote.shard), item)
                 case Home():
                     if item.shard < remote.shards:
                         self._homes[remote.replica, item.group] = item.shard

@@ -34,13 +34,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from millstream.model.replication import Term
-from millstream.peers.contact_items import Followed, Led, LedAgain
+from millstream.peers.contact_items import Followed, Led, LedAgain, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from millstream.core.raft.raft import Raft
-    from millstream.model.quantities import RaftGroupId
+    from millstream.model.quantities import RaftGroupId, ShardId
     from millstream.model.replication import ReplicaId, TimeUs
     from millstream.raft.transport import Transport
 
@@ -65,7 +65,7 @@ class _Set:
 
     __slots__ = ("acknowledged", "answered_us", "changed", "joined", "number", "place", "terms", "to")
 
-    def __init__(self, to: ReplicaId, place: int) -> None:
+    def __init__(self, to: ReplicaId, place: ShardId) -> None:
         self.to = to
         self.place = place
         self.number = 0
@@ -87,11 +87,11 @@ class LedSets:
     Invariant: ``_of`` has a group's set for a peer exactly while the group is in that set.
     """
 
-    def __init__(self, session: int, transport: Transport) -> None:
+    def __init__(self, session: Session, transport: Transport) -> None:
         """``session`` is that of no other life of this shard."""
         self._session = session
         self._transport = transport
-        self._sets: dict[tuple[ReplicaId, int], _Set] = {}
+        self._sets: dict[tuple[ReplicaId, ShardId], _Set] = {}
         self._of: dict[int, dict[ReplicaId, _Set]] = {}
 
     def rests(self, group: ContactGroup, peer: ReplicaId) -> bool:
@@ -141,7 +141,7 @@ class LedSets:
         """Whether there is nothing to send."""
         return not any(of_peer.changed or of_peer.terms for of_peer in self._sets.values())
 
-    def on_followed(self, now: TimeUs, sender: ReplicaId, place: int, followed: Followed) -> Iterable[int]:
+    def on_followed(self, now: TimeUs, sender: ReplicaId, place: ShardId, followed: Followed) -> Iterable[int]:
         """An answer has arrived. Returns the groups that the follower does not follow."""
         of_peer = self._sets.get((sender, place))
         if of_peer is None or followed.session != self._session or followed.number > of_peer.number:
@@ -199,9 +199,9 @@ class HeardSets:
     def __init__(self, groups: Mapping[int, ContactGroup]) -> None:
         """``groups`` are those of the shard."""
         self._groups = groups
-        self._sets: dict[tuple[ReplicaId, int], _Heard] = {}
+        self._sets: dict[tuple[ReplicaId, Session], _Heard] = {}
         self._of: dict[int, _Heard] = {}
-        self._answers: dict[tuple[ReplicaId, int], Answer] = {}
+        self._answers: dict[tuple[ReplicaId, Session], Answer] = {}
 
     def on_led(self, now: TimeUs, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> None:
         """A set has arrived, or its repetition. `answers` answers it, at the end of the turn."""

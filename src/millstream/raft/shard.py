@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from millstream.core.raft.messages import Heartbeat, HeartbeatReply, VoteRequest
 from millstream.core.raft.options import RaftOptions
 from millstream.model.replication import NO_TERM, Seed, Term, TimeUs
+from millstream.peers.contact_items import Session
 from millstream.peers.items import Beat
 from millstream.raft.contacts import HeardSets, LedSets
 from millstream.raft.installs import Installs
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.core.raft.messages import Configuration
-    from millstream.model.quantities import RaftGroupId
+    from millstream.model.quantities import RaftGroupId, ShardId
     from millstream.model.replication import ReplicaId
     from millstream.peers.contact_items import Followed, Led, LedAgain
     from millstream.peers.raft_items import RaftItem
@@ -104,7 +105,7 @@ class RaftShard:
         self._leading: dict[HostedGroup, None] = {}
         self._resting: dict[HostedGroup, None] = {}
         """Groups that lead, and of which no peer needs heartbeats."""
-        self._led = LedSets(draw_seed() & SESSION_MASK, transport)
+        self._led = LedSets(Session(draw_seed() & SESSION_MASK), transport)
         self._heard = HeardSets(self.groups)
         self._contact_due = False
         self._beating = False
@@ -202,7 +203,7 @@ class RaftShard:
         self._heard.on_led(self.now(), sender, item, answer)
         self._arm()
 
-    def on_followed(self, sender: ReplicaId, place: int, item: Followed) -> None:
+    def on_followed(self, sender: ReplicaId, place: ShardId, item: Followed) -> None:
         """An answer to the groups that are led here, of one shard of a peer."""
         for number in self._led.on_followed(self.now(), sender, place, item):
             group = self.groups.get(number)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.iobuf import IoBuf
+    from millstream.model.quantities import RaftGroupId, ShardId
     from millstream.model.replication import ReplicaId
     from millstream.peers.contact_items import Led, LedAgain
     from millstream.peers.items import Beat
@@ -31,14 +32,14 @@ class Transport(Protocol):
         """Send heartbeats, or replies to heartbeats, at the end of this turn."""
         ...
 
-    def place(self, to: ReplicaId, group: int) -> int:
+    def place(self, to: ReplicaId, group: RaftGroupId) -> ShardId:
         """The shard of ``to`` on which a group lives, as far as known."""
         ...
 
-    def takes_contact(self, to: ReplicaId, place: int) -> bool:
+    def takes_contact(self, to: ReplicaId, place: ShardId) -> bool:
         """Whether that shard is connected, and knows sets of groups (`raft.contacts`)."""
         ...
 
-    def contact(self, to: ReplicaId, place: int, item: Led | LedAgain) -> bool:
+    def contact(self, to: ReplicaId, place: ShardId, item: Led | LedAgain) -> bool:
         """Send a set of groups, or its repetition, at the end of this turn. False if it is refused."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from millstream.model.quantities import ShardId
 from millstream.peers.contact_items import Followed, Led, LedAgain
 from millstream.peers.items import decode_items, encode_item
 from millstream.peers.raft_items import RaftItem, encode_raft
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from millstream.peers.items import Beat
     from millstream.raft.shard import RaftShard
     from millstream.testing.sim.brokers import Cluster
+
+ONLY_SHARD = ShardId(0)
 
 
 class Wire:
@@ -47,10 +50,10 @@ class Wire:
             self.cluster.histories[beat.group].on_term(self.replica, beat.term)
         self.cluster.send(self.replica, to, lambda broker: broker.raft.on_beats(self.replica, beats, reply))
 
-    def place(self, to: ReplicaId, group: int) -> int:
+    def place(self, to: ReplicaId, group: int) -> ShardId:
         """Brokers have one shard."""
         _ = to, group
-        return 0
+        return ONLY_SHARD
 
     def takes_contact(self, to: ReplicaId, place: int) -> bool:
         """Every broker knows sets of groups."""
@@ -76,6 +79,6 @@ class Wire:
                 case Led() | LedAgain():
                     self.raft.on_led(sender, item, partial(self._say, sender))
                 case Followed():
-                    self.raft.on_followed(sender, 0, item)
+                    self.raft.on_followed(sender, ONLY_SHARD, item)
                 case _:
                     raise AssertionError(item)
