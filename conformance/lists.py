@@ -69,9 +69,12 @@ def grow(suite: str, names: Collection[str], folder: Path = HERE) -> int:
     return len(after) - len(before)
 
 
-def left_out(suite: str, folder: Path = HERE) -> list[tuple[str, str]]:
-    """(pattern, reason) of the tests that are not run."""
-    pairs = (line.split(None, 1) for line in _lines(folder / f"{suite}.left-out.txt"))
+def left_out(suite: str, brokers: int = 1, folder: Path = HERE) -> list[tuple[str, str]]:
+    """(pattern, reason) of the tests that are not run; against several brokers some more are not."""
+    lines = _lines(folder / f"{suite}.left-out.txt")
+    if brokers > 1:
+        lines += _lines(folder / f"{suite}.{brokers}-brokers.left-out.txt")
+    pairs = (line.split(None, 1) for line in lines)
     return [(pair[0], pair[1].strip()) for pair in pairs]
 
 

@@ -60,9 +60,9 @@ class Ran:
         return sum(outcome.state == state for outcome in self.outcomes)
 
 
-def choose(suite: Suite, only: Sequence[str], fast: bool) -> tuple[list[str], list[Outcome]]:
-    """Tests to run, and outcomes of those that are left out for a reason."""
-    patterns = lists.left_out(suite.name)
+def choose(suite: Suite, only: Sequence[str], fast: bool, count: int = 1) -> tuple[list[str], list[Outcome]]:
+    """Tests to run against ``count`` brokers, and outcomes of those that are left out for a reason."""
+    patterns = lists.left_out(suite.name, count)
     chosen: list[str] = []
     out: list[Outcome] = []
     for name in suite.names():
@@ -85,7 +85,7 @@ def run_suite(suite: Suite, given: argparse.Namespace, progress: Progress) -> Ra
     began = time.monotonic()
     try:
         ran.version = suite.prepare()
-        chosen, ran.outcomes = choose(suite, given.only, given.fast)
+        chosen, ran.outcomes = choose(suite, given.only, given.fast, given.brokers)
         progress.update(task, total=len(chosen), description=suite.name)
         logs = (OUTPUT / f"{suite.name}{_which(given)}").resolve()
         if not given.only:
@@ -116,7 +116,9 @@ def run_suite(suite: Suite, given: argparse.Namespace, progress: Progress) -> Ra
                 ran.outcomes = [passed.get(one.name, one) for one in ran.outcomes]
                 ran.second_try = tuple(sorted(passed))
         asked = chosen if given.only or given.fast else None
-        ran.verdict = lists.judge(ran.outcomes, lists.must_pass(suite.name), asked)
+        patterns = lists.left_out(suite.name, given.brokers)
+        must = [name for name in lists.must_pass(suite.name) if not lists.reason_left_out(name, patterns)]
+        ran.verdict = lists.judge(ran.outcomes, must, asked)
     except (SuiteUnavailable, PeerUnavailable, KcatUnavailable) as error:
         ran.unavailable = str(error)
     ran.seconds = time.monotonic() - began

@@ -50,9 +50,12 @@ def test_a_list_grows_and_keeps_its_comments_and_names(tmp_path):
 
 def test_what_is_left_out_says_why(tmp_path):
     (tmp_path / "s.left-out.txt").write_text("# a comment\nsasl::*  authentication is not there yet\n")
-    patterns = lists.left_out("s", tmp_path)
+    patterns = lists.left_out("s", folder=tmp_path)
     assert lists.reason_left_out("sasl::test_x[PLAIN]", patterns) == "authentication is not there yet"
     assert lists.reason_left_out("other", patterns) == ""
+    (tmp_path / "s.3-brokers.left-out.txt").write_text("other  wants broker 0\n")
+    assert lists.reason_left_out("other", lists.left_out("s", 3, tmp_path)) == "wants broker 0"
+    assert lists.left_out("s", 3, tmp_path)[:-1] == patterns
 
 
 def test_every_committed_list_belongs_to_a_suite_and_holds_nothing_that_is_left_out():
