@@ -272,7 +272,8 @@ class Service:
             erased = tuple(SchemaErased(subject, held.version) for held in every)
             return Decision([held.version for held in every], erased)
         if not live:
-            raise Refused(404, 40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
+            # Confluent's words to the letter, without a space in the middle: clients compare them.
+            raise Refused(404, 40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently")
         self._check_unused(live)
         hidden = SubjectDeleted(subject, live[-1].version)
         return Decision([held.version for held in live], (hidden, *self._unconfigured(subject)))

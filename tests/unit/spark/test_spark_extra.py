@@ -1,0 +1,23 @@
+"""What a user reads whose installation lacks a package that Spark's part needs."""
+
+import subprocess
+import sys
+
+import pytest
+
+READ = "MillstreamDataSource({'kafka.bootstrap.servers': 'h:1', 'subscribe': 't'}).reader(None)"
+
+
+@pytest.mark.parametrize(
+    ("missing", "call"),
+    [
+        ("pyspark", "from millstream import spark; spark.session()"),
+        ("numba", f"from millstream.spark.source import MillstreamDataSource; {READ}"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_told_in_one_sentence_with_the_remedy(missing, call):
+    absent = f"import sys; sys.modules[{missing!r}] = None; "  # an import of it fails, and it has no spec
+    done = subprocess.run([sys.executable, "-c", absent + call], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.endswith(f"millstream.spark needs {missing}, which is not installed: pip install 'millstream[spark]'")
