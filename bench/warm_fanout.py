@@ -134,6 +134,10 @@ def verdicts(results: Mapping[str, Sequence[Result]], besides: Sequence[Beside],
                     say(f"GETs of three groups to those of one, {name}", ratio, GETS_GOAL)
                 else:
                     lines.append(f"- GETs of three groups to those of one, {name}: {ratio:.2f}")
+    if OFF in results:
+        without = median(results[OFF], "produce_p99_ms")
+        for name, runs in nvme.items():
+            say(f"produce p99 to that without a cache, {name}", median(runs, "produce_p99_ms") / without, PRODUCE_GOAL)
     if besides:
         tiered, local = (sorted(each.p99_ms for each in besides if each.tiered is kind) for kind in (True, False))
         ratio = tiered[len(tiered) // 2] / local[len(local) // 2]

@@ -4,7 +4,7 @@ import threading
 import uuid
 
 import pytest
-from confluent_kafka import TopicCollection
+from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tiered_stores import REFUSED, STALLED, THROTTLED, object_store
 from tiering import (
@@ -12,6 +12,7 @@ from tiering import (
     RECORDS,
     TIERED,
     InBackground,
+    archived,
     ask,
     consume,
     create,
@@ -151,6 +152,27 @@ def test_objects_of_a_topic_that_is_deleted_while_the_store_is_away_go_when_it_i
         until(lambda: not list(marks.iterdir()), "it is not noted that they are gone", LONG_S)
         assert [one["topic"] for one in tier(broker, "recover", code=1)["topics"]] == ["kept"]
         assert consume(broker, "kept", patience_s=LONG_S) == expected(range(RECORDS))
+
+
+@pytest.mark.ci
+def test_objects_of_deleted_records_go_also_if_the_broker_stops_before_it_removes_them():
+    """What it has to remove is in its memory alone: after the start they are found by their offsets."""
+    with Broker(settings=AT_ONCE) as broker:
+        create(broker, "trimmed", file_delete_delay_ms=10_000)
+        produce(broker, "trimmed", range(RECORDS))
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed", LONG_S)
+        middle = TopicPartition("trimmed", 0, RECORDS // 2)
+        ask(broker, "delete_records", [middle], middle)
+        broker.stop()
+
+        def below():
+            return [path.name for path in archived(broker) if int(path.name[21:41]) <= RECORDS // 2]
+
+        assert len(below()) > 2, "they went before their time"
+        broker.start()
+        until(lambda: not below(), "objects of deleted records stayed", LONG_S)
+        assert consume(broker, "trimmed", start=RECORDS // 2) == expected(range(RECORDS))[RECORDS // 2 :]
+        until(lambda: not tier(broker, "verify")["findings"], "the store is not what the manifest says", LONG_S)
 
 
 def topic_ids(store):

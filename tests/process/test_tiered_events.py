@@ -6,11 +6,20 @@ import time
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from tiered_stores import object_store
 from tiering import AT_ONCE, archived, ask, metric, until
 
 from millstream.errors import Rejected
 from millstream.events import EventsClient, SubView
+from millstream.testing import cluster
 from millstream.testing.process import Broker
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -52,6 +61,47 @@ def alter(broker, name, key, value):
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     ask(broker, "incremental_alter_configs", [resource], resource)
+
+
+def test_events_of_three_brokers_are_read_back_from_s3_also_by_the_next_leader(tmp_path, monkeypatch):
+    with object_store("s3", tmp_path, monkeypatch) as bucket:
+        settings = {**AT_ONCE, "objects.url": bucket.url}
+        with cluster(3, settings=settings, networks=False) as three:  # they have to reach the S3 of this process
+            store = bucket.open()
+            config = {**TIERED, "topic.kind": "events", "min.insync.replicas": "2"}
+            ask(three.brokers[1], "create_topics", [NewTopic("frames", 1, 3, config=config)], "frames")
+            with EventsClient(three.bootstrap, timeout_s=WAIT_S) as client:
+                push(client.open_topic("frames"), range(COUNT))
+
+                def archived_everywhere():
+                    kept = [len(chunks(broker)) for broker in three.brokers.values()]
+                    keys = [info.key for info in store.list("topics/")]
+                    return kept == [1, 1, 1] and sum(key.endswith(".segment") for key in keys) >= 7
+
+                until(archived_everywhere, "sealed chunks stayed", WAIT_S)
+            three.kill(first := leader_of(three.brokers[1], "frames"))  # and its log cache is gone
+            other = next(broker for broker in three.brokers.values() if broker.running)
+            until(lambda: leader_of(other, "frames") not in (first, -1), "nobody leads after the kill", WAIT_S)
+            alive = ",".join(broker.bootstrap for broker in three.brokers.values() if broker.running)
+            with EventsClient(alive, timeout_s=WAIT_S) as client:
+                topic = client.open_topic("frames")
+                read_back(topic, "all", range(COUNT))
+                push(topic, range(COUNT, COUNT + 100))
+            for node, broker in three.brokers.items():  # now nobody has anything in memory
+                if broker.running:
+                    three.kill(node)
+            three.start()
+            until(lambda: leader_of(other, "frames") in three.brokers, "nobody leads after the start", WAIT_S)
+            with EventsClient(three.bootstrap, timeout_s=WAIT_S) as client:
+                read_back(client.open_topic("frames"), "everything", range(COUNT + 100))
+            reads = sum(metric(broker, "millstream_archive_reads_total") for broker in three.brokers.values())
+            assert reads > 0, "nothing was read from the store"
+
+
+def leader_of(broker, name):
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    topics = client.list_topics(timeout=60).topics
+    return topics[name].partitions[0].leader if name in topics and topics[name].partitions else -1
 
 
 def chunks(broker):

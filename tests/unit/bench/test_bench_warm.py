@@ -1,10 +1,11 @@
 """The bench of the warm cache: what its model of another cache keeps, what it concludes, what it draws."""
 
 import itertools
+import json
 import uuid
 
 import pytest
-from bench import raw, slow_store, warm_arm, warm_fanout, warm_plots
+from bench import archive_load, raw, slow_store, warm_arm, warm_fanout, warm_plots
 from bench.archive_load import Beside, History
 from bench.warm_arm import Arm, Result
 from bench.warm_hooks import UNREAD_S, UnreadOnly
@@ -104,6 +105,7 @@ def test_each_goal_is_met_or_missed_by_what_was_measured():
     assert f"p99 of a hit, {warm_fanout.ALL_FIT} (bare preadv: 1.00 ms): 2.50 ms, goal ≤ 3 ms: met" in lines
     assert "to those of one, no cache: 3.00\n" in lines
     assert f"to those of one, {warm_fanout.ALL_FIT}: 1.05, goal ≤ 1.1: met" in lines
+    assert "produce p99 to that without a cache, nvme, lru: 1.00, goal ≤ 1.05: met" in lines
     assert "produce p99 with the archiver on, to that with it off: 1.10, goal ≤ 1.05: missed" in lines
     assert "80 MiB/s" in lines
     assert warm_fanout.verdicts({}, [], None) == []
@@ -139,6 +141,38 @@ def test_a_recorded_trace_is_replayed_with_every_policy(tmp_path):
     assert "interval" in header
     assert len(lines) == len(warm_fanout.SLOTS)
     assert all("%" in line for line in lines)
+
+
+def test_the_whole_bench_writes_its_table_and_plots_into_the_docs(monkeypatch, tmp_path, capsys):
+    docs, out = tmp_path / "docs", tmp_path / "out"
+    (docs / "images").mkdir(parents=True)
+    page = docs / "performance.md"
+    page.write_text(f"# Figures\n\n{warm_fanout.BEGIN}\nold\n{warm_fanout.END}\n\nThe rest.\n", encoding="utf-8")
+
+    def run(arm, seconds, io):
+        if arm.name == "nvme, lru":
+            raise raw.UnexpectedAnswer("the machine is too slow")
+        return result(hit_ms=[] if "cache" in arm.name else [0.5, 1.0])
+
+    monkeypatch.setattr(warm_arm, "run", run)
+    monkeypatch.setattr(archive_load, "beside", lambda seconds, rounds: BESIDES)
+    monkeypatch.setattr(archive_load, "history", lambda seconds: History(50.0, 80.0, 90.0, 2.0, 2.5))
+    monkeypatch.setattr(warm_fanout, "DOCS", docs)
+    monkeypatch.setattr(warm_fanout, "_failed", [])
+    monkeypatch.setattr("sys.argv", ["warm_fanout", "--write-docs", "--out", str(out)])
+    warm_fanout.main()
+    text = page.read_text(encoding="utf-8")
+    assert "old" not in text
+    assert text.startswith("# Figures")
+    assert text.endswith("The rest.\n")
+    for wanted in ("python -m bench.warm_fanout --write-docs", "| nvme, interval | 1 |", "tiered topic |", "80 MiB/s"):
+        assert wanted in text
+    for name in ("warm-requests", "warm-latency", "warm-producers"):
+        assert f"](images/{name}.png)" in text
+        assert (docs / "images" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "summary.md").exists()
+    assert "nvme, lru" not in json.loads((out / "results.json").read_text())["arms"]
+    assert "Without a figure: nvme, lru" in capsys.readouterr().out
 
 
 def test_arms_are_run_only_if_their_name_is_asked_for(monkeypatch):
