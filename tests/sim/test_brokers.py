@@ -23,6 +23,7 @@ FOUND_WITH_WIPES = (
 )
 FOUND_IN_CAMPAIGNS = (
     711186,  # the sync of a new directory failed, and the next attempt took its name for durable
+    740912,  # a former leader answered in the name of the next term before it resigned
 )
 FRESH = 3
 

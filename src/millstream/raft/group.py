@@ -129,7 +129,7 @@ class Group(Protocol):
 
     @property
     def term(self) -> Term:
-        """Term of now. Kafka's leader epoch."""
+        """Kafka's leader epoch: of the leadership while ``role`` is LEADING, else the newest that is known."""
         ...
 
     @property

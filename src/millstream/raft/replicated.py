@@ -164,8 +164,8 @@ class ReplicatedGroup:
 
     @property
     def term(self) -> Term:
-        """Term of now, durable or not."""
-        return self.core.term
+        """The led term from ``on_lead`` to ``on_resign``, whatever the core knows; else that of now, durable or not."""
+        return self.core.term if self._led_term is None else self._led_term
 
     @property
     def role(self) -> GroupRole:
