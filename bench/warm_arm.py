@@ -152,7 +152,7 @@ def _produce(bootstrap: str, end_s: float, answers: Any) -> None:
                 break  # the broker is far behind; the rest follows
             sent += 1
         producer.poll(0.005)
-    if producer.flush(30):
+    if producer.flush(120):
         raise UnexpectedAnswer("records were not taken in time")
     answers.send(waits)
 

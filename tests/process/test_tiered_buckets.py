@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 from confluent_kafka import TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from tiered_stores import REFUSED, STALLED, THROTTLED, object_store
 from tiering import (
     AT_ONCE,
@@ -158,7 +158,7 @@ def test_objects_of_a_topic_that_is_deleted_while_the_store_is_away_go_when_it_i
 def test_objects_of_deleted_records_go_also_if_the_broker_stops_before_it_removes_them():
     """What it has to remove is in its memory alone: after the start they are found by their offsets."""
     with Broker(settings=AT_ONCE) as broker:
-        create(broker, "trimmed", file_delete_delay_ms=10_000)
+        create(broker, "trimmed", file_delete_delay_ms=3_600_000)
         produce(broker, "trimmed", range(RECORDS))
         until(lambda: only_the_tail_is_local(broker), "local copies stayed", LONG_S)
         middle = TopicPartition("trimmed", 0, RECORDS // 2)
@@ -170,6 +170,9 @@ def test_objects_of_deleted_records_go_also_if_the_broker_stops_before_it_remove
 
         assert len(below()) > 2, "they went before their time"
         broker.start()
+        sooner = ConfigEntry("file.delete.delay.ms", "100", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, "trimmed", incremental_configs=[sooner])
+        ask(broker, "incremental_alter_configs", [resource], resource)  # what it remembers stays for an hour
         until(lambda: not below(), "objects of deleted records stayed", LONG_S)
         assert consume(broker, "trimmed", start=RECORDS // 2) == expected(range(RECORDS))[RECORDS // 2 :]
         until(lambda: not tier(broker, "verify")["findings"], "the store is not what the manifest says", LONG_S)

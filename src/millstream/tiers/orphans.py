@@ -34,7 +34,7 @@ class Orphans:
         self._next_us = 0
         """Not before this time is another look wanted."""
         self._wanted: tuple[Offset, int] | None = None
-        """The start up to which to look, and the time at which its grace period is over."""
+        """The start up to which to look, and since when it is the start."""
 
     def due(self, term: Term, first_offset: Offset, now_us: int, grace_us: int) -> Offset | None:
         """The offset below which to remove everything now; None if nothing is to be done.
@@ -44,8 +44,8 @@ class Orphans:
         if term != self._term:
             self._term, self._removed_to, self._next_us, self._wanted = term, Offset(0), now_us, None
         if self._wanted is None and first_offset > self._removed_to and now_us >= self._next_us:
-            self._wanted = first_offset, now_us + grace_us
-        if self._wanted is not None and now_us >= self._wanted[1]:
+            self._wanted = first_offset, now_us
+        if self._wanted is not None and now_us >= self._wanted[1] + grace_us:
             return self._wanted[0]
         return None
 
