@@ -42,8 +42,9 @@ from millstream.config.settings import Settings
 from millstream.coordinator.across_brokers import AcrossBrokers
 from millstream.coordinator.router import GroupRouter
 from millstream.coordinator.transactions import Transactions
+from millstream.core.controller.commands import REPLACING_SEGMENTS
 from millstream.core.fetch_session import FetchSessions, SessionPartition
-from millstream.core.shared import BacklogLimits
+from millstream.core.shared import BacklogLimits, JoinLimits
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import TopicDescription
 from millstream.format.events.chunk import partition_uuid
@@ -85,6 +86,7 @@ from millstream.telemetry.log import log
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.link import ArchiveLink
 from millstream.tiers.process import ArchiveProcess, start_archive_process
+from millstream.tiers.shared_joins import SharedJoins
 from millstream.tiers.shared_sweeps import SharedSweeps
 from millstream.tiers.shared_uploads import SharedUploads
 
@@ -191,7 +193,11 @@ class ShardProcess:
         topics = partial(_topic_ids, self.metadata)
         calls = None if self.peers is None else self.peers.network.calls
         self.sweeps = SharedSweeps(shard, uploads, link, topics, interval_ms * 1000, calls)
-        return Archiver(shard.reactor, self.storage, link, shard.stats, interval_ms, self._describe, uploads)
+        archiver = Archiver(shard.reactor, self.storage, link, shard.stats, interval_ms, self._describe, uploads)
+        joins = JoinLimits(settings.shared_join_bytes, settings.shared_join_interval_ms)
+        knows = partial(_knows_replacements, self.metadata)
+        SharedJoins(shard, self.storage.now_ms, uploads.archives, link, archiver.replacing, joins, knows).start()
+        return archiver
 
     def _describe(self, topic_id: bytes) -> TopicDescription | None:
         """What a recovery from the object store needs to know of a topic."""
@@ -477,6 +483,12 @@ def pin_to_own_core(shard_id: int) -> None:
 
 def _topic_ids(metadata: MetadataCache) -> list[bytes]:
     return list(metadata.state.topics_by_id)
+
+
+def _knows_replacements(metadata: MetadataCache) -> bool:
+    """Whether every broker understands that archived segments are replaced."""
+    state = metadata.state
+    return not state.registry.brokers or state.feature_level >= REPLACING_SEGMENTS
 
 
 def _nothing(answer: Any) -> None:

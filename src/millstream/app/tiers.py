@@ -22,7 +22,7 @@ from millstream.core.raft.messages import Configuration
 from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.format.archive import manifest_key
 from millstream.format.epochs import LogState, RaftBase, encode_log_state
-from millstream.format.manifest import ArchiveId, encode_manifest
+from millstream.format.manifest import ArchiveId, encode_manifest, unpack_run
 from millstream.format.names import EPOCHS_FILE, PARTITION_LEVELS, partition_directory
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
@@ -34,12 +34,12 @@ from millstream.raft.stored import Folded, encode_folded
 from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import replace_file
 from millstream.telemetry.table import OBJECT_OPERATION, OBJECT_TRANSFER
-from millstream.tiers.inspection import describe_topics, manifest_of
+from millstream.tiers.inspection import describe_topics, manifest_of, segments_of
 from millstream.tiers.manifest import Archive
 from millstream.tiers.messages import CacheReport
 from millstream.tiers.purging import forget_topic
 from millstream.tiers.readers import needed_bytes
-from millstream.tiers.sweeping import longest_chain, stored_ranges
+from millstream.tiers.sweeping import longest_chain, own_ranges, stored_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
     from millstream.config.settings import Settings
     from millstream.format.archive import TopicDescription
+    from millstream.format.manifest import Manifest
     from millstream.objects import ObjectStore
     from millstream.partition.table import PartitionTable
     from millstream.shard.control import ControlEnd
@@ -302,7 +303,8 @@ def _write_states(
     records = 0
     for index in range(topic.partitions):
         owner = ArchiveId(uuid.UUID(topic.topic_id), index)
-        state = _state(store, owner) or _shared_state(owner, shared.get(SharedPartition(topic_id, index), ()))
+        ranges = shared.get(SharedPartition(topic_id, index), ())
+        state = _shared_state(store, owner, ranges) if ranges else _state(store, owner)
         if state is not None:
             states[index] = state
             records += state.local_start - state.start_offset
@@ -317,19 +319,33 @@ def _write_states(
     return records
 
 
-def _state(store: ObjectStore, owner: ArchiveId) -> LogState | None:
-    """The state of a log of which everything is archived; None if nothing of it is in the store."""
+def _manifest(store: ObjectStore, owner: ArchiveId) -> Manifest | None:
+    """The manifest of a partition; None if there is none."""
     if store.head(ObjectKey(manifest_key(owner))) is None:
         return None
     manifest = manifest_of(store, owner)
     if manifest.owner != owner:
         raise Corruption(f"{store.url}: the object {manifest_key(owner)} is the manifest of another partition")
+    return manifest
+
+
+def _state(store: ObjectStore, owner: ArchiveId) -> LogState | None:
+    """The state of a log of which everything is archived; None if nothing of it is in the store."""
+    manifest = _manifest(store, owner)
+    if manifest is None:
+        return None
+    if any(one.object_id for run in manifest.runs for one in unpack_run(run)):
+        return _shared_state(store, owner, ())
     return _state_of(owner, Archive.of(manifest), manifest.epochs)
 
 
-def _shared_state(owner: ArchiveId, ranges: Sequence[StoredRange]) -> LogState | None:
-    """The same of a shared partition: shared objects have no manifest, and say themselves what they have."""
-    chain = longest_chain(ranges)
+def _shared_state(store: ObjectStore, owner: ArchiveId, ranges: Sequence[StoredRange]) -> LogState | None:
+    """The same of a shared partition. Shared objects say themselves what they have; its manifest is only as new as the
+    last join, and says what was joined.
+    """
+    manifest = _manifest(store, owner)
+    own = () if manifest is None else own_ranges(segments_of(store, manifest), manifest.epochs)
+    chain = longest_chain([*ranges, *own])
     if not chain:
         return None
     archive = Archive(chain[0].segment.base_offset)
@@ -339,6 +355,9 @@ def _shared_state(owner: ArchiveId, ranges: Sequence[StoredRange]) -> LogState |
         for epoch, offset in one.epochs:
             if not epochs or epoch > epochs[-1][0]:
                 epochs.append((epoch, offset))
+    if manifest is not None:
+        archive.trim(min(manifest.start_offset, archive.end_offset))
+        archive.version = manifest.version
     return _state_of(owner, archive, epochs)
 
 

@@ -1,5 +1,5 @@
-"""ReplaceSegments on a partition's home shard. A partition that is not tiered has nothing to replace, and objects of a
-shared one have records of other partitions, too.
+"""ReplaceSegments on a partition's home shard. A partition that is not tiered has nothing to replace, and the leader of
+a shared one joins its objects itself (``tiers.shared_joins``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def replace_segments(
     """Call ``done`` once, with the manifest's version after the replacement, or with why not."""
     if partition.refusal:
         done(Retriable(f"{partition.log.name} does not lead here", partition.refusal))
-    elif partition.archive is None or replacing is None or partition.config.is_shared:
+    elif partition.config.is_shared:
+        why = f"{partition.name} is a shared topic: its brokers join its objects themselves"
+        done(Rejected(why, ErrorCode.INVALID_TOPIC_EXCEPTION))
+    elif partition.archive is None or replacing is None:
         done(Rejected(f"{partition.name} is not tiered", ErrorCode.INVALID_TOPIC_EXCEPTION))
     else:
         replacing.replace(partition.archive, wanted, done)

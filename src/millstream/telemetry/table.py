@@ -285,6 +285,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "shared_uncommitted_bytes", "Bytes of shared topics that no committed object has.", _BYTES, per_shard=True
     ),
     _counter("shared_objects", "Objects of shared topics uploaded and committed."),
+    _counter("shared_joins", "Objects into which ranges of shared objects of one partition were joined."),
+    _counter("shared_joined_bytes", "Bytes of these objects.", _BYTES),
     _counter("archive_reads", "Reads from archived segments."),
     _counter("archive_read_failures", "Reads from archived segments that failed; the client repeats them."),
     _latency("archive_read_latency", "One read from an archived segment, as the reactor sees it."),

@@ -47,6 +47,7 @@ from millstream.tiers.manifest import PartObject
 from millstream.tiers.partition_archive import PartitionArchive, PendingUpload
 from millstream.tiers.purging import Purges
 from millstream.tiers.replacing import Replacing
+from millstream.tiers.shared_manifest import shared_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -339,16 +340,15 @@ class Archiver:
         """The description of the topic, the manifest, and then the removal of what nobody needs."""
         topic = self._describe(archive.owner.topic_id.bytes) if not archive.owner.partition_index else None
         if topic is not None and (data := encode_topic(topic)) != archive.topic_saved and archive.config.is_archived:
-            self._put(archive, topic_key(archive.owner), data, "topic_saved")
+            self._put(archive, topic_key(archive.owner), data, partial(setattr, archive, "topic_saved", data))
             return
-        data = encode_manifest(archive.archive.manifest(archive.owner, archive.log.leader_epochs))
-        derives = not archive.config.is_shared  # shared objects say themselves what they have
-        if derives and data != archive.manifest_saved and not (archive.archive.is_empty and not archive.manifest_saved):
-            self._put(archive, manifest_key(archive.owner), data, "manifest_saved")
-            return
-        archive.derived_at_us = self._reactor.now_us()
         now_ms = self._storage.now_ms()
         due = [one for due_ms, one in itertools.islice(archive.freed, _REMOVED_AT_ONCE) if due_ms <= now_ms]
+        manifest = shared_manifest(archive, due) if archive.config.is_shared else _manifest(archive)
+        if manifest is not None:
+            self._put(archive, manifest_key(archive.owner), *manifest)
+            return
+        archive.derived_at_us = self._reactor.now_us()
         if due:
             self._remove(archive, due)
             return
@@ -357,7 +357,7 @@ class Archiver:
         if (below := archive.orphans.due(archive.group.term, first, now_us, grace_us)) is not None:
             self._remove_below(archive, below)
 
-    def _put(self, archive: PartitionArchive, key: str, data: bytes, saved: str) -> None:
+    def _put(self, archive: PartitionArchive, key: str, data: bytes, saved: Callable[[], None]) -> None:
         archive.busy = True
 
         def written(error: MillstreamError | None) -> None:
@@ -365,7 +365,7 @@ class Archiver:
             if error is not None:
                 self._failed(archive, f"{key} could not be written", error)
                 return
-            setattr(archive, saved, data)
+            saved()
             self._succeeded(archive)
 
         self._link.put(key, data, written)
@@ -470,6 +470,14 @@ class Archiver:
         except (ArenaFull, MillstreamError):
             return  # the next round asks again
         operator_log.at(log.name).info("retention: offsets %d to %d are deleted", log.start_offset, start - 1)
+
+
+def _manifest(archive: PartitionArchive) -> tuple[bytes, Callable[[], None]] | None:
+    """The manifest object if it is to be written, and what to do when it is."""
+    data = encode_manifest(archive.archive.manifest(archive.owner, archive.log.leader_epochs))
+    if data == archive.manifest_saved or (archive.archive.is_empty and not archive.manifest_saved):
+        return None
+    return data, partial(setattr, archive, "manifest_saved", data)
 
 
 def _call(callbacks: list[Callable[[], None]]) -> None:

@@ -8,6 +8,7 @@ everything is refused retriably.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from millstream.storage.log.waiting_reads import WaitingReads
 from millstream.storage.messages.channel import ReactorChannel
 from millstream.tiers.messages import (
     CHANGES_LANE,
-    LANES,
+    JOINS_LANE,
     READS_LANE,
     UPLOADS_LANE,
     AskCache,
@@ -29,6 +30,7 @@ from millstream.tiers.messages import (
     Find,
     Forget,
     Found,
+    Join,
     Put,
     Read,
     ReadDone,
@@ -51,11 +53,12 @@ if TYPE_CHECKING:
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
+    from millstream.model.replication import Term
     from millstream.model.shared import ObjectId
     from millstream.shard.process import Child
     from millstream.shard.reactor import Reactor
     from millstream.telemetry.metrics import StatsSlab
-    from millstream.tiers.messages import Reply, Shared, SharedPart, Swept
+    from millstream.tiers.messages import Joined, Reply, Shared, SharedPart, SharedStart, Swept
     from millstream.tiers.process import ArchiveProcess
 
     OnDone = Callable[[MillstreamError | None], None]
@@ -206,7 +209,7 @@ class ArchiveLink:
 
     def sweep(
         self,
-        starts: list[tuple[bytes, int, Offset]],
+        starts: list[SharedStart],
         topics: list[bytes],
         after: str,
         done: Callable[[Swept | MillstreamError], None],
@@ -217,6 +220,23 @@ class ArchiveLink:
             done(_error(reply) if isinstance(reply, Failed) else reply)
 
         self._send(CHANGES_LANE, Sweep(self._expect(answered), starts, topics, after))
+
+    def join(
+        self,
+        owner: ArchiveId,
+        term: Term,
+        target: Sequence[ArchivedSegment] | ManifestPart,
+        target_bytes: int,
+        done: Callable[[Joined | MillstreamError], None],
+    ) -> None:
+        """`messages.Join`."""
+
+        def answered(reply: Joined | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply)
+
+        part = target if not isinstance(target, Sequence) else None
+        before = tuple(target) if isinstance(target, Sequence) else ()
+        self._send(JOINS_LANE, Join(self._expect(answered), owner, term, before, part, target_bytes))
 
     def put(self, key: str, data: bytes, done: OnDone) -> None:
         """`messages.Put`."""
@@ -374,7 +394,7 @@ class ArchiveLink:
 
     def _next_reader(self) -> int:
         lane = READS_LANE + self._reader
-        self._reader = (self._reader + 1) % (LANES - READS_LANE)
+        self._reader = (self._reader + 1) % (JOINS_LANE - READS_LANE)
         return lane
 
     def _send(self, lane: int, command: Any) -> None:

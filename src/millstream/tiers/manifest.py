@@ -296,6 +296,11 @@ class Archive:
         found += [one for one in segments if one.base_offset < end_offset and one.end_offset > start_offset]
         return found
 
+    def from_run(self, offset: Offset) -> list[ArchivedSegment]:
+        """The segments in memory from the run with this offset on, in order."""
+        first = max(0, bisect_right(self._runs, offset, key=lambda run: run.base_offset) - 1)
+        return [*(one for run in self._runs[first:] for one in unpack_run(run)), *self._open]
+
     def entries(self) -> Iterator[ArchivedSegment | ManifestPart]:
         """Parts, then segments, oldest first. The archive must not change meanwhile."""
         yield from self._parts

@@ -95,17 +95,42 @@ class Share(msgspec.Struct, frozen=True, array_like=True, tag=20):
     parts: list[SharedPart]
 
 
+class SharedStart(msgspec.Struct, frozen=True, array_like=True):
+    """From where on a shared partition needs shared objects."""
+
+    topic_id: bytes
+    partition_index: int
+    start_offset: Offset
+    """Start of its log."""
+
+    joined_to: Offset
+    """No offset below it is in a small range of a shared object. At least ``start_offset``."""
+
+
 class Sweep(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """Remove shared objects in which no offset is left, from those with a key behind ``after``. → `Swept`."""
 
     id: int
-    starts: list[tuple[bytes, int, Offset]]
-    """(topic id, partition, start of its log) of all shared partitions."""
+    starts: list[SharedStart]
+    """Of all shared partitions."""
 
     topics: list[bytes]
     """Ids of all topics that there are."""
 
     after: str
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Write these segments, or the first small ranges of the part, as one object of the partition's own. → `Joined`."""
+
+    id: int
+    owner: ArchiveId
+    term: Term
+    before: tuple[ArchivedSegment, ...]
+    part: ManifestPart | None
+    """Then ``before`` is empty."""
+
+    target_bytes: int
 
 
 class Target(msgspec.Struct, frozen=True, array_like=True):
@@ -190,7 +215,20 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 Command: TypeAlias = (
-    Upload | Put | Remove | RemoveKeys | RemoveBelow | Read | Find | AskCache | Check | Forget | Share | Sweep | Stop
+    Upload
+    | Put
+    | Remove
+    | RemoveKeys
+    | RemoveBelow
+    | Read
+    | Find
+    | AskCache
+    | Check
+    | Forget
+    | Share
+    | Sweep
+    | Join
+    | Stop
 )
 
 
@@ -222,6 +260,15 @@ class Shared(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
     id: int
     segments: list[ArchivedSegment]
+
+
+class Joined(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """The object is in the store, and nobody's until it is committed."""
+
+    id: int
+    before: tuple[ArchivedSegment, ...]
+    after: ArchivedSegment | None
+    """None if the part has no small range: nothing was written."""
 
 
 class Swept(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -292,14 +339,15 @@ class Checked(msgspec.Struct, frozen=True, array_like=True, tag=7):
     part: ManifestPart | None = None
 
 
-Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport | Checked | Shared | Swept
+Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport | Checked | Shared | Swept | Joined
 
 CHANGES_LANE: Final = 0
 UPLOADS_LANE: Final = 1
 READS_LANE: Final = 4
-LANES: Final = 7
+JOINS_LANE: Final = 7
+LANES: Final = 8
 """One lane for manifests and removals, in order; those from `UPLOADS_LANE` on for uploads, those from `READS_LANE` on
-for reads. The lanes of one kind are alike and take turns.
+for reads, and one for joins, which take long. The lanes of one kind are alike and take turns.
 """
 
 _encoder = msgspec.msgpack.Encoder()

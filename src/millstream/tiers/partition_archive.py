@@ -25,6 +25,7 @@ from millstream.model.quantities import Offset, TimestampMs
 from millstream.model.replication import EntryKind
 from millstream.tiers.manifest import Archive, PartObject
 from millstream.tiers.orphans import Orphans
+from millstream.tiers.shared_objects import stretch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,10 +94,13 @@ class PartitionArchive:
         "freed",
         "group",
         "is_full",
+        "joined_parts",
+        "joined_to",
         "orphans",
         "limit",
         "link",
         "log",
+        "manifest_mark",
         "manifest_saved",
         "owner",
         "polls",
@@ -160,6 +164,12 @@ class PartitionArchive:
         """When to look for objects that nobody remembers. The archiver writes it."""
         self.manifest_saved = b""
         """Content of the manifest object, as written last by this process."""
+        self.manifest_mark: tuple[int, ...] = ()
+        """Of a shared partition: what was joined and spilled in the manifest object that was written last."""
+        self.joined_parts: set[ManifestPart] = set()
+        """Parts that are known to have no small range of a shared object."""
+        self.joined_to = Offset(0)
+        """No offset below it is in a small range of a shared object, as the manifest object says. It only rises."""
         self.topic_saved = b""
         """The same of the description of the topic."""
         history = group.owner_history()
@@ -201,7 +211,10 @@ class PartitionArchive:
             case Spilled():
                 self.spilling = None
                 if entry.version == archive.version and entry.part not in archive.parts:
+                    spilled = archive.between(entry.part.base_offset, entry.part.end_offset)
                     archive.spilled(entry.part)
+                    if not any(isinstance(one, ArchivedSegment) and _is_small_range(one) for one in spilled):
+                        self.joined_parts.add(entry.part)
             case Replaced():
                 if (freed := archive.replaced(entry)) is not None:
                     self._free(freed)
@@ -212,6 +225,31 @@ class PartitionArchive:
     def trimmed(self) -> None:
         """The start of the log may have moved."""
         self._free(self.archive.trim(self.log.start_offset))
+
+    # -- small ranges of shared objects --------------------------------------------------------------------------------
+
+    def unjoined_part(self) -> ManifestPart | None:
+        """The oldest part that may have a small range."""
+        parts = self.archive.parts
+        self.joined_parts.intersection_update(parts)
+        return next((part for part in parts if part not in self.joined_parts), None)
+
+    def in_memory_from_joined(self) -> list[ArchivedSegment]:
+        """The segments in memory that may have to do with a join: those from `joined_to` on, and what is before them
+        as far as it is one run.
+        """
+        parts = self.archive.parts
+        start = max(self.joined_to - 1, parts[-1].end_offset if parts else self.archive.start_offset)
+        found = self.archive.from_run(Offset(start))
+        return [one for one in found if one.end_offset > self.archive.start_offset]
+
+    def joined_end(self) -> Offset:
+        """No offset of the log below it is in a small range."""
+        part = self.unjoined_part()
+        if part is not None:
+            return max(part.base_offset, self.archive.start_offset)
+        first = next((one.base_offset for one in self.in_memory_from_joined() if _is_small_range(one)), None)
+        return max(self.archive.end_offset if first is None else first, self.archive.start_offset)
 
     def _free(self, freed: Freed) -> None:
         due_ms = self.log.host.now_ms() + self.config.file_delete_delay_ms
@@ -297,3 +335,7 @@ class PartitionArchive:
 
         start = max(after, self.log.start_offset)
         self.link.find(self.owner, target, timestamp, start, end_offset, answered)
+
+
+def _is_small_range(segment: ArchivedSegment) -> bool:
+    return stretch_of(segment).is_small_range

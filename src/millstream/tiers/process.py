@@ -5,6 +5,7 @@
     reactor ◄──►  changes  manifests, removals, in the order they were sent
             ◄──►  uploads  segments; three of them, used in turn
             ◄──►  reads    reads of archived segments; three of them, used in turn
+            ◄──►  joins    small ranges of shared objects that become larger objects, one after the other
 
 Each lane has its own socket and thread. A read fills fragments of the shard's arena, which this process maps too. An
 error is a value in the reply; what was asked may be asked again. The process holds nothing that must survive: the shard
@@ -35,6 +36,7 @@ from millstream.telemetry.log import log as operator_log
 from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers.hot_tier import Hint, Source, TierStats, open_warm_blocks
 from millstream.tiers.inspection import keys_below
+from millstream.tiers.joining import join
 from millstream.tiers.messages import (
     LANES,
     AskCache,
@@ -46,6 +48,7 @@ from millstream.tiers.messages import (
     Find,
     Forget,
     Found,
+    Join,
     Put,
     Read,
     ReadDone,
@@ -92,6 +95,8 @@ READ_PATIENCE_S: Final = 10.0
 CHANGE_PATIENCE_S: Final = 30.0
 _NICE: Final = 5
 _REMOVED_AT_ONCE: Final = 500
+_JOINS_SHARE: Final = 0.25
+"""Of the bytes a second of uploads: what joins may write beside them."""
 
 
 def store_url(settings: Settings) -> str:
@@ -189,6 +194,7 @@ class ArchiveWorker:
         self._disk = disk
         self._arena = arena
         self._pace = Pace(bytes_per_s)
+        self._joins_pace = Pace(bytes_per_s * _JOINS_SHARE)
         self._warm = warm
         self.reader = ArchiveReader(reads, warm=warm, served=lambda source: self._served[source].inc())
         self._sweeper = Sweeper(changes)
@@ -196,6 +202,7 @@ class ArchiveWorker:
             Upload: self._upload,
             Share: self._share,
             Sweep: self._sweep,
+            Join: self._join,
             Put: self._put,
             Remove: self._remove,
             RemoveKeys: self._remove_keys,
@@ -231,6 +238,9 @@ class ArchiveWorker:
     def _sweep(self, command: Sweep) -> Reply:
         found = self._sweeper.sweep(command)
         return Swept(command.id, found.objects, len(found.removed), found.after)
+
+    def _join(self, command: Join) -> Reply:
+        return join(self._changes, self.reader, command, self._joins_pace)
 
     def _put(self, command: Put) -> Reply:
         self._changes.put(ObjectKey(command.key), [command.data])

@@ -294,17 +294,19 @@ class ArchiveReader:
 
     def _index(self, owner: ArchiveId, segment: ArchivedSegment) -> Located:
         found = self._indexes.get((owner, segment))
-        if found is None and segment.object_id != NO_OBJECT:
-            found = self._shared(owner, segment)
-            self._indexes.put((owner, segment), found)
-        elif found is None:
-            start = FilePosition(segment.size_bytes)
-            end = FilePosition(segment.size_bytes + segment.index_bytes)
-            key = segment_key(owner, segment)
-            index = decode_index(owner, segment, self._store.get(ObjectKey(key), start, end))
-            found = Located(index, key, FilePosition(0))
+        if found is None:
+            found = self.locate(owner, segment)
             self._indexes.put((owner, segment), found)
         return found
+
+    def locate(self, owner: ArchiveId, segment: ArchivedSegment) -> Located:
+        """The index of a segment, from the store. Errors as of `read`."""
+        if segment.object_id != NO_OBJECT:
+            return self._shared(owner, segment)
+        start = FilePosition(segment.size_bytes)
+        end = FilePosition(segment.size_bytes + segment.index_bytes)
+        key = segment_key(owner, segment)
+        return Located(decode_index(owner, segment, self._store.get(ObjectKey(key), start, end)), key, FilePosition(0))
 
     def _shared(self, owner: ArchiveId, segment: ArchivedSegment) -> Located:
         """The index of a segment that lies in a shared object."""

@@ -10,8 +10,9 @@ have one number, and neither may go on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from millstream.core.shared import Stretch
 from millstream.errors import Corruption, OutcomeUnknown, Rejected
 from millstream.format.shared_object import (
     FOOTER_BYTES,
@@ -21,14 +22,20 @@ from millstream.format.shared_object import (
     shared_key,
 )
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import FilePosition, Offset
+from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.model.shared import NO_OBJECT
 from millstream.objects import ABSENT, ObjectKey
 from millstream.objects.errors import Conflict
 
 if TYPE_CHECKING:
+    from millstream.format.manifest import ArchivedSegment
     from millstream.format.shared_object import EncodedObject, SharedBlock, SharedIndex
     from millstream.model.shared import ObjectId, SharedPartition
     from millstream.objects import ObjectStore
+
+
+RANDOM_BITS: Final = 20
+"""The low bits of an object's number; those above are the time in ms at which it was chosen."""
 
 
 def store_object(store: ObjectStore, encoded: EncodedObject) -> None:
@@ -84,6 +91,16 @@ def read_block(store: ObjectStore, object_id: ObjectId, block: SharedBlock) -> m
     data = store.get(ObjectKey(shared_key(object_id)), block.position, end)
     check_block(block, data)
     return data
+
+
+def written_ms(segment: ArchivedSegment) -> TimestampMs | None:
+    """When the shared object of an archived range was made; None for an object of the partition's own."""
+    return TimestampMs(segment.object_id >> RANDOM_BITS) if segment.object_id != NO_OBJECT else None
+
+
+def stretch_of(segment: ArchivedSegment) -> Stretch:
+    """What a join needs to know of an entry of an archive."""
+    return Stretch(segment.size_bytes, written_ms(segment))
 
 
 def find_block(index: SharedIndex, partition: SharedPartition, offset: Offset) -> SharedBlock:

@@ -1,5 +1,6 @@
-"""When shared objects are swept: one broker asks all shards of all brokers where the logs of their shared partitions
-start, waits until readers that began before are done, and has its archive process remove what nobody needs.
+"""When shared objects are swept: one broker asks all shards of all brokers from where on their shared partitions need
+shared objects, which is where the log starts or what is joined ends. It waits until readers that began before are done,
+and has its archive process remove what nobody needs.
 
 An object may have records of several brokers, so none alone can tell. In a cluster the broker that leads the controller
 sweeps. What is not answered for is needed: an object with records of a partition of which no replica was heard stays.
@@ -15,18 +16,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from millstream.errors import MillstreamError
-from millstream.model.quantities import Offset
+from millstream.tiers.messages import SharedStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.model.cluster import NodeId
     from millstream.model.replication import ReplicaId
+    from millstream.model.shared import SharedPartition
     from millstream.peers.calls import CallDone, Calls
     from millstream.shard.context import Shard
     from millstream.shard.mailbox import Reply
     from millstream.tiers.link import ArchiveLink
     from millstream.tiers.messages import Swept
+    from millstream.tiers.partition_archive import PartitionArchive
     from millstream.tiers.shared_uploads import SharedUploads
 
 STARTS: Final = 58
@@ -41,11 +44,11 @@ ENTRIES_MAX: Final = 2000
 
 _ASK_US: Final = 10_000_000
 
-Starts: TypeAlias = list[tuple[bytes, int, Offset]]
-"""(topic id, partition, start of its log); of one partition there may be several, of which the latest counts."""
+Starts: TypeAlias = list[SharedStart]
+"""Of one partition there may be several, of which the latest counts."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(list[tuple[bytes, int, Offset]]).decode
+_decode: Final = msgspec.msgpack.Decoder(list[SharedStart]).decode
 
 
 class SharedSweeps:
@@ -90,7 +93,7 @@ class SharedSweeps:
 
     def _serve(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, payload
-        reply.send(_encode([(*key, archive.log.start_offset) for key, archive in list(self._uploads.archives.items())]))
+        reply.send(_encode([_start_of(key, archive) for key, archive in list(self._uploads.archives.items())]))
 
     def _ask_here(self, done: Callable[[Starts], None]) -> None:
         """Ask all shards of this broker; one that does not answer is left out."""
@@ -103,7 +106,7 @@ class SharedSweeps:
             if not isinstance(answer, MillstreamError):
                 found.extend(_decode(answer))
             if not missing:
-                done(sorted(found))
+                done(sorted(found, key=lambda one: (one.topic_id, one.partition_index)))
 
         for shard in range(self._shard.count):
             self._shard.mailbox.call(shard, STARTS, b"", got, _ASK_US)
@@ -156,6 +159,11 @@ class SharedSweeps:
             self._sweep(result.after)
         else:
             self._later()
+
+
+def _start_of(key: SharedPartition, archive: PartitionArchive) -> SharedStart:
+    start = archive.log.start_offset
+    return SharedStart(*key, start, max(start, archive.joined_to))
 
 
 def _always() -> bool:

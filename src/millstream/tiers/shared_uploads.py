@@ -37,6 +37,7 @@ from millstream.raft.group import GroupRole
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 from millstream.tiers.messages import SharedPart
+from millstream.tiers.shared_objects import RANDOM_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -67,7 +68,6 @@ _WAIT_MAX_US: Final = 30_000_000
 _NUMBER_AGE_MS: Final = 1_800_000
 """Age of an object's number after which a failed upload takes another one."""
 
-_RANDOM_BITS: Final = 20
 _LINES: Final = RateLimit(per_minute=10)
 
 
@@ -362,7 +362,7 @@ class SharedUploads:
 
     def _next_id(self) -> ObjectId:
         """A number that nobody else chooses; were it chosen, the conditional write would say so."""
-        chosen = (self._now_ms() << _RANDOM_BITS) + secrets.randbits(_RANDOM_BITS)
+        chosen = (self._now_ms() << RANDOM_BITS) + secrets.randbits(RANDOM_BITS)
         self._last_id = ObjectId(max(self._last_id + 1, chosen))
         return self._last_id
 
@@ -413,7 +413,7 @@ class SharedUploads:
         one.failures += 1
         if (one.failures == 1 or isinstance(error, Corruption)) and _LINES.allows():
             operator_log.warning("a shared object could not be stored, that is tried again: %s", error.message)
-        age_ms = self._now_ms() - (one.upload.object_id >> _RANDOM_BITS)
+        age_ms = self._now_ms() - (one.upload.object_id >> RANDOM_BITS)
         if isinstance(error, Corruption) or age_ms > _NUMBER_AGE_MS:
             one.upload.object_id = self._next_id()  # what is there under the old one may be damaged, or swept
         wait_us = min(_WAIT_US << min(one.failures - 1, 6), _WAIT_MAX_US)

@@ -1,8 +1,9 @@
 """Removing shared objects in which no offset is left, and finding again what the objects of a store hold.
 
 An object goes when each of its ranges is gone: the log of the partition starts at or behind the end of the range, or
-the topic was deleted. A topic that is not known here is deleted only if the store does not describe it either, because
-the objects may be those of a broker that was lost (`tier recover`). An object that cannot be read stays.
+the range is small (`core.shared.joins`) and was joined into an object of the partition's own, or the topic was deleted.
+A topic that is not known here is deleted only if the store does not describe it either, because the objects may be
+those of a broker that was lost (`tier recover`). An object that cannot be read stays.
 
 The caller gives log starts that are old enough: readers that began before them are done.
 """
@@ -11,21 +12,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from millstream.core.shared.joins import LARGE_BYTES
 from millstream.errors import Corruption, Rejected
 from millstream.format.archive import topic_key
 from millstream.format.shared_object import SHARED_FOLDER, parse_shared_key
 from millstream.model.quantities import Offset
+from millstream.model.shared import NO_OBJECT, SharedPartition
 from millstream.objects import ObjectKey
 from millstream.tiers.packing import archive_id, segment_of
 from millstream.tiers.shared_objects import read_index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from millstream.format.manifest import ArchivedSegment
     from millstream.format.shared_object import SharedBlock, SharedIndex
     from millstream.model.replication import Term
-    from millstream.model.shared import ObjectId, SharedPartition
+    from millstream.model.shared import ObjectId
     from millstream.objects import ObjectStore
     from millstream.tiers.messages import Sweep
 
@@ -44,19 +47,31 @@ class SweepResult(NamedTuple):
     """Where to go on; empty at the end."""
 
 
+class RangeEnd(NamedTuple):
+    """What a sweep needs to know of one range of an object."""
+
+    partition: SharedPartition
+    end_offset: Offset
+    """Exclusive."""
+    is_large: bool
+    """Large ranges stay in the object until the log starts behind them."""
+
+
 class Sweeper:
     """Sweeps of one store. It keeps the ends of the ranges of objects that it has read. One caller."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._ends: dict[ObjectId, tuple[tuple[SharedPartition, Offset], ...]] = {}
+        self._ends: dict[ObjectId, tuple[RangeEnd, ...]] = {}
         self._kept = 0
 
     def sweep(self, command: Sweep) -> SweepResult:
         """Look at objects from a key on, and remove those that nobody needs. Raises what the store raises."""
-        starts: dict[tuple[bytes, int], Offset] = {}
-        for topic, index, start in command.starts:
-            starts[topic, index] = max(start, starts.get((topic, index), start))
+        starts: dict[SharedPartition, tuple[Offset, Offset]] = {}
+        for one in command.starts:
+            key = SharedPartition(one.topic_id, one.partition_index)
+            start, joined_to = starts.get(key, (one.start_offset, one.joined_to))
+            starts[key] = max(start, one.start_offset), max(joined_to, one.joined_to)
         known = set(command.topics)
         described: dict[bytes, bool] = {}
         dead: list[ObjectId] = []
@@ -73,7 +88,7 @@ class Sweeper:
                 read += 1
             objects, after = objects + 1, info.key
             ends = self._ends_of(object_id)
-            if ends and all(self._is_gone(one, end, starts, known, described) for one, end in ends):
+            if ends and all(self._is_gone(one, starts, known, described) for one in ends):
                 dead.append(object_id)
                 keys.append(info.key)
         else:
@@ -85,23 +100,22 @@ class Sweeper:
 
     def _is_gone(
         self,
-        partition: SharedPartition,
-        end_offset: Offset,
-        starts: dict[tuple[bytes, int], Offset],
+        found: RangeEnd,
+        starts: dict[SharedPartition, tuple[Offset, Offset]],
         known: set[bytes],
         described: dict[bytes, bool],
     ) -> bool:
-        start = starts.get((partition.topic_id, partition.partition_index))
+        start = starts.get(found.partition)
         if start is not None:
-            return start >= end_offset
-        topic = partition.topic_id
+            return start[0 if found.is_large else 1] >= found.end_offset
+        topic = found.partition.topic_id
         if topic in known:
             return False
         if topic not in described:
-            described[topic] = self._store.head(ObjectKey(topic_key(archive_id(partition)))) is not None
+            described[topic] = self._store.head(ObjectKey(topic_key(archive_id(found.partition)))) is not None
         return not described[topic]
 
-    def _ends_of(self, object_id: ObjectId) -> tuple[tuple[SharedPartition, Offset], ...]:
+    def _ends_of(self, object_id: ObjectId) -> tuple[RangeEnd, ...]:
         """Each partition of the object with the end of what is in it; empty for an object that cannot be read."""
         found = self._ends.get(object_id)
         if found is None:
@@ -109,7 +123,7 @@ class Sweeper:
                 index = read_index(self._store, object_id)
             except (Corruption, Rejected):
                 return ()
-            found = tuple({one.partition: one.end_offset for one in index.blocks}.items())
+            found = _range_ends(index)
             while self._kept > _RANGES_KEPT:
                 self._forget(next(iter(self._ends)))
             self._ends[object_id] = found
@@ -120,8 +134,16 @@ class Sweeper:
         self._kept -= len(self._ends.pop(object_id))
 
 
+def _range_ends(index: SharedIndex) -> tuple[RangeEnd, ...]:
+    ends: dict[SharedPartition, tuple[Offset, int]] = {}
+    for one in index.blocks:
+        size = ends.get(one.partition, (one.end_offset, 0))[1] + one.size_bytes
+        ends[one.partition] = one.end_offset, size
+    return tuple(RangeEnd(key, end, size >= LARGE_BYTES) for key, (end, size) in ends.items())
+
+
 class StoredRange(NamedTuple):
-    """What one object has of one partition."""
+    """What one object has of one partition: a shared object, or one of the partition's own."""
 
     segment: ArchivedSegment
     epochs: tuple[tuple[Term, Offset], ...]
@@ -148,13 +170,23 @@ def stored_ranges(store: ObjectStore) -> dict[SharedPartition, list[StoredRange]
     return found
 
 
+def own_ranges(segments: Iterable[ArchivedSegment], epochs: Sequence[tuple[Term, Offset]]) -> Iterator[StoredRange]:
+    """What objects of the partition's own have, by the segments of its manifest; ``epochs`` are those of its log."""
+    for one in segments:
+        if one.object_id != NO_OBJECT:
+            continue
+        begun = [epoch for epoch, offset in epochs if offset <= one.base_offset][-1:]
+        inside = ((epoch, offset) for epoch, offset in epochs if one.base_offset < offset < one.end_offset)
+        yield StoredRange(one, (*((epoch, one.base_offset) for epoch in begun), *inside))
+
+
 def longest_chain(ranges: Sequence[StoredRange]) -> list[StoredRange]:
     """Ranges that follow each other without a gap and reach the largest end, from the smallest offset on. Where two
     ranges begin at one offset, because an upload was cut off before its commit and made again, either may be taken: of
-    two that reach as far the one of the newer object is.
+    two that reach as far the one of the newer object is, and before that an object of the partition's own.
     """
     reach: dict[Offset, tuple[Offset, StoredRange]] = {}
-    for one in sorted(ranges, key=lambda one: (-one.segment.base_offset, one.segment.object_id)):
+    for one in sorted(ranges, key=lambda one: (-one.segment.base_offset, _rank(one.segment))):
         following = reach.get(one.segment.end_offset)
         end = one.segment.end_offset if following is None else following[0]
         best = reach.get(one.segment.base_offset)
@@ -169,6 +201,10 @@ def longest_chain(ranges: Sequence[StoredRange]) -> list[StoredRange]:
         chain.append(reach[at][1])
         at = chain[-1].segment.end_offset
     return chain
+
+
+def _rank(segment: ArchivedSegment) -> tuple[bool, int]:
+    return segment.object_id == NO_OBJECT, segment.object_id
 
 
 def _by_partition(index: SharedIndex) -> Iterator[tuple[SharedPartition, list[SharedBlock]]]:

@@ -14,7 +14,7 @@ from millstream.format.manifest import ArchivedSegment, ArchiveId, pack_run, unp
 from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey
 from millstream.testing.objects import MemoryStore
-from millstream.tiers.messages import Find, Read, Share, SharedPart, Sweep, Target
+from millstream.tiers.messages import Find, Read, Share, SharedPart, SharedStart, Sweep, Target
 from millstream.tiers.packing import archive_id, pack
 from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.sweeping import StoredRange, Sweeper, longest_chain, stored_ranges
@@ -116,7 +116,8 @@ def test_a_damaged_object_serves_no_byte_and_keeps_its_other_blocks():
 
 
 def sweep(store, starts, topics=(TOPIC.bytes,)):
-    command = Sweep(1, [(*partition, start) for partition, start in starts.items()], list(topics), "")
+    known = [SharedStart(*partition, start, start) for partition, start in starts.items()]
+    command = Sweep(1, known, list(topics), "")
     return Sweeper(store).sweep(command).removed
 
 
@@ -148,7 +149,7 @@ def test_a_sweep_goes_on_where_it_stopped_and_leaves_what_it_cannot_read(monkeyp
     store.put(ObjectKey("shared/" + "f" * 16), [b"no object"])
     sweeper, after, removed = Sweeper(store), "", []
     for _ in range(9):
-        found = sweeper.sweep(Sweep(1, [(*A, 12)], [TOPIC.bytes], after))
+        found = sweeper.sweep(Sweep(1, [SharedStart(*A, 12, 12)], [TOPIC.bytes], after))
         removed += found.removed
         after = found.after
         if not after:

@@ -119,6 +119,20 @@ class TierProperties:
         doc="Age of a record of a topic with storage.mode=shared after which it is uploaded, however little there is. "
         "Records of this age may be lost with the broker's disk.",
     )
+    shared_join_interval_ms = Property(
+        "shared.join.interval.ms",
+        Integer(1, INT64_MAX, unit="ms"),
+        1_200_000,
+        doc="Age after which what shared objects have of a partition with storage.mode=shared is joined into an object "
+        "of its own, however little there is. Shared objects go when all that is in them was joined.",
+    )
+    shared_join_bytes = Property(
+        "shared.join.bytes",
+        Integer(64 * 1024, INT64_MAX, unit="bytes"),
+        64 * _MIB,
+        doc="Bytes of one partition in shared objects after which they are joined, into an object of about so many "
+        "bytes. Ranges of 8 MiB and more stay where they are.",
+    )
     retention_local_target_ms = Property(
         "retention.local.target.ms.default",
         Integer(-1, INT64_MAX, unit="ms"),
