@@ -1,12 +1,16 @@
 """What it costs to have many partitions in a cluster, to lose a broker, and to fill a replica anew.
 
-    python -m bench.members [--partitions 200] [--idle 10] [--fill 64] [--only ROW,…]
+    python -m bench.members [--partitions 200] [--idle 10] [--fill 64] [--only ROW,…] [--peer]
 
-Three brokers with three replicas of everything; figures of ours alone, told and never demanded.
+Three brokers with three replicas of everything; figures are told and never demanded. With ``--peer`` three Apache Kafka
+brokers do the same first, but for the last row. Both are asked by metadata how far they are; the brokers of one cluster
+are stopped before those of the other one start.
 
 =========  =========================================================================================================
 create     seconds until all partitions are led and in sync, and broker-CPU seconds for that, all brokers together
 idle       per cent of a core that each broker takes with nothing to do
+loaded     the same while a client sends a fixed number of requests of 1 KB a second to a topic beside the many, and the
+           CPU of all brokers a request
 fail-over  seconds from kill -9 of a broker until every partition has a leader on another one
 restart    seconds until the killed broker serves, and until everything is in sync
 catch-up   MB/s from the start of an empty broker until its replica is whole; p99 of a produce before and meanwhile
@@ -26,17 +30,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from bench.cluster import QUICK, Subject, scheduled
+from bench.meter import Outcome
+from bench.peers.kafka_cluster import kafka_cluster
 from bench.processes import cpu_seconds
 from bench.raw import UnexpectedAnswer
 from millstream.testing.clusters import Cluster, cluster
 
 OUTPUT: Final = Path(".cache/bench")
-ROWS: Final = ("create", "idle", "fail-over", "restart", "catch-up")
+ROWS: Final = ("create", "idle", "loaded", "fail-over", "restart", "catch-up")
+OF_MANY: Final = frozenset(ROWS[:-1])
+"""Rows that need the many partitions."""
 VICTIM: Final = 3
+REPLICAS: Final = 3
+LOADED_S: Final = 10.0
 LIMIT_S: Final = 600.0
 RATE: Final = 200.0
 RECORDS_A_MB: Final = 16
@@ -44,12 +54,6 @@ QUIET_S: Final = 8.0
 """After a change: leaders move to the preferred replicas, heartbeats settle."""
 
 Figures = dict[str, Any]
-
-
-def status(brokers: Cluster, node: int = 1) -> dict[str, Any]:
-    """What a broker says of its cluster."""
-    with urllib.request.urlopen(f"{brokers.brokers[node].http}/v1/cluster", timeout=60) as answer:
-        return json.load(answer)
 
 
 def seconds_until(what: str, holds: Callable[[], bool]) -> float:
@@ -62,51 +66,64 @@ def seconds_until(what: str, holds: Callable[[], bool]) -> float:
     return time.monotonic() - begun
 
 
-def in_sync(brokers: Cluster, partitions: int) -> bool:
-    """Whether so many partitions are there, all led and in sync."""
-    now = status(brokers)
-    return now["partitions"] >= partitions and not now["leaderless_count"] and not now["under_replicated_count"]
+def in_sync(subject: Subject, partitions: int) -> bool:
+    """Whether so many partitions are there, all led and with all replicas in sync."""
+    found = subject.admin.list_topics("many", timeout=60).topics["many"].partitions.values()
+    return len(found) >= partitions and all(part.leader > 0 and len(part.isrs) == REPLICAS for part in found)
 
 
-def _cpu(brokers: Cluster) -> dict[int, float]:
+def _cpu(subject: Subject) -> dict[int, float]:
     """CPU seconds of each broker, with all its processes."""
-    return {node: cpu_seconds(broker.pid) for node, broker in brokers.brokers.items()}
+    return {node: cpu_seconds(broker.pid) for node, broker in subject.brokers.brokers.items()}
 
 
-def create(brokers: Cluster, subject: Subject, partitions: int) -> Figures:
-    before, begun = _cpu(brokers), time.monotonic()
+def create(subject: Subject, partitions: int) -> Figures:
+    before, begun = _cpu(subject), time.monotonic()
     made = subject.admin.create_topics(
-        [NewTopic("many", partitions, 3)], operation_timeout=LIMIT_S, request_timeout=LIMIT_S
+        [NewTopic("many", partitions, REPLICAS)], operation_timeout=LIMIT_S, request_timeout=LIMIT_S
     )
-    made["many"].result()
-    seconds_until("all partitions in sync", lambda: in_sync(brokers, partitions))
-    seconds, after = time.monotonic() - begun, _cpu(brokers)
+    try:
+        made["many"].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.REQUEST_TIMED_OUT:  # it may still be carried out
+            raise
+    seconds_until("all partitions in sync", lambda: in_sync(subject, partitions))
+    seconds, after = time.monotonic() - begun, _cpu(subject)
     return {"seconds": seconds, "cpu_s": sum(after.values()) - sum(before.values())}
 
 
-def idle(brokers: Cluster, seconds: float) -> Figures:
-    time.sleep(QUIET_S)
-    before, begun = _cpu(brokers), time.monotonic()
-    time.sleep(seconds)
-    passed, after = time.monotonic() - begun, _cpu(brokers)
+def _per_cent(subject: Subject, meanwhile: Callable[[], object]) -> Figures:
+    before, begun = _cpu(subject), time.monotonic()
+    meanwhile()
+    passed, after = time.monotonic() - begun, _cpu(subject)
     return {f"broker {node}, %": 100 * (after[node] - before[node]) / passed for node in before}
 
 
-def fail_over(brokers: Cluster) -> Figures:
-    def led_elsewhere() -> bool:
-        now = status(brokers)
-        held = {broker["id"]: broker["leaders"] for broker in now["brokers"]}
-        return not now["leaderless_count"] and not held[VICTIM]
+def idle(subject: Subject, seconds: float) -> Figures:
+    time.sleep(QUIET_S)
+    return _per_cent(subject, lambda: time.sleep(seconds))
 
-    brokers.kill(VICTIM)
+
+def loaded(subject: Subject) -> Figures:
+    outcomes: list[Outcome] = []
+    figures = _per_cent(subject, lambda: outcomes.append(scheduled(subject, RATE, QUICK.warm_s, LOADED_S)))
+    return {"requests/s": RATE, "CPU µs a request": outcomes[0].cpu_us, **figures}
+
+
+def fail_over(subject: Subject) -> Figures:
+    def led_elsewhere() -> bool:
+        found = subject.admin.list_topics("many", timeout=60).topics["many"].partitions.values()
+        return all(part.leader not in (-1, VICTIM) for part in found)
+
+    subject.brokers.kill(VICTIM)
     return {"seconds": seconds_until("every partition is led", led_elsewhere)}
 
 
-def restart(brokers: Cluster, partitions: int) -> Figures:
+def restart(subject: Subject, partitions: int) -> Figures:
     begun = time.monotonic()
-    brokers.restart(VICTIM)
+    subject.brokers.restart(VICTIM)
     serves = time.monotonic() - begun
-    return {"serves_s": serves, "in_sync_s": serves + seconds_until("in sync", lambda: in_sync(brokers, partitions))}
+    return {"serves_s": serves, "in_sync_s": serves + seconds_until("in sync", lambda: in_sync(subject, partitions))}
 
 
 def catch_up(brokers: Cluster, subject: Subject, megabytes: int) -> Figures:
@@ -157,27 +174,36 @@ def _fill(brokers: Cluster, megabytes: int) -> None:
 
 
 def measure(rows: Sequence[str], partitions: int, idle_s: float, megabytes: int) -> dict[str, Figures]:
-    """The figures of the rows; `fail-over` and `restart` need the broker that the other one kills or starts."""
-    found: dict[str, Figures] = {}
-
-    def take(row: str, figures: Callable[[], Figures]) -> None:
-        if row in rows:
-            found[row] = figures()
-            print(row, json.dumps(found[row]), f"(load {os.getloadavg()[0]:.1f})", flush=True)
-
+    """The figures of the rows for three brokers of ours."""
     with cluster(3, {"replica.install.max.bytes.per.second": 1 << 30}, memory="256MiB") as brokers:
         subject = Subject("millstream × 3", brokers)
-        if {"create", "idle", "fail-over", "restart"} & {*rows}:
-            figures = create(brokers, subject, partitions)
-            take("create", lambda: figures)
-            take("idle", lambda: idle(brokers, idle_s))
-            if {"fail-over", "restart"} & {*rows}:
-                failed_over = fail_over(brokers)
-                take("fail-over", lambda: failed_over)
-                restarted = restart(brokers, partitions)
-                take("restart", lambda: restarted)
-        take("catch-up", lambda: catch_up(brokers, subject, megabytes))
+        found = of_many(subject, rows, partitions, idle_s)
+        if "catch-up" in rows:
+            found["catch-up"] = catch_up(brokers, subject, megabytes)
+            _tell(subject, "catch-up", found)
     return found
+
+
+def of_many(subject: Subject, rows: Sequence[str], partitions: int, idle_s: float) -> dict[str, Figures]:
+    """The figures of those rows that need many partitions; `restart` needs the broker that `fail-over` kills."""
+    found: dict[str, Figures] = {}
+    verbs: dict[str, Callable[[], Figures]] = {
+        "create": lambda: create(subject, partitions),
+        "idle": lambda: idle(subject, idle_s),
+        "loaded": lambda: loaded(subject),
+        "fail-over": lambda: fail_over(subject),
+        "restart": lambda: restart(subject, partitions),
+    }
+    needed = {"create", *rows} | ({"fail-over"} if "restart" in rows else set())
+    for row, figures in verbs.items():
+        if row in needed and OF_MANY & {*rows}:
+            found[row] = figures()
+            _tell(subject, row, found)
+    return found
+
+
+def _tell(subject: Subject, row: str, found: dict[str, Figures]) -> None:
+    print(subject.name, row, json.dumps(found[row]), f"(load {os.getloadavg()[0]:.1f})", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -187,13 +213,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--idle", type=float, default=10.0, metavar="SECONDS")
     parser.add_argument("--fill", type=int, default=64, metavar="MB")
     parser.add_argument("--only", default=",".join(ROWS), metavar="ROW,…")
+    parser.add_argument("--peer", action="store_true", help="measure three Apache Kafka brokers, too")
     given = parser.parse_args(arguments)
     rows = given.only.split(",")
     if unknown := sorted({*rows} - {*ROWS}):
         parser.error(f"no row {unknown[0]}; there are {', '.join(ROWS)}")
-    figures = measure(rows, given.partitions, given.idle, given.fill)
+    report: dict[str, Any] = {"partitions": given.partitions}
+    if given.peer:
+        with kafka_cluster(3) as brokers:
+            report["kafka"] = of_many(Subject("kafka × 3", brokers), rows, given.partitions, given.idle)
+    report["rows"] = measure(rows, given.partitions, given.idle, given.fill)
+    report["load"] = os.getloadavg()[0]
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    report = {"partitions": given.partitions, "load": os.getloadavg()[0], "rows": figures}
     (OUTPUT / "members.json").write_text(json.dumps(report, indent=2) + "\n")
     return 0
 

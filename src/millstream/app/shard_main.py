@@ -63,6 +63,7 @@ from millstream.net.intake import Intake
 from millstream.partition.admin_home import AdminHome
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.events_home import EventsHome
+from millstream.partition.full_disk import FullDisk
 from millstream.partition.home import Home
 from millstream.partition.in_sync import InSync
 from millstream.partition.internal import InternalLogs
@@ -371,6 +372,7 @@ class ShardProcess:
             lag_us,
         )
         in_sync.start()
+        FullDisk(self.shard.reactor, self.storage, self.table).start()
         self.partitions.on_moved = in_sync.replicas_changed
         GroupMembers(self.shard, self.table, metadata, self.client).start()
 

@@ -292,7 +292,7 @@ PLANTED = (
     PlantedBug("a coordinator serves before its term start", ((PartitionTable, "leads", _serves),), 100, _grouped),
     PlantedBug("a replica without its files counts as it did", ((lost, "mark_lost", _begun_anew),), 100, _wiped),
     PlantedBug("a failed sync counts as done", ((TickWriter, "write", _written_anyway),), 60, _failing_disks),
-    PlantedBug("a marker that is refused counts as written", ((marker_sender, "_FINAL", _ANY),), 20, _transacting),
+    PlantedBug("a marker that is refused counts as written", ((marker_sender, "_FINAL", _ANY),), 60, _transacting),
     PlantedBug(
         "a new coordinator writes no markers", ((TransactionCoordinator, "loaded", _no_more),), 20, _transacting
     ),
