@@ -64,6 +64,16 @@ def test_a_group_without_work_is_spared_heartbeats_and_keeps_its_leader_and_its_
     assert all(now - peer.contact_us < SECOND for peer in leader.group.peers)
 
 
+def test_a_group_counts_as_at_rest_while_all_peers_answer():
+    cluster, leader = resting()
+    assert leader.raft.at_rest() == {GROUP}
+    silent = followers(cluster, leader)[0]
+    cluster.cut = {(silent.replica, leader.replica)}
+    cluster.run(limit_us=OPTIONS.election_timeout_us + SECOND // 2)
+    assert leader.group.leads
+    assert not leader.raft.at_rest()
+
+
 def test_what_a_client_appends_ends_the_rest_and_the_rest_comes_back():
     cluster, leader = resting()
     for value in range(2, 5):

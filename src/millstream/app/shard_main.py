@@ -370,6 +370,7 @@ class ShardProcess:
             follower.report_heard,
             alive,
             lag_us,
+            self.peers.raft.at_rest if self.peers is not None else frozenset,
         )
         in_sync.start()
         FullDisk(self.shard.reactor, self.storage, self.table).start()

@@ -16,7 +16,7 @@ The answer is for clients and operators, and refuses acks=all below ``min.insync
 on a majority of the disks, not on this.
 
 **Crash.** Nothing is kept: a new leader begins anew. **Overload.** The walk is background work, in slices; it costs
-some microseconds for each partition with several replicas.
+some microseconds for each partition with several replicas, and less for one at rest whose replicas are all in sync.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SLICE: Final = 16
 class _Seen:
     """What was seen of one partition in one term."""
 
-    __slots__ = ("caught_up_us", "end", "in_sync", "term")
+    __slots__ = ("caught_up_us", "end", "in_sync", "quiet_alive", "term")
 
     def __init__(self, term: Term, end: RaftPosition) -> None:
         self.term = term
@@ -61,6 +61,9 @@ class _Seen:
         """When a peer last had everything, as far as known; without those who never had in this term."""
         self.in_sync: tuple[int, ...] = ()
         """What was reported."""
+        self.quiet_alive: frozenset[int] | None = None
+        """The brokers that were alive when the group was at rest and all replicas were in sync; None if it was not so
+        at the last look."""
 
 
 class _Figures(msgspec.Struct):
@@ -90,11 +93,13 @@ class InSync:
         report_heard: Callable[[bytes, int, int, int], None],
         alive: Callable[[], frozenset[int]],
         lag_us: Callable[[], int],
+        at_rest: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
         """``node`` is this broker. ``report(topic id, partition index, leader epoch, node ids in sync)`` is called for
         what changed where this shard leads, ``report_heard(topic id, partition index, term, node of the leader, UNKNOWN
         or LOST)`` where it follows. ``alive()`` gives the brokers that are not fenced, ``lag_us()`` the time after
-        which a replica that lags is not in sync.
+        which a replica that lags is not in sync. ``at_rest()`` gives the Raft groups that lead and of which every peer
+        has everything and was there lately: nothing changes in them while the same brokers are alive.
         """
         self._reactor = shard.reactor
         self._table = table
@@ -107,6 +112,7 @@ class InSync:
         """What was reported last of the leader of a group that this replica follows: (term, node)."""
         self._alive = alive
         self._lag_us = lag_us
+        self._at_rest = at_rest
         self._seen: dict[int, _Seen] = {}
         self._again: dict[int, int] = {}
         """Raft groups to be reported in the next walks although nothing has changed, and in how many."""
@@ -141,6 +147,7 @@ class InSync:
 
     def _walk(self) -> Generator[None, None, None]:
         figures = self._figures = _Figures()
+        at_rest, alive = self._at_rest(), self._alive()
         for number, (raft_group, partition) in enumerate(list(self._table.by_group.items()), 1):
             group = partition.group
             if group.elects:
@@ -149,7 +156,16 @@ class InSync:
                 figures.term_max = max(figures.term_max, group.term)
                 if group.is_serving:
                     figures.leaders += 1
-                    self._look_at(partition)
+                    seen = self._seen.get(raft_group)
+                    if raft_group not in at_rest:
+                        self._look_at(partition)
+                    elif (
+                        seen is None
+                        or seen.quiet_alive != alive
+                        or seen.term != group.term
+                        or raft_group in self._again
+                    ):
+                        self._look_at(partition, alive)
                 else:
                     figures.leaderless += group.leader == NO_REPLICA
                     self._seen.pop(raft_group, None)
@@ -185,7 +201,8 @@ class InSync:
             partition.wake_readers()  # who reads from this replica looks at the epoch again
             self._report_heard(partition.topic_id, partition.index, *heard)
 
-    def _look_at(self, partition: Partition) -> None:
+    def _look_at(self, partition: Partition, quiet_alive: frozenset[int] | None = None) -> None:
+        """Look at a partition that leads. ``quiet_alive`` are the brokers that are alive, if the group is at rest."""
         group = partition.group
         peers = group.peers
         if not group.elects:
@@ -208,6 +225,7 @@ class InSync:
             if seen.caught_up_us.get(peer.replica, oldest) > oldest and node in alive:
                 in_sync.append(node)
         seen.end = group.end_position
+        seen.quiet_alive = quiet_alive if len(in_sync) > len(peers) else None
         nodes = tuple(sorted(set(in_sync)))
         partition.in_sync = len(nodes)
         self._figures.under_replicated += len(nodes) <= len(peers)

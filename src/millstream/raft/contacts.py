@@ -141,6 +141,14 @@ class LedSets:
         """Whether there is nothing to send."""
         return not any(of_peer.changed or of_peer.terms for of_peer in self._sets.values())
 
+    def answered_since(self, at_us: int) -> bool:
+        """Whether every set that is not empty was answered since then."""
+        return all(
+            of_peer.answered_us is not None and of_peer.answered_us >= at_us
+            for of_peer in self._sets.values()
+            if of_peer.terms
+        )
+
     def on_followed(self, now: TimeUs, sender: ReplicaId, place: ShardId, followed: Followed) -> Iterable[int]:
         """An answer has arrived. Returns the groups that the follower does not follow."""
         of_peer = self._sets.get((sender, place))

@@ -174,6 +174,12 @@ class RaftShard:
         for group in list(self.groups.values()):
             self.close(group)
 
+    def at_rest(self) -> frozenset[int]:
+        """Groups that lead and of which every peer has everything; none if a peer was silent of late."""
+        if not self._led.answered_since(self._clock.now_us() - self._options.election_timeout_us):
+            return frozenset()
+        return frozenset(group.group for group in self._resting)
+
     # What arrives (`peers.network.Inbound`)
 
     def on_raft(self, sender: ReplicaId, item: RaftItem, views: Sequence[memoryview]) -> None:
@@ -320,9 +326,10 @@ class RaftShard:
             if group.closed:
                 continue
             self.renew(group)
-            if not group.core.is_put_off(TimeUs(now)):
+            is_put_off, later = group.core.put_off(TimeUs(now))
+            if not is_put_off:
                 group.deadline_passed()
-            elif (later := group.core.earlier_deadline()) is not None:
+            elif later is not None:
                 self.set_deadline(group, later)
         if self._deadlines:
             self._set_alarm()

@@ -38,8 +38,16 @@ class Bench:
         )
         clock = SimpleNamespace(now_us=lambda: self.now, call_later=lambda *_: None)
         shard = SimpleNamespace(reactor=clock, stats=self.stats)
+        self.at_rest = frozenset()
         self.watch = InSync(
-            shard, self.table, 1, self.report, self.heard, lambda: frozenset(self.alive), lambda: LAG_US
+            shard,
+            self.table,
+            1,
+            self.report,
+            self.heard,
+            lambda: frozenset(self.alive),
+            lambda: LAG_US,
+            lambda: self.at_rest,
         )
 
     def report(self, topic_id, index, epoch, in_sync):
@@ -86,6 +94,31 @@ def test_a_silent_replica_and_one_whose_broker_is_fenced_are_not_in_sync():
     assert bench.look(10, 10, after_us=LAG_US, silent=(3,)) == (4, (1, 2))
     bench.alive.discard(2)
     assert bench.look(10, 10) == (4, (1, 3))
+
+
+def test_a_group_at_rest_is_looked_at_when_something_else_changes():
+    bench = Bench()
+    bench.at_rest = frozenset({7})
+    assert bench.look(10, 10) == (4, (1, 2, 3))
+    bench.look(0, 0)  # nobody asks
+    assert bench.partition.in_sync == 3
+    bench.alive.discard(3)
+    assert bench.look(10, 10) == (4, (1, 2))
+    bench.alive.add(3)
+    assert bench.look(10, 10) == (4, (1, 2, 3))
+    bench.watch.replicas_changed(7)
+    assert bench.look(10, 10) == (4, (1, 2, 3))
+    bench.at_rest = frozenset()
+    assert bench.look(10, 10, after_us=LAG_US, silent=(3,)) == (4, (1, 2))
+
+
+def test_a_group_at_rest_of_which_a_replica_is_not_in_sync_is_looked_at():
+    bench = Bench()
+    bench.at_rest = frozenset({7})
+    bench.alive.discard(3)
+    assert bench.look(10, 10) == (4, (1, 2))
+    bench.group.term = 5
+    assert bench.look(10, 10) == (5, (1, 2))
 
 
 @pytest.mark.parametrize("change", ["term", "resigned", "gone"])

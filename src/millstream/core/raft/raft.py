@@ -188,7 +188,7 @@ class Raft:
     def contact(self, now: TimeUs, peer: ReplicaId) -> None:
         """``peer`` still leads this group, or follows this leader, in this term: a message for many groups has said so.
 
-        The shell may tell this late, with the time when it arrived: before `is_put_off`, before a vote request is
+        The shell may tell this late, with the time when it arrived: before `put_off`, before a vote request is
         stepped, and before it looks at when a peer was there (`raft.contacts`).
         """
         replica = self.replica
@@ -213,15 +213,18 @@ class Raft:
         """Whether `contact` with ``leader`` in ``term`` may stand for heartbeats."""
         return following.follows(self.replica, leader, term)
 
-    def is_put_off(self, now: TimeUs) -> bool:
-        """A deadline has come: whether contact has moved it. If so, set `earlier_deadline`; else call
-        `deadline_passed`.
+    def put_off(self, now: TimeUs) -> tuple[bool, TimeUs | None]:
+        """A deadline has come: whether contact has moved it (if not, call `deadline_passed`), and the deadline to set
+        if no other one is set that comes before it.
         """
         self.replica.now = now
-        if self._deadline_us is not None and now >= self._deadline_us:
-            self._deadline_us = None
         deadline = self.deadline()
-        return deadline is not None and deadline > now
+        if deadline is None or deadline <= now:
+            return False, None
+        if self._deadline_us is not None and now < self._deadline_us <= deadline:
+            return True, None
+        self._deadline_us = deadline
+        return True, deadline
 
     def state_persisted(self, now: TimeUs, state: VoteState) -> None:
         """A vote record is durable. Take the Ready after it."""
@@ -390,7 +393,7 @@ class Raft:
             out.install,
             tuple(out.reads),
             tuple(out.failed_reads),
-            self.earlier_deadline(),
+            self._earlier_deadline(),
         )
         if out.write or out.messages or out.install or out.reads or out.failed_reads:
             held = out.held
@@ -429,8 +432,7 @@ class Raft:
         self._role = RoleChange(replica.role, replica.ballot.term, replica.leader)
         return self._role
 
-    def earlier_deadline(self) -> TimeUs | None:
-        """A deadline that comes before the one that the shell has, if it has one: to be set."""
+    def _earlier_deadline(self) -> TimeUs | None:
         deadline = self.deadline()
         if deadline is None or (self._deadline_us is not None and deadline >= self._deadline_us):
             return None
