@@ -360,6 +360,7 @@ class BrokersHistory:
         if isinstance(broker, ServedBroker):
             self.faults["files of a replica lost"] += 1
             broker.crash(torn=False)
+            self._disks.mend(broker)  # the loss of files meets no failing disk
             broker.wipe()
             self._up_later(broker)
 

@@ -230,17 +230,17 @@ class World:
                 replica.start()
         timeout = self.knobs.options.election_timeout_us
         begun = self.now
-        value = 0
+        values: set[int] = set()
         allowed = RECOVERY_TIMEOUTS * timeout + self._backlog_us()
-        while value not in self.judge.acknowledged:
+        while values.isdisjoint(self.judge.acknowledged):
             if self.now - begun > allowed:
                 self.judge.fail("G1", f"nothing is acknowledged {self.now - begun} us after the heal")
             self.run_until(self.now + timeout // 10)
             leader = self.leader()
-            if leader is not None and value not in self.judge.acknowledged:
+            if leader is not None and values.isdisjoint(self.judge.acknowledged):
                 self._next_value += 1
                 if leader.propose(self._next_value, 1):
-                    value = self._next_value
+                    values.add(self._next_value)
                 self.run_until(self.now + timeout // 2)
         self._agree(AGREEMENT_TIMEOUTS * timeout + allowed)
 
