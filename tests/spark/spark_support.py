@@ -7,6 +7,9 @@ import pyarrow as pa
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a virtual machine that lives for minutes: compile quickly, and collect garbage without threads of its own."""
 
+BRIEF_DRIVER = {"spark.driver.extraJavaOptions": BRIEF}
+"""``spark:`` of a declared pipeline whose driver lives that briefly."""
+
 SMALL_SEGMENTS = 1 << 20  # the least that a topic may have
 
 BAD_EVERY = 25

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 pytest.importorskip("deltalake")
 
-from spark_support import check_exact, delta
+from spark_support import BRIEF_DRIVER, check_exact, delta
 
 from millstream.errors import Rejected
 from millstream.pipeline import replay as replay_module
@@ -123,7 +123,9 @@ def test_history_and_present_are_exact_when_both_are_killed_around_the_hand_over
     kills, chance = int(os.environ.get("MILLSTREAM_KILLS", "9")), random.Random(os.environ.get("MILLSTREAM_SEED", "7"))
     orders.send(4000)
     source = msgspec.structs.replace(orders.pipeline().source, start="latest", max_records=100)
-    document = msgspec.to_builtins(orders.pipeline(source=source, state="state", trigger=Trigger(every="200ms")))
+    often = Trigger(every="200ms")
+    pipeline = orders.pipeline(source=source, state="state", trigger=often, spark=BRIEF_DRIVER)
+    document = msgspec.to_builtins(pipeline)
     (tmp_path / "p.yaml").write_text(json.dumps(document))
     command = [sys.executable, "-m", "millstream.cli", "pipeline"]
     killed = 0

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 pytest.importorskip("deltalake")
 
-from spark_support import BAD_EVERY, check_exact, delta
+from spark_support import BRIEF_DRIVER, BAD_EVERY, check_exact, delta
 
 from millstream.errors import Rejected
 from millstream.pipeline import topic_query
@@ -271,7 +271,7 @@ def test_a_driver_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(orde
     """``MILLSTREAM_KILLS`` runs are killed at moments spread over a run; the table is exact in the end."""
     kills = int(os.environ.get("MILLSTREAM_KILLS", "30"))
     orders.send(12_000)
-    document = msgspec.to_builtins(orders.pipeline())
+    document = msgspec.to_builtins(orders.pipeline(spark=BRIEF_DRIVER))
     document["source"]["max_records"] = 100
     (tmp_path / "p.yaml").write_text(json.dumps(document))
     command = [sys.executable, "-m", "millstream.cli", "pipeline", "run", "--once", str(tmp_path / "p.yaml")]
