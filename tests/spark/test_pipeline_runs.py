@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 pytest.importorskip("deltalake")
 
-from spark_support import BRIEF_DRIVER, BAD_EVERY, check_exact, delta
+from spark_support import BAD_EVERY, BRIEF_DRIVER, check_exact, delta
 
 from millstream.errors import Rejected
 from millstream.pipeline import topic_query
