@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster bench-tiers soak conformance differential fuzz simulate simulate-archive simulate-shared crash docs lock wheel clean
+.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster bench-tiers bench-shared soak conformance differential fuzz simulate simulate-archive simulate-shared crash docs lock wheel clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-cluster: setup ## Measure three brokers with three replicas beside three o
 
 bench-tiers: setup ## Measure tiered topics and the warm cache over a slow store (about 14 minutes; ARGS=--help)
 	$(PY) -m bench.warm_fanout $(ARGS)
+
+bench-shared: setup ## Measure shared topics: cold reads beside producers, requests, a lost disk (about 4 minutes; ARGS=--help)
+	$(PY) -m bench.shared_storage $(ARGS)
 
 soak: setup ## Run the scheduled load for two hours and judge what it did (ARGS="--duration 10m", ARGS=--help)
 	$(PY) -m bench.soak $(ARGS)

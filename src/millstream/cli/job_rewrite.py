@@ -169,6 +169,11 @@ def _look_up(cluster: Cluster, topic: str, url: str | None) -> tuple[uuid.UUID, 
         listed = ask_http(f"{place}/v1/topics/{quote(topic, safe='')}/segments", _HTTP_TIMEOUT_S)
         url = url or listed.get("objects_url")
         archived = archived or any("archived_end_offset" in one for one in listed["partitions"])
+        if any("shared_manifest" in one for one in listed["partitions"]):
+            raise CommandFailed(
+                f"topic {topic} is a shared topic: its brokers join its objects themselves (shared.join.bytes, "
+                "shared.join.interval.ms), and no job changes them"
+            )
     if not archived or not url:
         raise CommandFailed(
             f"topic {topic} is not tiered: its segments are files of its brokers, which no job changes; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from base64 import b64decode
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.client import Cluster
+    from millstream.format.manifest import Manifest
     from millstream.objects import ObjectStore
     from millstream.spark.scrub import Checked, Piece
 
@@ -112,6 +114,9 @@ class Plan:
         """Brokers whose data directories are not on this machine."""
 
         self.url = url or ""
+        self._shared: dict[tuple[str, int], Manifest] = {}
+        """Manifests of shared partitions, from the broker that knows most: that in the store may be older."""
+
         with Cluster(bootstrap, timeout_s=_TIMEOUT_S) as cluster:
             found = cluster.metadata(list(topics) or None).topics
             unknown = [name for name in topics if found[name].error_code]
@@ -140,6 +145,9 @@ class Plan:
             self.url = self.url or listed.get("objects_url") or ""
             if any("archived_end_offset" in one for one in listed["partitions"]):
                 yield name
+            for partition in listed["partitions"]:
+                if "shared_manifest" in partition:
+                    self._note_shared(name, partition)
             if not os.path.isdir(listed["data_dir"]):
                 self.elsewhere += [node_id] if node_id not in self.elsewhere else []
                 continue
@@ -163,7 +171,17 @@ class Plan:
                 "missing", topic, index, os.path.dirname(files[0].place), f"no file has offsets {start}–{end - 1}"
             )
 
+    def _note_shared(self, topic: str, partition: dict[str, Any]) -> None:
+        from millstream.format.manifest import decode_manifest
+
+        manifest = decode_manifest(b64decode(partition["shared_manifest"]))
+        key = topic, int(partition["partition"])
+        known = self._shared.get(key)
+        if known is None or _age(known) < _age(manifest):
+            self._shared[key] = manifest
+
     def _of_store(self, topics: Sequence[str]) -> None:
+        from millstream.format.archive import manifest_key
         from millstream.objects import open_store
         from millstream.tiers.inspection import find_partitions, find_superfluous
 
@@ -173,7 +191,10 @@ class Plan:
         try:
             partitions = [one for one in find_partitions(store) if one.topic in topics]
             for one in partitions:
-                self._of_manifest(store, one)
+                if (one.topic, one.owner.partition_index) not in self._shared:
+                    self._of_manifest(store, one)
+            for (topic, _), manifest in self._shared.items():
+                self._of_segments(store, topic, manifest, manifest_key(manifest.owner))
             tally = find_superfluous(store, partitions, int(time.time() * 1000) - _HOUR_MS)
         finally:
             store.close()
@@ -183,24 +204,36 @@ class Plan:
 
     def _of_manifest(self, store: ObjectStore, partition: Any) -> None:
         from millstream.errors import Corruption
-        from millstream.format.archive import manifest_key, segment_key
-        from millstream.spark.scrub import Piece, find_holes
-        from millstream.tiers.inspection import manifest_of, segments_of
+        from millstream.format.archive import manifest_key
+        from millstream.tiers.inspection import manifest_of
 
         owner, key = partition.owner, manifest_key(partition.owner)
         if key not in partition.objects:
             return  # nothing is archived so far, or its manifest is about to be written
         try:
             manifest = manifest_of(store, owner)
-            segments = list(segments_of(store, manifest))
         except Corruption as error:
             self._note("damaged", partition.topic, owner.partition_index, key, error.message)
             return
+        self._of_segments(store, partition.topic, manifest, key)
+
+    def _of_segments(self, store: ObjectStore, topic: str, manifest: Manifest, key: str) -> None:
+        from millstream.errors import Corruption
+        from millstream.format.shared_object import object_key
+        from millstream.spark.scrub import Piece, find_holes
+        from millstream.tiers.inspection import segments_of
+
+        owner = manifest.owner
+        try:
+            segments = list(segments_of(store, manifest))
+        except Corruption as error:
+            self._note("damaged", topic, owner.partition_index, key, error.message)
+            return
         pieces = [
             Piece(
-                partition.topic,
+                topic,
                 owner.partition_index,
-                segment_key(owner, one),
+                object_key(owner, one),
                 one.base_offset,
                 one.end_offset,
                 one.size_bytes,
@@ -211,10 +244,18 @@ class Plan:
         ]
         self.pieces += pieces
         for start, end in find_holes(pieces, manifest.start_offset):
-            self._note("missing", partition.topic, owner.partition_index, key, f"it lacks offsets {start}–{end - 1}")
+            self._note("missing", topic, owner.partition_index, key, f"it lacks offsets {start}–{end - 1}")
 
     def _note(self, kind: str, topic: str, partition: int, place: str, what: str) -> None:
         self.findings.append(_finding(kind, topic, partition, place, what))
+
+
+def _age(manifest: Manifest) -> tuple[int, int]:
+    """What rises from one state of a partition's archive to the next."""
+    from millstream.format.manifest import unpack_run
+
+    ends = [one.end_offset for one in manifest.parts] + [unpack_run(one)[-1].end_offset for one in manifest.runs[-1:]]
+    return max([*ends, manifest.start_offset]), manifest.version
 
 
 def _finding(kind: str, topic: str, partition: int, place: str, what: str) -> dict[str, Any]:

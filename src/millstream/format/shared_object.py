@@ -27,20 +27,22 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from crc32c import crc32c
 
 from millstream.errors import Corruption, Rejected
-from millstream.format.archive import AbortedSpan
+from millstream.format.archive import AbortedSpan, Block, SegmentIndex, segment_key
 from millstream.format.sealed import seal, unseal
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.model.replication import Term
-from millstream.model.shared import ObjectId, SharedPartition
+from millstream.model.shared import NO_OBJECT, ObjectId, SharedPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from millstream.format.manifest import ArchivedSegment, ArchiveId
 
 NO_TIME: Final = TimestampMs(-1)
 INDEX_MAGIC: Final = b"MSOI"
@@ -130,6 +132,11 @@ def shared_key(object_id: ObjectId) -> str:
     return f"{SHARED_FOLDER}{f'{object_id:016x}'[::-1]}"
 
 
+def object_key(owner: ArchiveId, segment: ArchivedSegment) -> str:
+    """The key of the object that has an archived range of a partition: shared, or the partition's own."""
+    return shared_key(segment.object_id) if segment.object_id != NO_OBJECT else segment_key(owner, segment)
+
+
 def parse_shared_key(key: str) -> ObjectId | None:
     """The object of a key; None for another kind of key."""
     name = key.removeprefix(SHARED_FOLDER)
@@ -214,6 +221,54 @@ def decode_object_index(object_id: ObjectId, data: bytes | memoryview) -> Shared
     if problem := _disorder(blocks):
         raise Corruption(problem)
     return SharedIndex(object_id, blocks)
+
+
+def read_object_index(
+    object_id: ObjectId, size_bytes: int, read: Callable[[FilePosition, FilePosition], Any]
+) -> SharedIndex:
+    """The index of an object of ``size_bytes``, by two reads. Raises Corruption, and what ``read`` raises."""
+    if size_bytes <= FOOTER_BYTES:
+        raise Corruption(f"the shared object {object_id} has {size_bytes} bytes")
+    start, end = index_place(read(FilePosition(size_bytes - FOOTER_BYTES), FilePosition(size_bytes)), size_bytes)
+    if not start < end:
+        raise Corruption(f"the shared object {object_id} has no index")
+    index = decode_object_index(object_id, read(start, end))
+    last = index.blocks[-1]
+    if last.position + last.size_bytes != start:
+        raise Corruption(f"the blocks of the shared object {object_id} do not end at its index")
+    return index
+
+
+def segment_index(index: SharedIndex, owner: ArchiveId, segment: ArchivedSegment) -> tuple[SegmentIndex, FilePosition]:
+    """The index of an archived range that lies in the object, with positions in the range, and where the range begins.
+
+    Raises:
+        Corruption: the object does not have exactly this range.
+    """
+    key = SharedPartition(owner.topic_id.bytes, owner.partition_index)
+    blocks = index.within(key, segment.base_offset, segment.end_offset)
+    size = sum(one.size_bytes for one in blocks)
+    if not blocks or (blocks[0].base_offset, blocks[-1].end_offset, size) != (
+        segment.base_offset,
+        segment.end_offset,
+        segment.size_bytes,
+    ):
+        raise Corruption(
+            f"the shared object {index.object_id} does not have the offsets {segment.base_offset} to "
+            f"{segment.end_offset}"
+        )
+    first = blocks[0].position
+    found = SegmentIndex(
+        segment.base_offset,
+        segment.end_offset,
+        tuple(
+            Block(one.base_offset, FilePosition(one.position - first), one.max_timestamp, one.checksum)
+            for one in blocks
+        ),
+        tuple((one.leader_epoch, one.base_offset) for one in blocks),
+        tuple(span for one in blocks for span in one.aborted),
+    )
+    return found, first
 
 
 def check_block(block: SharedBlock, data: bytes | memoryview) -> None:

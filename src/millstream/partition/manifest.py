@@ -2,16 +2,19 @@
 
 Only what can be trusted as it lies on disk is named: sealed segments, written completely, below the high watermark.
 The rest, the tail, is the broker's to serve. An event topic has sealed chunks in the place of segments. Of a
-tiered partition it is also said how far it is archived: what has no local file any more is in the object store. A file
-may go (retention, deletion) after it was named; its reader then asks the broker.
+tiered partition it is also said how far it is archived: what has no local file any more is in the object store. The
+manifest of a shared partition comes with the answer, because the one in the store is only as new as the last join. A
+file may go (retention, deletion) after it was named; its reader then asks the broker.
 
 For read_committed readers a file comes with its aborted transactions. A file with a transaction that has not ended
 comes without that list, and so does one with more than `_ABORTED_MAX`: what is in it is the broker's to serve.
 """
 
+import base64
 import os
 from typing import Any, Final
 
+from millstream.format.manifest import encode_manifest
 from millstream.model.quantities import Offset
 from millstream.partition.partition import Gate, Partition
 from millstream.partition.table import PartitionTable
@@ -31,13 +34,18 @@ def describe(partition: Partition) -> dict[str, Any]:
     sealed = [
         segment
         for segment in partition.log.segments()
-        if not partition.config.is_shared  # the broker reads: what is local goes at any moment, and none of it is old
+        if not partition.config.is_shared  # what is local goes at any moment, and none of it is old
         and segment.sealed
         and segment.flushed_bytes == segment.bytes
         and segment.end_offset <= high_watermark
     ]
-    archive = None if partition.config.is_shared else partition.archive
-    archived = {} if archive is None else {"archived_end_offset": archive.archive.end_offset}
+    archived: dict[str, Any] = {}
+    if partition.archive is not None:
+        archive = partition.archive.archive
+        archived["archived_end_offset"] = archive.end_offset
+        if partition.config.is_shared:
+            manifest = encode_manifest(archive.manifest(partition.archive.owner))
+            archived["shared_manifest"] = base64.b64encode(manifest).decode()
     return {
         "partition": partition.index,
         "leader_epoch": partition.leader_epoch,

@@ -3,7 +3,8 @@
 A broker says that a partition is archived, and in which store. Its segments are listed in the manifest object and, for
 a long history, in part objects, of which only those with wanted offsets are read. The manifest object may be a minute
 behind the broker; what it lacks is read from segment files or from the leader, so a list is kept and read again at most
-every ``KEPT_S``.
+every ``KEPT_S``. Of a shared topic the broker's answer has the manifest itself; its ranges are in objects of many
+partitions, or joined in objects of their own.
 
 Segments here are hints like all others. A store that this machine cannot reach, or has no credentials for, costs speed
 and nothing else; with ``read.path=segments`` it is an error.
@@ -44,6 +45,8 @@ class Archived(msgspec.Struct, frozen=True):
 
     url: str
     end_offset: int
+    shared_manifest: bytes = b""
+    """The manifest of a shared partition; of others it is in the store."""
 
 
 def reachable_store(url: str, patience_s: float) -> ObjectStore:
@@ -110,7 +113,7 @@ class Archives:
 
     def _overlapping(self, archived: Archived, owner: ArchiveId, span: Span) -> Iterable[ArchivedSegment]:
         store = self._store(archived.url)
-        manifest = self._manifest(store, owner, archived.end_offset)
+        manifest = self._manifest(store, owner, archived)
         for part in manifest.parts:
             if part.end_offset > span.start and part.base_offset < span.end:
                 yield from (one for one in self._part(store, owner, part) if _overlaps(one, span))
@@ -123,11 +126,14 @@ class Archives:
             self._stores[url] = reachable_store(url, self._patience_s)
         return self._stores[url]
 
-    def _manifest(self, store: ObjectStore, owner: ArchiveId, end_offset: int) -> Manifest:
+    def _manifest(self, store: ObjectStore, owner: ArchiveId, archived: Archived) -> Manifest:
         read_at, manifest = self._manifests.get(owner, (0.0, None))
-        if manifest is not None and (_end(manifest) >= end_offset or self._clock() - read_at < KEPT_S):
+        if archived.shared_manifest:
+            manifest = decode_manifest(archived.shared_manifest)
+        elif manifest is not None and (_end(manifest) >= archived.end_offset or self._clock() - read_at < KEPT_S):
             return manifest
-        manifest = decode_manifest(_whole(store, manifest_key(owner)))
+        else:
+            manifest = decode_manifest(_whole(store, manifest_key(owner)))
         if manifest.owner != owner:
             raise Corruption(f"{store.url}: the object {manifest_key(owner)} is the manifest of another partition")
         self._manifests[owner] = (self._clock(), manifest)

@@ -5,28 +5,39 @@ reader leave out blocks that are older than the query wants. Several blocks are 
 while the last ones are decoded. Each block is checked against its checksum in the index, and each batch in it against
 its own.
 
-An object that is gone is no corruption: retention was faster. Reading then ends with ``NotFound``, and the caller goes
-on with the leader. Bytes that are there and invalid raise ``Corruption``.
+A shared topic's range lies in an object of many partitions, whose own index says where (`format.shared_object`), or in
+one like this.
+
+An object that is gone is no corruption: retention or a join was faster. Reading then ends with ``NotFound``, and the
+caller goes on with the leader. Bytes that are there and invalid raise ``Corruption``.
 """
 
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from crc32c import crc32c
 
 from millstream.errors import Corruption
-from millstream.format.archive import SegmentIndex, decode_index, segment_key
+from millstream.format.archive import SegmentIndex, decode_index
 from millstream.format.manifest import ArchivedSegment, ArchiveId
+from millstream.format.shared_object import SharedIndex, object_key, read_object_index, segment_index
 from millstream.model.quantities import FilePosition, Offset
+from millstream.model.shared import NO_OBJECT, ObjectId
 from millstream.objects import ObjectKey, ObjectStore
+from millstream.objects.errors import NotFound
 from millstream.spark.archive import reachable_store
 from millstream.spark.columns import RecordBatch
 from millstream.spark.decode import AbortedSpans, Decoder
 
 REQUEST_BYTES: Final = 8 << 20
 """Largest range of one request, unless a block is larger. Two of them are in memory."""
+
+_OBJECTS_MAX: Final = 64
+_objects: dict[tuple[int, str, ObjectId], SharedIndex] = {}
+"""Indexes of the shared objects that this process read last: each is asked for once a partition."""
 
 _stores: dict[tuple[int, str, float], ObjectStore] = {}
 """Stores of this process, by process id, because Spark's workers are forked."""
@@ -48,7 +59,8 @@ class ArchivedSegmentReader:
         self._store = store
         self._owner = owner
         self._segment = segment
-        self._key = ObjectKey(segment_key(owner, segment))
+        self._key = ObjectKey(object_key(owner, segment))
+        self._first = FilePosition(0)
         self._where = f"{store.url}/{self._key}"
 
     def read(self, decoder: Decoder, end: int, from_timestamp: int) -> Iterator[RecordBatch]:
@@ -78,9 +90,26 @@ class ArchivedSegmentReader:
         decoder.skip_to(min(end, segment.end_offset))
 
     def _index(self) -> SegmentIndex:
+        if self._segment.object_id != NO_OBJECT:
+            index, self._first = segment_index(self._object_index(), self._owner, self._segment)
+            return index
         size, index_bytes = self._segment.size_bytes, self._segment.index_bytes
         data = self._store.get(self._key, FilePosition(size), FilePosition(size + index_bytes))
         return decode_index(self._owner, self._segment, data)
+
+    def _object_index(self) -> SharedIndex:
+        object_id = self._segment.object_id
+        key = os.getpid(), self._store.url, object_id
+        found = _objects.pop(key, None)
+        if found is None:
+            info = self._store.head(self._key)
+            if info is None:
+                raise NotFound(f"{self._where} is gone")
+            found = read_object_index(object_id, info.size_bytes, partial(self._store.get, self._key))
+        _objects[key] = found
+        while len(_objects) > _OBJECTS_MAX:
+            del _objects[next(iter(_objects))]
+        return found
 
     def _ranges(self, index: SegmentIndex, start: int, end: int, from_timestamp: int) -> Iterator[tuple[int, int]]:
         """Wanted blocks as (first, last) of each request."""
@@ -103,7 +132,8 @@ class ArchivedSegmentReader:
         """The bytes of blocks, checked; a mismatch is read once more."""
         start = index.blocks[first].position
         for attempt in (1, 2):
-            data = self._store.get(self._key, start, self._end(index, last))
+            place = FilePosition(self._first + start), FilePosition(self._first + self._end(index, last))
+            data = self._store.get(self._key, *place)
             damaged = [
                 number
                 for number in range(first, last + 1)
@@ -113,8 +143,8 @@ class ArchivedSegmentReader:
             if not damaged:
                 return data
             if attempt == 2:
-                place = index.blocks[damaged[0]].position
-                raise Corruption(f"the object {self._where} does not match its checksum at byte {place}")
+                at = self._first + index.blocks[damaged[0]].position
+                raise Corruption(f"the object {self._where} does not match its checksum at byte {at}")
         raise AssertionError("two attempts either return or raise")
 
     def _end(self, index: SegmentIndex, number: int) -> FilePosition:

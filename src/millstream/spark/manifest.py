@@ -101,7 +101,7 @@ class Manifests:
         if archived is None:
             return files
         if self._objects_url is not None:
-            archived = Archived(self._objects_url, archived.end_offset)
+            archived = msgspec.structs.replace(archived, url=self._objects_url)
         found: dict[int, Segment] = {}
         for span in spans:
             if span.start < archived.end_offset and not _at_hand(files, span):
@@ -184,7 +184,11 @@ def _read(manifest: Mapping[str, Any], topic_id: str, files: str) -> dict[tuple[
         return {
             (topic_id, int(partition["partition"])): Listed(
                 _segments(partition[files], directory),
-                Archived(str(url), int(partition["archived_end_offset"]))
+                Archived(
+                    str(url),
+                    int(partition["archived_end_offset"]),
+                    base64.b64decode(partition.get("shared_manifest", "")),
+                )
                 if url and "archived_end_offset" in partition
                 else None,
             )

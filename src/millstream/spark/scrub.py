@@ -24,10 +24,12 @@ from crc32c import crc32c
 from pyspark.sql import SparkSession
 
 from millstream.errors import Corruption, MillstreamError, Rejected
-from millstream.format.archive import SegmentIndex, decode_index, segment_key
+from millstream.format.archive import SegmentIndex, decode_index
 from millstream.format.manifest import ArchivedSegment, ArchiveId
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, may_follow, parse_batch
+from millstream.format.shared_object import object_key, read_object_index, segment_index
 from millstream.model.quantities import FilePosition, Offset
+from millstream.model.shared import NO_OBJECT
 from millstream.objects import ObjectKey
 from millstream.spark.archived_segment import task_store
 from millstream.spark.jobs import JOB_FILE, begin_job, job_of
@@ -162,20 +164,26 @@ def _check_file(piece: Piece, walk: _Walk) -> None:
 
 
 def _check_object(piece: Piece, segment: ArchivedSegment, url: str, walk: _Walk) -> bool:
-    """Whether the object is there."""
+    """Whether the object is there. Of a shared object the range of the piece is read."""
     owner = ArchiveId(uuid.UUID(piece.topic_id), piece.partition)
-    store, key = task_store(url, _PATIENCE_S), ObjectKey(segment_key(owner, segment))
+    is_shared = segment.object_id != NO_OBJECT
+    store, key = task_store(url, _PATIENCE_S), ObjectKey(object_key(owner, segment))
     info = store.head(key)
     if info is None:
         return False
     size, whole = segment.size_bytes, segment.size_bytes + segment.index_bytes
-    if info.size_bytes != whole:
+    place = FilePosition(0)
+    if is_shared:
+        known = read_object_index(segment.object_id, info.size_bytes, partial(store.get, key))
+        index, place = segment_index(known, owner, segment)
+    elif info.size_bytes != whole:
         raise Corruption(f"it has {info.size_bytes} bytes, {whole} are expected")
-    index = decode_index(owner, segment, store.get(key, FilePosition(size), FilePosition(whole)))
+    else:
+        index = decode_index(owner, segment, store.get(key, FilePosition(size), FilePosition(whole)))
     checksum = 0
     for first, last in block_ranges(index, size):
         start = index.blocks[first].position
-        data = store.get(key, start, FilePosition(block_end(index, size, last)))
+        data = store.get(key, FilePosition(place + start), FilePosition(place + block_end(index, size, last)))
         for number in range(first, last + 1):
             block = index.blocks[number]
             part = data[block.position - start : block_end(index, size, number) - start]
@@ -185,6 +193,8 @@ def _check_object(piece: Piece, segment: ArchivedSegment, url: str, walk: _Walk)
                 raise Corruption(f"the block at byte {block.position} ends inside of a batch")
         checksum = crc32c(data, checksum)
     walk.end()
+    if is_shared:
+        return True  # its index has a checksum of each block, and nothing of the whole range
     if checksum != segment.checksum:
         raise Corruption("its bytes do not match the checksum in the manifest")
     if list(index.epochs) != walk.epochs:

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from crc32c import crc32c
 
 from millstream.errors import Corruption, Rejected
-from millstream.format.archive import Block, SegmentIndex, decode_index, part_key, segment_key
+from millstream.format.archive import SegmentIndex, decode_index, part_key, segment_key
 from millstream.format.events.batch import is_event_batch
 from millstream.format.manifest import decode_part, unpack_run
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
-from millstream.format.shared_object import shared_key
+from millstream.format.shared_object import segment_index, shared_key
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
-from millstream.model.shared import NO_OBJECT, SharedPartition
+from millstream.model.shared import NO_OBJECT
 from millstream.objects import ObjectKey
 from millstream.tiers.hot_tier.provider import Hint, Source
 from millstream.tiers.manifest import find_in
@@ -315,29 +315,7 @@ class ArchiveReader:
         if whole is None:
             whole = read_index(self._store, object_id)
             self._objects.put(object_id, whole)
-        blocks = whole.within(
-            SharedPartition(owner.topic_id.bytes, owner.partition_index), segment.base_offset, segment.end_offset
-        )
-        size = sum(one.size_bytes for one in blocks)
-        if not blocks or (blocks[0].base_offset, blocks[-1].end_offset, size) != (
-            segment.base_offset,
-            segment.end_offset,
-            segment.size_bytes,
-        ):
-            raise Corruption(
-                f"the shared object {object_id} does not have the offsets {segment.base_offset} to {segment.end_offset}"
-            )
-        first = blocks[0].position
-        index = SegmentIndex(
-            segment.base_offset,
-            segment.end_offset,
-            tuple(
-                Block(one.base_offset, FilePosition(one.position - first), one.max_timestamp, one.checksum)
-                for one in blocks
-            ),
-            tuple((one.leader_epoch, one.base_offset) for one in blocks),
-            tuple(span for one in blocks for span in one.aborted),
-        )
+        index, first = segment_index(whole, owner, segment)
         return Located(index, shared_key(object_id), first)
 
     # -- blocks --------------------------------------------------------------------------------------------------------

@@ -10,15 +10,14 @@ have one number, and neither may go on.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.core.shared import Stretch
 from millstream.errors import Corruption, OutcomeUnknown, Rejected
 from millstream.format.shared_object import (
-    FOOTER_BYTES,
     check_block,
-    decode_object_index,
-    index_place,
+    read_object_index,
     shared_key,
 )
 from millstream.model.error_code import ErrorCode
@@ -72,17 +71,7 @@ def read_index(store: ObjectStore, object_id: ObjectId) -> SharedIndex:
     info = store.head(key)
     if info is None:
         raise Rejected(f"{store.url} has no shared object {object_id}", ErrorCode.KAFKA_STORAGE_ERROR)
-    size = info.size_bytes
-    if size <= FOOTER_BYTES:
-        raise Corruption(f"{store.url}: the shared object {object_id} has {size} bytes")
-    start, end = index_place(store.get(key, FilePosition(size - FOOTER_BYTES), FilePosition(size)), size)
-    if not start < end:
-        raise Corruption(f"{store.url}: the shared object {object_id} has no index")
-    index = decode_object_index(object_id, store.get(key, start, end))
-    last = index.blocks[-1]
-    if last.position + last.size_bytes != start:
-        raise Corruption(f"{store.url}: the blocks of the shared object {object_id} do not end at its index")
-    return index
+    return read_object_index(object_id, info.size_bytes, partial(store.get, key))
 
 
 def read_block(store: ObjectStore, object_id: ObjectId, block: SharedBlock) -> memoryview:

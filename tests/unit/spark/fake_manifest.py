@@ -26,7 +26,8 @@ def index_of(log, base):
 
 class Manifest:
     """Serves the manifest of files that ``seal`` wrote; ``requests`` counts, ``broken`` breaks it. ``archived`` has the
-    archive's end of partitions, in the store at ``objects_url``. ``incarnation`` makes it a broker of a cluster.
+    archive's end of partitions, in the store at
+    ``objects_url``, and ``shared`` the manifests of shared ones. ``incarnation`` makes it a broker of a cluster.
     """
 
     def __init__(self, directory):
@@ -37,6 +38,7 @@ class Manifest:
         self.broken = False
         self.objects_url = None
         self.archived = {}
+        self.shared = {}
         self.incarnation = None
         outer = self
 
@@ -96,6 +98,7 @@ class Manifest:
         partitions = [
             {"partition": partition, "segments": entries}
             | ({"archived_end_offset": self.archived[partition]} if partition in self.archived else {})
+            | ({"shared_manifest": self.shared[partition]} if partition in self.shared else {})
             for (name, partition), entries in sorted(self.files.items())
             if name == topic
         ]

@@ -2,6 +2,7 @@
 tail from the leader; every row once.
 """
 
+import base64
 import os
 import shutil
 
@@ -12,6 +13,10 @@ from fake_manifest import Manifest
 from spark_logs import EVERYTHING, expected, marker, plain, rows_of
 
 from millstream.errors import Corruption, Unavailable
+from millstream.format.manifest import ArchivedSegment, encode_manifest, pack_run
+from millstream.format.manifest import Manifest as StoredManifest
+from millstream.format.shared_object import BlockBytes, encode_object, shared_key
+from millstream.model.shared import ObjectId, SharedPartition
 from millstream.spark import archived_segment
 from millstream.spark.archive import Archived, Archives
 from millstream.spark.filters import Predicate
@@ -168,6 +173,59 @@ def test_a_manifest_that_is_behind_is_read_again_after_a_while(tiered, kafka):
     assert archives.segments(archived, span) == found, "it reaches as far as the broker says"
     assert [one.base_offset for one in archives.segments(archived, Span("t", span.topic_id, 0, 45, 61))] == [40, 60]
     archives.close()
+
+
+@pytest.fixture
+def shared(kafka, served, tmp_path):
+    """Offsets 0 to 20 are in an object of their own, 20 to 40 and 40 to 60 in objects that another partition shares, 60
+    to 80 with the leader alone; the whole log and the store.
+    """
+    bucket = Bucket(tmp_path / "bucket", served, "t", kafka.topics["t"].id)
+    pieces = [plain(10, start=at, timestamp=1000 + at) + plain(10, start=at + 10) for at in range(0, 80, 20)]
+    bucket.put(pieces[0])
+    other = SharedPartition(bytes(16), 7)  # its block is the first
+    for number in (1, 2):
+        blocks = [
+            BlockBytes(key, 20 * number, 20 * number + 20, 1000, pieces[number])
+            for key in (SharedPartition(kafka.topics["t"].id, 0), other)
+        ]
+        encoded = encode_object(ObjectId(number), blocks)
+        bucket.store.put(shared_key(ObjectId(number)), encoded.parts)
+        size = len(pieces[number])
+        bucket.segments.append(
+            ArchivedSegment(20 * number, 20 * number + 20, size, 0, 1000, 2000, 0, object_id=ObjectId(number))
+        )
+    manifest = StoredManifest(bucket.owner, 0, (), (pack_run(bucket.segments),))
+    served.shared[0] = base64.b64encode(encode_manifest(manifest)).decode()
+    served.archived[0] = 60
+    kafka.log("t", 0).extend(b"".join(pieces))
+    return bucket, b"".join(pieces)
+
+
+def test_ranges_of_a_shared_topic_come_from_their_objects_and_the_tail_from_the_leader(query, shared):
+    _, log = shared
+    rows, stats = query()
+    assert rows == expected(log)
+    assert (stats.archive_rows, stats.segment_rows, stats.tail_rows) == (60, 0, 20)
+    for low, high in ((0, 1), (15, 25), (39, 41), (25, 70), (45, 50)):
+        rows, _ = query(startingOffsets=f'{{"t": {{"0": {low}}}}}', endingOffsets=f'{{"t": {{"0": {high}}}}}')
+        assert rows == expected(log, low=low, high=high)
+
+
+def test_a_shared_object_that_is_gone_comes_from_the_leader_and_a_damaged_one_is_an_error(query, shared):
+    bucket, log = shared
+    key = shared_key(ObjectId(1))
+    archived_segment._objects.clear()
+    rows, stats = query(between=lambda: bucket.store.delete([key]), kafka__max__partition__fetch__bytes="1")
+    assert rows == expected(log)
+    assert (stats.archive_rows, stats.tail_rows) == (40, 40)
+    path = bucket.root / shared_key(ObjectId(2))
+    data = bytearray(path.read_bytes())
+    data[bucket.segments[2].size_bytes + 5] ^= 1
+    path.write_bytes(data)
+    archived_segment._objects.clear()
+    with pytest.raises(Corruption, match=shared_key(ObjectId(2))):
+        query(kafka__max__partition__fetch__bytes="1")
 
 
 def test_the_counts_of_tasks_add_up():
