@@ -27,6 +27,7 @@ from millstream.wire.records import build_batch
 
 if TYPE_CHECKING:
     from millstream.kafka.context import Node, RequestContext
+    from millstream.partition.append import AppendResult
     from millstream.wire.inspection import Refusal
     from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
@@ -110,9 +111,9 @@ class _RemoteAppend:
     def __init__(self, done: Done) -> None:
         self._done = done
 
-    def settle(self, slot: int, result: tuple[int, int, int, int]) -> None:
+    def settle(self, slot: int, result: "AppendResult") -> None:
         _ = slot
-        self._done(_outcome(result[0] == ErrorCode.NONE))
+        self._done(_outcome(result.error_code == ErrorCode.NONE))
 
     def failed(self, slot: int, error: ErrorCode) -> None:
         _ = slot, error

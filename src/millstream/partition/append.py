@@ -40,8 +40,9 @@ Source: KIP-98 (batch format, idempotence), KIP-32 and KIP-937 (timestamps).
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
+import msgspec
 from crc32c import crc32c
 
 from millstream.core.producer_state import Append, Duplicate
@@ -80,12 +81,42 @@ _MAX_TIMESTAMP_AT: Final = 35
 _LAST_CODEC: Final = int(Codec.ZSTD)
 _NONE: Final = int(ErrorCode.NONE)
 
-# What append answers: (error code, base offset, end offset, log append time in ms or -1).
-Outcome = tuple[int, int, int, int]
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What became of one batch at the leader. A refused batch has no offsets."""
+
+    error_code: int
+    base_offset: int = -1
+    end_offset: int = -1
+    """Exclusive. The batch is committed when the high watermark reaches it."""
+    log_append_time_ms: int = -1
+    """Time in the place of the records' own; -1 at a topic with CreateTime."""
+
+
+class AppendResult(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the producer of one batch learns. An offset or time that is not known is -1."""
+
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+
+
+class AppendCall(Protocol):
+    """A request with a slot for each of its batches."""
+
+    results: list[AppendResult]
+
+    def acked(self, slot: int) -> None:
+        """The slot is settled, with the result that was entered."""
+        ...
+
+    def failed(self, slot: int, error: ErrorCode) -> None: ...
+    def expire(self, now_us: int) -> None: ...
 
 
 def _refused(code: ErrorCode) -> Outcome:
-    return (int(code), -1, -1, -1)
+    return Outcome(int(code))
 
 
 _CORRUPT: Final = _refused(ErrorCode.CORRUPT_MESSAGE)
@@ -131,7 +162,7 @@ _SAYS_NO_START: Final = frozenset(
 
 def reported_start_offset(partition: Partition, outcome: Outcome) -> int:
     """The log start offset that goes with a refusal; Kafka sends it with some and not with others."""
-    return -1 if outcome is _MALFORMED or outcome[0] in _SAYS_NO_START else partition.log.start_offset
+    return -1 if outcome is _MALFORMED or outcome.error_code in _SAYS_NO_START else partition.log.start_offset
 
 
 def append(  # noqa: C901 - a list of checks reads best as one
@@ -202,7 +233,24 @@ def append(  # noqa: C901 - a list of checks reads best as one
         if attributes & TRANSACTIONAL:
             partition.transactions.began(pid, base)
     partition.meters.accepted(size, count)
-    return (_NONE, base, base + count, append_time)
+    return Outcome(_NONE, base, base + count, append_time)
+
+
+def settle(partition: Partition, outcome: Outcome, call: AppendCall, slot: int, *, own_sync: bool) -> None:
+    """Enter the outcome of an append into its slot, which is settled now or when a commit covers the batch.
+    ``own_sync``: the leader's own disk is enough (acks=1).
+    """
+    error, base, append_time = outcome.error_code, outcome.base_offset, outcome.log_append_time_ms
+    if error:
+        partition.meters.rejected.inc()
+        start = reported_start_offset(partition, outcome)
+    else:
+        start = partition.log.start_offset
+    call.results[slot] = AppendResult(error, base, append_time, start)
+    if error or outcome.end_offset <= partition.high_watermark:
+        call.acked(slot)
+    else:
+        partition.park((outcome.end_offset, call, slot), own_sync=own_sync)
 
 
 def _stopped(partition: Partition, attributes: int, inspected: bool) -> Outcome | None:
@@ -310,7 +358,8 @@ def _sequence_verdict(partition: Partition, verdict: object, now_ms: int) -> Out
     if isinstance(verdict, Duplicate):
         partition.meters.duplicates.inc()
         # The response has the timestamp of the stored batch, whether producer or broker set it, as in Kafka.
-        return (_NONE, verdict.base_offset, verdict.base_offset + verdict.record_count, verdict.timestamp)
+        end = verdict.base_offset + verdict.record_count
+        return Outcome(_NONE, verdict.base_offset, end, verdict.timestamp)
     if verdict is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and now_ms < partition.gaps_until_ms:
         return _NOT_LEADER
     assert isinstance(verdict, ErrorCode)

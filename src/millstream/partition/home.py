@@ -23,12 +23,12 @@ from millstream.core.fetch_session import SessionPartition
 from millstream.errors import MillstreamError
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, LOOK, VERIFY, Outcome, append, reported_start_offset
+from millstream.partition.append import BUSY, LOOK, VERIFY, AppendResult, Outcome, append, settle
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.lookups import TIMEOUT_US, Lookups
 from millstream.partition.markers import Markers
 from millstream.partition.partition import ALL, Acks, Partition
-from millstream.partition.read import Aborted, Divergence, ReadResult, read_here, read_older, refused
+from millstream.partition.read import Aborted, Divergence, FetchResult, read_here, read_older, refused
 from millstream.partition.table import PartitionTable, Remote
 from millstream.partition.verifying import ProducerTransaction
 from millstream.partition.watch import Watch
@@ -54,12 +54,23 @@ _TOO_FEW: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 # What travels. A loan is (offset in the lender's arena, length, token).
 Loan = tuple[int, int, int]
 _Append = tuple[int, int, list[Loan], ProducerTransaction | None]  # raft group, acks, batch, transaction
-_Appended = tuple[int, int, int, int]
 _Read = tuple[int, int, int, int, int, int, bool]  # group, offset, max bytes, leader epoch, last epoch, watch, near
-_ReadAnswer = tuple[int, int, int, int, list[Loan] | None, Divergence | None, Aborted | None]
+
+
+class _ReadAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A `FetchResult` whose data are lent."""
+
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    loans: list[Loan] | None
+    diverging: Divergence | None
+    aborted: Aborted | None
+
 
 _decode_appends = msgspec.msgpack.Decoder(list[_Append]).decode
-_decode_appended = msgspec.msgpack.Decoder(tuple[list[_Appended], dict[int, Refusal] | None]).decode
+_decode_appended = msgspec.msgpack.Decoder(tuple[list[AppendResult], dict[int, Refusal] | None]).decode
 _decode_read = msgspec.msgpack.Decoder(tuple[int, bool, bool, bool, list[_Read]]).decode
 _decode_read_answers = msgspec.msgpack.Decoder(list[_ReadAnswer]).decode
 _decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
@@ -68,7 +79,7 @@ _decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
 class ProduceSlots(Protocol):
     """A produce call as this file sees it."""
 
-    def settle(self, slot: int, result: tuple[int, int, int, int]) -> None: ...
+    def settle(self, slot: int, result: AppendResult) -> None: ...
     def failed(self, slot: int, error: ErrorCode) -> None: ...
     def explain(self, slot: int, refusal: Refusal) -> None: ...
     def expire(self, now_us: int) -> None: ...
@@ -77,7 +88,7 @@ class ProduceSlots(Protocol):
 class FetchReads(Protocol):
     """A fetch call as this file sees it."""
 
-    def take_many(self, results: list[tuple[SessionPartition, ReadResult]]) -> None: ...
+    def take_many(self, results: list[tuple[SessionPartition, FetchResult]]) -> None: ...
     def watch(self, asked: SessionPartition) -> Watch: ...
 
 
@@ -213,7 +224,7 @@ class Home:
             if partition is None or (acks == ALL and partition.lacks_replicas):
                 if partition is not None:
                     partition.expect_gaps(now_ms)
-                batch.settle(slot, (_GONE if partition is None else _TOO_FEW, -1, -1, -1))
+                batch.settle(slot, AppendResult(_GONE if partition is None else _TOO_FEW))
                 self._return_loans(sender, loans)
                 continue
             views = [view[offset : offset + size] for offset, size, _ in loans]
@@ -305,23 +316,30 @@ class Home:
                 )
             )
 
-        def answered(answer: bytes | memoryview | MillstreamError) -> None:
-            results: list[tuple[SessionPartition, ReadResult]] = []
+        def take(answer: bytes | memoryview | MillstreamError) -> None:
+            results: list[tuple[SessionPartition, FetchResult]] = []
             if isinstance(answer, MillstreamError):
                 failure = refused(_GONE)  # no consumer knows that a read timed out, and Java's ends with it
                 results.extend((asked, failure) for asked, _ in items)
             else:
-                for (asked, _), (error, high_watermark, stable, start, loans, diverging, aborted) in zip(
-                    items, _decode_read_answers(answer), strict=True
-                ):
-                    data = None if loans is None else self._borrowed(to, loans)
-                    if error or diverging is not None or (data is not None and not gather):
+                for (asked, _), answered in zip(items, _decode_read_answers(answer), strict=True):
+                    data = None if answered.loans is None else self._borrowed(to, answered.loans)
+                    result = FetchResult(
+                        answered.error_code,
+                        answered.high_watermark,
+                        answered.last_stable_offset,
+                        answered.log_start_offset,
+                        data,
+                        answered.diverging,
+                        answered.aborted,
+                    )
+                    if result.error_code or result.diverging is not None or (data is not None and not gather):
                         self._unarmed(asked)
-                    results.append((asked, (error, high_watermark, stable, start, data, diverging, aborted)))
+                    results.append((asked, result))
             call.take_many(results)
 
         wanted = _encode((max_bytes, minimum_one, gather, committed, reads))
-        self._mailbox.call(to, READ, wanted, answered, TIMEOUT_US)
+        self._mailbox.call(to, READ, wanted, take, TIMEOUT_US)
 
     def _unarmed(self, asked: SessionPartition) -> None:
         """The read found something, so the other shard armed nothing."""
@@ -362,12 +380,12 @@ class Home:
             )
             if result is None:
 
-                def done(result: ReadResult, slot: int = slot) -> None:
+                def done(result: FetchResult, slot: int = slot) -> None:
                     batch.put(slot, result)
 
                 taken = read_older(partition, offset, limit, done, minimum_one=not granted, committed=committed)
             else:
-                taken = 0 if result[4] is None else len(result[4])
+                taken = 0 if result.data is None else len(result.data)
                 batch.put(slot, result)
             granted = granted or taken > 0
             room -= taken
@@ -416,7 +434,7 @@ class _RemoteAppends:
     __slots__ = ("_own_sync", "_refusals", "_reply", "_unsettled", "results")
 
     def __init__(self, own_sync: list[bool], reply: Reply) -> None:
-        self.results: list[_Appended] = [(_GONE, -1, -1, -1)] * len(own_sync)
+        self.results: list[AppendResult] = [AppendResult(_GONE)] * len(own_sync)
         self._own_sync = own_sync
         self._unsettled = len(own_sync)
         self._reply = reply
@@ -424,17 +442,9 @@ class _RemoteAppends:
 
     def appended(self, partition: Partition, slot: int, outcome: Outcome, refusal: Refusal | None = None) -> None:
         """Enter the outcome of an append; the slot is settled now or when the commit covers it."""
-        error, base, end, append_time = outcome
-        self.results[slot] = (error, base, append_time, partition.log.start_offset)
-        if error or end <= partition.high_watermark:
-            if error:
-                partition.meters.rejected.inc()
-                self.results[slot] = (error, base, append_time, reported_start_offset(partition, outcome))
-            if refusal is not None:
-                self._refusals = {**(self._refusals or {}), slot: refusal}
-            self.acked(slot)
-        else:
-            partition.park((end, self, slot), own_sync=self._own_sync[slot])
+        if refusal is not None:
+            self._refusals = {**(self._refusals or {}), slot: refusal}
+        settle(partition, outcome, self, slot, own_sync=self._own_sync[slot])
 
     def acked(self, slot: int) -> None:
         _ = slot
@@ -443,9 +453,9 @@ class _RemoteAppends:
             self._reply.send(_encode((self.results, self._refusals)))
 
     def failed(self, slot: int, error: ErrorCode) -> None:
-        self.settle(slot, (int(error), -1, -1, -1))
+        self.settle(slot, AppendResult(int(error)))
 
-    def settle(self, slot: int, result: _Appended) -> None:
+    def settle(self, slot: int, result: AppendResult) -> None:
         self.results[slot] = result
         self.acked(slot)
 
@@ -464,13 +474,19 @@ class _RemoteReads:
         self._reply = reply
         self._results: list[_ReadAnswer | None] = [None] * count
 
-    def put(self, slot: int, result: ReadResult) -> None:
-        error, high_watermark, stable, start, data, diverging, aborted = result
-        loans = None if data is None else self._home.lend_all(data)
-        self._results[slot] = (error, high_watermark, stable, start, loans, diverging, aborted)
+    def put(self, slot: int, result: FetchResult) -> None:
+        self._results[slot] = _ReadAnswer(
+            result.error_code,
+            result.high_watermark,
+            result.last_stable_offset,
+            result.log_start_offset,
+            None if result.data is None else self._home.lend_all(result.data),
+            result.diverging,
+            result.aborted,
+        )
         self._missing -= 1
         if not self._missing:
-            lent = [token for answer in self._results if answer is not None for _, _, token in answer[4] or ()]
+            lent = [token for answer in self._results if answer is not None for _, _, token in answer.loans or ()]
             self._reply.send(_encode(self._results), lent)
 
 

@@ -89,7 +89,7 @@ class InspectedAppends:
         try:
             stored = inspect_batch(batch, rules) or batch
         except Refused as refused:
-            done((int(refused.code), -1, -1, -1), refused.refusal)
+            done(Outcome(int(refused.code)), refused.refusal)
             return True
         outcome = self._append(partition, (memoryview(stored),), len(stored), now_ms)
         if outcome is BUSY:
@@ -122,7 +122,7 @@ class InspectedAppends:
             verdict = entry.verdict
             if verdict is None:
                 return True
-            outcome: Outcome = (verdict.error, -1, -1, -1)
+            outcome = Outcome(verdict.error)
             if verdict.batch is not None:
                 batch = verdict.batch
                 outcome = self._append(partition, batch.views(), len(batch), self._reactor.wall_ms())

@@ -14,6 +14,8 @@ its last record was written (``last_fetched_epoch``, KIP-595) learns where its l
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+import msgspec
+
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import AbortedSpan
 from millstream.iobuf import IoBuf
@@ -29,16 +31,27 @@ Divergence = tuple[int, int]
 Aborted = list[tuple[int, int]]
 """Aborted transactions as (producer id, first offset), by first offset."""
 
-# (error code, high watermark, last stable offset, log start offset, batches or None, divergence or None,
-#  aborted transactions among the batches for a read_committed reader)
-ReadResult = tuple[int, int, int, int, IoBuf | None, Divergence | None, Aborted | None]
+
+class FetchResult(msgspec.Struct, frozen=True, gc=False):
+    """What one read of a partition found. Offsets of a partition that is not there are -1."""
+
+    error_code: int
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    data: IoBuf | None = None
+    """Whole batches, which the reader must release."""
+    diverging: Divergence | None = None
+    aborted: Aborted | None = None
+    """Aborted transactions among the batches, for a read_committed reader."""
+
 
 _NONE: Final = int(ErrorCode.NONE)
 
 
-def refused(code: int) -> ReadResult:
+def refused(code: int) -> FetchResult:
     """Nothing was read, and nothing is said of the partition, as Kafka says nothing either."""
-    return (code, -1, -1, -1, None, None, None)
+    return FetchResult(code)
 
 
 _ABORTED_AT_ONCE: Final = 100
@@ -69,7 +82,7 @@ def read_here(
     last_fetched_epoch: int = -1,
     committed: bool = False,
     near: bool = False,
-) -> ReadResult | None:
+) -> FetchResult | None:
     """Fetch 5/8. Read for one fetch from a partition of this shard; None: ``read_older`` has to, from the files.
 
     A read that finds nothing arms ``watch``; with ``gather`` one that finds something does too, as its reader may want
@@ -89,7 +102,7 @@ def read_here(
     if last_fetched_epoch >= 0:
         error, diverging = _divergence(partition, offset, last_fetched_epoch)
         if diverging is not None:
-            return (_NONE, high_watermark, stable, start, None, diverging, None)
+            return FetchResult(_NONE, high_watermark, stable, start, None, diverging)
         if error is not ErrorCode.NONE:
             return refused(int(error))
     error = range_error(partition, Offset(offset))
@@ -97,20 +110,20 @@ def read_here(
         return refused(int(error))
     if offset >= end:
         watch.arm(partition)
-        return (_NONE, high_watermark, stable, start, None, None, None)
+        return FetchResult(_NONE, high_watermark, stable, start)
     if max_bytes <= 0 and not minimum_one:
         # There is something, but this answer has no room for it; the next fetch of the session looks again.
-        return (_NONE, high_watermark, stable, start, None, None, None)
+        return FetchResult(_NONE, high_watermark, stable, start)
     if gather:
         watch.arm(partition)
     found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one, end=end)
     if found is not None:
         aborted = _aborted(partition, offset, end, found) if committed else None
-        return (_NONE, high_watermark, stable, start, found, None, aborted)
+        return FetchResult(_NONE, high_watermark, stable, start, found, None, aborted)
     arena = partition.log.host.arena
     if arena.in_use_bytes + max_bytes > _COLD_SHARE * arena.capacity_bytes:
         # Old data can wait; the memory that is left is for what is being written.
-        return (_NONE, high_watermark, stable, start, None, None, None)
+        return FetchResult(_NONE, high_watermark, stable, start)
     return None
 
 
@@ -118,7 +131,7 @@ def read_older(
     partition: Partition,
     offset: int,
     max_bytes: int,
-    done: Callable[[ReadResult], None],
+    done: Callable[[FetchResult], None],
     *,
     minimum_one: bool,
     committed: bool = False,
@@ -138,7 +151,7 @@ def read_older(
         else:
             partition.fetched_bytes += len(result)
             aborted = _aborted(partition, offset, end, result, archived) if committed else None
-            done((_NONE, high_watermark, stable, partition.log.start_offset, result, None, aborted))
+            done(FetchResult(_NONE, high_watermark, stable, partition.log.start_offset, result, None, aborted))
 
     read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one, end=end, aborted=archived)
     return max(max_bytes, 1)

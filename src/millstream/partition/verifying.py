@@ -159,7 +159,7 @@ class VerifyingAppends:
             waiting.popleft()
             self._bytes -= len(entry.batch)
             if error:
-                entry.done((error, -1, -1, -1), None)
+                entry.done(Outcome(error), None)
             else:
                 self._append(row[0], entry)
         del self._rows[row]
@@ -174,7 +174,7 @@ class VerifyingAppends:
         if outcome is LOOK and self._delayed.take(outcome, partition, views, size, None, entry.done):
             return
         if outcome is VERIFY:
-            outcome = (int(ErrorCode.INVALID_TXN_STATE), -1, -1, -1)
+            outcome = Outcome(int(ErrorCode.INVALID_TXN_STATE))
         if outcome is BUSY or outcome is LOOK:
             self._delayed.add(partition, views, size, entry.done, entry.transaction)
         else:

@@ -10,6 +10,7 @@ from millstream.iobuf import Arena, IoBuf
 from millstream.kafka.handlers.fetch import FetchCall
 from millstream.model.error_code import ErrorCode
 from millstream.partition.meters import Meters
+from millstream.partition.read import FetchResult
 from millstream.partition.watch import Watch
 from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest
@@ -42,7 +43,7 @@ def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 1_800_000_000_000, now_us=lambda: 7_000_000)),
     )
     call = FetchCall(cast(Any, node), cast(Any, ctx), FetchRequest(max_wait_ms=100), cast(Any, context))
-    call.results[asked] = (0, 0, 0, 0, None, None, None)
+    call.results[asked] = FetchResult(0, 0, 0, 0)
     watch = asked.watch = Watch(asked)
     watch.call = call
     watch.arm(cast(Any, partition))
@@ -66,7 +67,7 @@ def test_clients_that_do_not_know_a_storage_error_are_told_to_look_for_the_leade
     call, _, answers = parked(closed=False)
     cast(Any, call.ctx).api_version = version
     (asked,) = call.results
-    call.results[asked] = (int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1, None, None, None)
+    call.results[asked] = FetchResult(int(ErrorCode.KAFKA_STORAGE_ERROR))
     call.answer()
     assert [part.error_code for part in answers[0].responses[0].partitions] == [told]
 
@@ -78,11 +79,11 @@ def test_what_is_read_again_counts_once() -> None:
     for size in (300, 310):
         data = IoBuf()
         data.append(arena.allocate(size), 0, size)
-        call._put(asked, (0, 9, 9, 0, data, None))
+        call._put(asked, FetchResult(0, 9, 9, 0, data))
         assert call.size == size
-    call._put(asked, (0, 10, 10, 0, None, None, None))  # no room to read it once more: what is there stays
+    call._put(asked, FetchResult(0, 10, 10, 0))  # no room to read it once more: what is there stays
     assert call.size == size
-    assert call.results[asked][4] is not None
+    assert call.results[asked].data is not None
     call._release()
     assert arena.live_fragments == 0
 

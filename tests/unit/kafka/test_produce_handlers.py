@@ -10,6 +10,7 @@ import pytest
 from millstream.kafka.handlers import produce, produce_legacy
 from millstream.kafka.handlers.produce import MIN_TIMEOUT_US, ProduceCall
 from millstream.model.error_code import ErrorCode
+from millstream.partition.append import AppendResult, Outcome
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
 from millstream.wire.errors import ProtocolError
@@ -56,9 +57,9 @@ def call_with(acks: int, slots: int = 2) -> tuple[ProduceCall, Context]:
 def test_acks_0_that_another_shard_refuses_later_loses_its_connection_once() -> None:
     call, context = call_with(acks=0)
     context.respond_nothing()  # the handler is through; both slots are under way
-    call.settle(0, (int(ErrorCode.CORRUPT_MESSAGE), -1, -1, -1))
+    call.settle(0, AppendResult(int(ErrorCode.CORRUPT_MESSAGE), -1, -1, -1))
     assert context.connection.closings == 0
-    call.settle(1, (0, 5, -1, 0))
+    call.settle(1, AppendResult(0, 5, -1, 0))
     assert context.connection.closings == 1
 
 
@@ -66,20 +67,20 @@ def test_acks_0_that_is_appended_later_changes_nothing() -> None:
     call, context = call_with(acks=0)
     context.respond_nothing()
     for slot in (0, 1):
-        call.settle(slot, (0, 5, -1, 0))
+        call.settle(slot, AppendResult(0, 5, -1, 0))
     assert context.connection.closings == 0
     assert not context.answers
 
 
 def test_a_call_that_timed_out_is_answered_once_and_keeps_its_connection() -> None:
     call, context = call_with(acks=-1)
-    call.settle(0, (0, 5, -1, 0))
+    call.settle(0, AppendResult(0, 5, -1, 0))
     call.expire(MIN_TIMEOUT_US - 1)  # its own timeout, a second, is shorter than a slow sync may be
     assert not context.done
     call.expire(MIN_TIMEOUT_US)
     (answer,) = context.answers
     assert {part.error_code for part in answer.responses[0].partition_responses} == {ErrorCode.REQUEST_TIMED_OUT}
-    call.settle(1, (int(ErrorCode.CORRUPT_MESSAGE), -1, -1, -1))
+    call.settle(1, AppendResult(int(ErrorCode.CORRUPT_MESSAGE), -1, -1, -1))
     assert len(context.answers) == 1
     assert context.connection.closings == 0
 
@@ -103,7 +104,7 @@ def test_acks_0_is_read_no_further_while_there_is_no_memory_for_it() -> None:
     produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
     assert context.holds and not context.done
     ((_, _, _, done),) = waiting
-    done((0, 0, 1, -1), None)  # appended: now it only waits for the sync
+    done(Outcome(0, 0, 1, -1), None)  # appended: now it only waits for the sync
     ((_, call, slot),) = partition.acks
     call.expire(1 << 60)
     assert not context.done
@@ -173,7 +174,7 @@ def test_a_producer_is_read_no_further_while_another_shard_is_behind(acks: int) 
         produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
     assert [(context.done, context.holds) for context in contexts] == [(not acks, False), (False, True)]
     for call, slot in sent:
-        call.settle(slot, (0, 5, -1, 0))
+        call.settle(slot, AppendResult(0, 5, -1, 0))
     assert [context.done for context in contexts] == [True, True]
     assert not any(context.connection.closings for context in contexts)
 
@@ -200,5 +201,5 @@ def test_an_append_that_had_to_wait_is_watched_for_its_time_limit_afterwards() -
     produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
     ((_, _, _, done),) = waiting
     armed.clear()  # the look that the handler asked for came and found nothing
-    done((0, 0, 1, -1), None)
+    done(Outcome(0, 0, 1, -1), None)
     assert armed and len(partition.acks) == 1

@@ -85,7 +85,7 @@ class Node:
             data = memoryview(
                 event_batch(sequence) if self.events else batch([bytes(300)], base_sequence=sequence, **OURS)
             )
-            assert append(partition, [data], len(data), 1_700_000_000_000, accepts_writes=True)[0] == 0
+            assert append(partition, [data], len(data), 1_700_000_000_000, accepts_writes=True).error_code == 0
             self.shard.run(lambda: self.shard.storage.wal.idle)
             group.commit(partition.log.next_offset)
         self.shard.call(self.shard.storage.checkpoint)

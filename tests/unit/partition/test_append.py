@@ -2,6 +2,7 @@ import struct
 from collections import deque
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from millstream.config.settings import Settings
@@ -10,7 +11,7 @@ from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.errors import Rejected
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import LOOK, append, reported_start_offset
+from millstream.partition.append import LOOK, Outcome, append, reported_start_offset
 from millstream.partition.internal import InternalLog
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
@@ -19,6 +20,8 @@ from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.records import batch_crc_ok, build_batch, parse_header
 
 NOW = 1_700_000_000_000
+
+whole = msgspec.structs.astuple
 
 
 class MemoryLog:
@@ -82,8 +85,8 @@ def put(partition, data, accepts_writes=True, pieces=1, **options):
 
 def test_a_good_batch_gets_the_next_offsets():
     partition = make()
-    assert put(partition, batch([b"a", b"b"])) == (0, 0, 2, -1)
-    assert put(partition, batch([b"c"])) == (0, 2, 3, -1)
+    assert put(partition, batch([b"a", b"b"])) == Outcome(0, 0, 2, -1)
+    assert put(partition, batch([b"c"])) == Outcome(0, 2, 3, -1)
     assert partition.log.batches[1][0] == 2
     assert partition.log.batches[0][2] == 4
 
@@ -91,7 +94,7 @@ def test_a_good_batch_gets_the_next_offsets():
 def test_the_high_watermark_waits_for_the_sync():
     partition = make()
     acks = Acks()
-    _, _, end, _ = put(partition, batch([b"a", b"b"]))
+    end = put(partition, batch([b"a", b"b"])).end_offset
     partition.acks.append((end, acks, 5))
     assert partition.high_watermark == 0
     assert acks.acked_slots == []
@@ -109,7 +112,7 @@ def test_write_caching_is_visible_at_once():
 def test_who_waits_for_a_sync_is_answered_though_write_caching_was_turned_on_meanwhile():
     partition = make()
     acks = Acks()
-    _, _, end, _ = put(partition, batch([b"a", b"b"]))
+    end = put(partition, batch([b"a", b"b"])).end_offset
     partition.acks.append((end, acks, 5))
     partition.group.write_caching = True
     partition.log.sync()
@@ -134,10 +137,10 @@ def test_what_was_visible_stays_so_when_write_caching_is_turned_off():
 @pytest.mark.parametrize("pieces", [1, 2, 5, 40])
 def test_pieces_do_not_matter(pieces):
     partition = make()
-    assert put(partition, batch([b"x" * 100] * 3), pieces=pieces)[0] == 0
+    assert put(partition, batch([b"x" * 100] * 3), pieces=pieces).error_code == 0
     damaged = bytearray(batch([b"x" * 100] * 3))
     damaged[-1] ^= 1
-    assert put(partition, bytes(damaged), pieces=pieces)[0] == ErrorCode.CORRUPT_MESSAGE
+    assert put(partition, bytes(damaged), pieces=pieces).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
 def damage(at, form, value):
@@ -170,19 +173,20 @@ def damage(at, form, value):
 )
 def test_a_bad_batch_is_refused_and_leaves_no_trace(what, data, error):
     partition = make()
-    assert put(partition, data)[0] == error, what
+    assert put(partition, data).error_code == error, what
     assert partition.log.batches == []
-    assert put(partition, batch())[:2] == (0, 0)
+    assert whole(put(partition, batch()))[:2] == (0, 0)
 
 
 def test_a_large_batch_is_refused_by_size():
     partition = make(max_message_bytes=200)
-    assert put(partition, batch([b"x" * 300]))[0] == ErrorCode.MESSAGE_TOO_LARGE
+    assert put(partition, batch([b"x" * 300])).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_log_append_time_rewrites_the_header_and_the_checksum():
     partition = make(message_timestamp_type="LogAppendTime")
-    error, _, _, append_time = put(partition, batch([b"a"], timestamp=5))
+    outcome = put(partition, batch([b"a"], timestamp=5))
+    error, append_time = outcome.error_code, outcome.log_append_time_ms
     assert (error, append_time) == (0, NOW)
     stored = partition.log.batches[0][1]
     header = parse_header(stored)
@@ -196,8 +200,8 @@ def test_a_repeated_idempotent_batch_gets_its_first_answer():
     partition = make()
     sent = batch([b"a", b"b"], producer_id=9, producer_epoch=0, base_sequence=0)
     first = put(partition, sent)
-    assert put(partition, batch([b"c"], producer_id=9, producer_epoch=0, base_sequence=2))[1] == 2
-    assert put(partition, sent)[:3] == first[:3]
+    assert put(partition, batch([b"c"], producer_id=9, producer_epoch=0, base_sequence=2)).base_offset == 2
+    assert whole(put(partition, sent))[:3] == whole(first)[:3]
     assert len(partition.log.batches) == 2
 
 
@@ -205,30 +209,30 @@ def test_a_gap_in_sequence_is_an_error():
     partition = make()
     put(partition, batch(producer_id=9, producer_epoch=0, base_sequence=0))
     late = put(partition, batch(producer_id=9, producer_epoch=0, base_sequence=5))
-    assert late[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert late.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_batch_that_got_no_memory_may_be_sent_again():
     partition = make()
     sent = batch(producer_id=9, producer_epoch=0, base_sequence=0)
     partition.log.full = True
-    assert put(partition, sent)[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert put(partition, sent).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     partition.log.full = False
-    assert put(partition, sent) == (0, 0, 1, -1)
+    assert put(partition, sent) == Outcome(0, 0, 1, -1)
 
 
 def test_a_full_disk_refuses_retriably():
-    assert put(make(), batch(), accepts_writes=False)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    assert put(make(), batch(), accepts_writes=False).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_closing_answers_who_waits():
     partition = make()
     acks = Acks()
-    _, _, end, _ = put(partition, batch())
+    end = put(partition, batch()).end_offset
     partition.acks.append((end, acks, 0))
     partition.close()
     assert acks.failed_slots == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
-    assert put(partition, batch())[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert put(partition, batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_internal_appends_are_told_after_the_sync():
@@ -284,13 +288,13 @@ def test_what_the_header_does_not_settle_is_looked_at_first(overrides, data):
     partition = make(**overrides)
     assert put(partition, data) is LOOK
     assert partition.log.batches == []
-    assert put(partition, data, inspected=True)[0] == 0
+    assert put(partition, data, inspected=True).error_code == 0
 
 
 def test_a_batch_that_has_the_topics_codec_is_appended_as_it_is():
     partition = make(compression_type="gzip")
-    assert put(partition, batch(compression=1)) == (0, 0, 1, -1)
-    assert put(make(compression_type="uncompressed"), batch()) == (0, 0, 1, -1)
+    assert put(partition, batch(compression=1)) == Outcome(0, 0, 1, -1)
+    assert put(make(compression_type="uncompressed"), batch()) == Outcome(0, 0, 1, -1)
 
 
 def test_nothing_overtakes_a_batch_that_is_being_looked_at():
@@ -300,26 +304,26 @@ def test_nothing_overtakes_a_batch_that_is_being_looked_at():
     assert put(partition, batch()) is LOOK
     partition.inspecting.clear()
     partition.set_gate()
-    assert put(partition, batch())[0] == 0
+    assert put(partition, batch()).error_code == 0
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_clients_do_not_write_to_the_brokers_own_topics(name):
     partition = make(name=name)
-    assert put(partition, batch())[0] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert put(partition, batch()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert partition.log.batches == []
 
 
 def test_a_batch_larger_than_a_segment_is_told_so():
     partition = make(max_message_bytes=3_000_000, segment_bytes=1 << 20)
-    assert put(partition, batch([bytes(2_000_000)]))[0] == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert put(partition, batch([bytes(2_000_000)])).error_code == ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 def test_a_repeated_batch_is_answered_with_its_time():
     partition = make()
     sent = batch(producer_id=9, producer_epoch=0, base_sequence=0)
-    assert put(partition, sent) == (0, 0, 1, -1)
-    assert put(partition, sent) == (0, 0, 1, NOW)
+    assert put(partition, sent) == Outcome(0, 0, 1, -1)
+    assert put(partition, sent) == Outcome(0, 0, 1, NOW)
 
 
 def test_the_log_start_goes_with_some_refusals_and_not_with_others():

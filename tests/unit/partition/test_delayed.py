@@ -39,6 +39,6 @@ def test_a_full_disk_and_a_shard_that_stops_refuse_at_once_though_the_brokers_ow
     delayed = DelayedAppends(reactor, SimpleNamespace(**storage))
     partition, data, outcomes = make(), batch(), []
     delayed.add_own(lambda: False)
-    delayed.add(partition, (memoryview(data),), len(data), lambda outcome, refusal: outcomes.append(outcome[0]))
+    delayed.add(partition, (memoryview(data),), len(data), lambda outcome, refusal: outcomes.append(outcome.error_code))
     reactor.sleep(reactor.now_us() + RETRY_US)
     assert outcomes == [ErrorCode.KAFKA_STORAGE_ERROR]

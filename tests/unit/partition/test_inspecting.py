@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from test_append import NOW, Acks, batch, make
+from test_append import NOW, Acks, batch, make, whole
 
 from millstream.iobuf import Arena, IoBuf
 from millstream.model.error_code import ErrorCode
@@ -74,7 +74,7 @@ def test_verdicts_are_acted_on_in_the_order_of_the_batches():
     assert partition.log.batches == [] and row.done == [None] * 4
     row.judge(0)
     assert values(partition) == [b"a", b"c"]
-    assert [None if one is None else one[0][:2] for one in row.done] == [
+    assert [None if one is None else whole(one[0])[:2] for one in row.done] == [
         (0, 0),
         (int(ErrorCode.INVALID_RECORD), -1),
         (0, 1),
@@ -94,7 +94,12 @@ def test_sequence_numbers_are_checked_when_a_batch_is_appended():
         row.add(partition, squeezed(b"v", base_sequence=sequence, **numbered))
     for place in (3, 2, 1, 0):
         row.judge(place)
-    assert [one[0][:2] for one in row.done] == [(0, 0), (0, 1), (0, 1), (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
+    assert [whole(one[0])[:2] for one in row.done] == [
+        (0, 0),
+        (0, 1),
+        (0, 1),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+    ]
 
 
 def test_a_verdict_without_memory_in_the_log_is_tried_again_before_those_behind_it():
@@ -128,7 +133,7 @@ def test_a_partition_that_goes_refuses_what_comes_out_of_its_row():
     held = row.arena.in_use_bytes
     partition.close()
     row.judge(0)
-    assert row.done[0][0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert row.done[0][0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert row.arena.in_use_bytes == held and partition.log.batches == []
 
 
@@ -137,7 +142,7 @@ def test_a_shard_that_stops_refuses_what_comes_out_of_the_row():
     row.add(partition, squeezed(b"a"))
     row.storage.stopping = True
     row.judge(0)
-    assert row.done[0][0][0] == ErrorCode.KAFKA_STORAGE_ERROR and partition.log.batches == []
+    assert row.done[0][0].error_code == ErrorCode.KAFKA_STORAGE_ERROR and partition.log.batches == []
 
 
 def test_a_topic_that_changes_its_mind_keeps_the_order_of_what_is_under_way():
@@ -152,7 +157,7 @@ def test_a_topic_that_changes_its_mind_keeps_the_order_of_what_is_under_way():
     row.judge(1)
     row.judge(0)
     assert values(partition) == [b"a", b"b"]
-    assert put(partition, batch([b"c"]))[:2] == (0, 2)
+    assert whole(put(partition, batch([b"c"])))[:2] == (0, 2)
 
 
 @pytest.mark.parametrize(("count", "inline"), [(1, True), (INLINE_RECORDS, True), (INLINE_RECORDS + 1, False)])
@@ -162,9 +167,9 @@ def test_a_small_batch_is_looked_at_in_place(count, inline):
     assert row.add(partition, data)
     assert (not row.under_way) == inline
     if inline:
-        assert row.done[0][0][:2] == (0, 0)
+        assert whole(row.done[0][0])[:2] == (0, 0)
         assert row.add(partition, build_batch([(None, b"v", [], NOW)] * count))
-        assert row.done[1][0][0] == ErrorCode.INVALID_RECORD
+        assert row.done[1][0].error_code == ErrorCode.INVALID_RECORD
         assert len(row.done[1][1].records) == count
         partition.log.full = True
         assert not row.add(partition, data)
@@ -197,7 +202,7 @@ def test_the_ack_waits_for_the_sync_as_ever():
     acks = Acks()
     row.add(partition, squeezed(b"a"))
     row.judge(0)
-    partition.acks.append((row.done[0][0][2], acks, 3))
+    partition.acks.append((row.done[0][0].end_offset, acks, 3))
     assert partition.high_watermark == 0
     partition.log.sync()
     assert acks.acked_slots == [3]

@@ -30,8 +30,8 @@ def produce(life: Life, producer: int, sequences: range) -> Any:
         data = build_batch(
             [(None, bytes(500), (), 1000)], producer_id=producer, producer_epoch=0, base_sequence=sequence
         )
-        error, *_ = append(life.partition(TOPIC), [memoryview(data)], len(data), 1000, accepts_writes=True)
-        assert not error
+        outcome = append(life.partition(TOPIC), [memoryview(data)], len(data), 1000, accepts_writes=True)
+        assert not outcome.error_code
     settle(life)
     return life.partition(TOPIC)
 

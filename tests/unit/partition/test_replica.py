@@ -13,7 +13,7 @@ from millstream.core.producer_state import Duplicate, ProducerBudget, ProducerSt
 from millstream.errors import Rejected, Retriable, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from millstream.partition.append import append_trusted
+from millstream.partition.append import Outcome, append_trusted
 from millstream.partition.delete_records import delete_records
 from millstream.partition.epoch_end import epoch_end
 from millstream.partition.lifecycle import replay_producers
@@ -106,7 +106,7 @@ class Replica:
     def settle(self) -> None:
         self.shard.run(lambda: self.shard.storage.wal.idle)
 
-    def send(self, **options: Any) -> tuple[int, int, int, int]:
+    def send(self, **options: Any) -> Outcome:
         return put(self.partition, batch(**options))
 
 
@@ -125,11 +125,11 @@ def listed(partition: Partition, timestamp: int, epoch: int = -1) -> tuple[int, 
 def test_a_follower_answers_no_client() -> None:
     replica = Replica()
     partition = replica.partition
-    assert replica.send()[0] == NOT_LEADER
-    assert read(partition, 0)[0][0] == NOT_LEADER
-    assert read(partition, 0, 2)[0][0] == ErrorCode.FENCED_LEADER_EPOCH, "Kafka looks at the epoch first"
-    assert read(partition, 0, 4)[0][0] == ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert read(partition, 0, 3)[0][0] == NOT_LEADER
+    assert replica.send().error_code == NOT_LEADER
+    assert read(partition, 0)[0].error_code == NOT_LEADER
+    assert read(partition, 0, 2)[0].error_code == ErrorCode.FENCED_LEADER_EPOCH, "Kafka looks at the epoch first"
+    assert read(partition, 0, 4)[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert read(partition, 0, 3)[0].error_code == NOT_LEADER
     assert listed(partition, LATEST)[0] == listed(partition, EARLIEST)[0] == NOT_LEADER
     assert epoch_end(partition, -1, 3)[0] == NOT_LEADER
     error = append_trusted(partition, batch())
@@ -144,23 +144,23 @@ def test_a_duplicate_that_reaches_a_follower_is_no_success() -> None:
     replica = Replica()
     replica.group.lead()
     ours = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
-    assert replica.send(**ours)[0] == 0
+    assert replica.send(**ours).error_code == 0
     replica.group.resign()
-    assert replica.send(**ours)[0] == NOT_LEADER
+    assert replica.send(**ours).error_code == NOT_LEADER
 
 
 def test_acks_wait_for_the_commit_and_not_for_the_sync() -> None:
     replica = Replica()
     replica.group.lead()
     acks = Acks()
-    assert replica.send()[:3] == (0, 0, 1)
+    assert replica.send() == Outcome(0, 0, 1)
     replica.partition.acks.append((1, acks, 0))
     replica.settle()
     assert (replica.log.durable_offset, acks.acked_slots) == (1, [])
-    assert read(replica.partition, 0)[0][4] is None, "what is not committed is not read"
+    assert read(replica.partition, 0)[0].data is None, "what is not committed is not read"
     replica.group.commit(1)
     assert acks.acked_slots == [0]
-    assert read(replica.partition, 0)[0][4] is not None
+    assert read(replica.partition, 0)[0].data is not None
 
 
 def test_who_waits_is_answered_first_when_leadership_is_lost() -> None:
@@ -187,8 +187,10 @@ def test_a_new_leader_knows_too_little_for_an_offset_until_its_term_start_is_com
     assert listed(replica.partition, LATEST)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
     assert listed(replica.partition, EARLIEST)[0] == ErrorCode.OFFSET_NOT_AVAILABLE, "the newest log start neither"
     found, armed = read(replica.partition, 1)
-    assert found[:2] == (0, 0) and found[4] is None and armed, "between the known commit and the log end: nothing yet"
-    assert read(replica.partition, 2)[0][0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert found.error_code == found.high_watermark == 0 and found.data is None and armed, (
+        "between the known commit and the log end: nothing yet"
+    )
+    assert read(replica.partition, 2)[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert replica.served == [], "coordinators load when every committed entry is known"
     replica.group.commit(1)
     replica.group.serve()
@@ -218,13 +220,15 @@ def test_a_batch_that_overtakes_its_predecessors_on_the_way_to_a_new_leader_is_t
     ours = {"producer_id": 5, "producer_epoch": 0}
     replica.group.events.on_replicated([sent(0, 1, base_sequence=0, **ours)])
     replica.group.lead()
-    assert replica.send(base_sequence=2, **ours)[0] == NOT_LEADER, "the batch before was refused by the last leader"
-    assert replica.send(base_sequence=1, **ours)[0] == 0
-    assert replica.send(base_sequence=2, **ours)[0] == 0
+    assert replica.send(base_sequence=2, **ours).error_code == NOT_LEADER, (
+        "the batch before was refused by the last leader"
+    )
+    assert replica.send(base_sequence=1, **ours).error_code == 0
+    assert replica.send(base_sequence=2, **ours).error_code == 0
     replica.partition.gaps_until_ms = NOW
-    assert replica.send(base_sequence=4, **ours)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert replica.send(base_sequence=4, **ours).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     replica.group.role = GroupRole.FOLLOWING  # as while it hands over: it takes nothing, and says so to each batch
-    assert [replica.send(base_sequence=sequence, **ours)[0] for sequence in (3, 4, 5)] == [NOT_LEADER] * 3
+    assert [replica.send(base_sequence=sequence, **ours).error_code for sequence in (3, 4, 5)] == [NOT_LEADER] * 3
 
 
 def sent(base: int, count: int, **options: Any) -> SentBatch:

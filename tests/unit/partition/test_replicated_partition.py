@@ -51,8 +51,8 @@ class Partitions:
         partition = self.of[broker]
         broker.idle = False
         outcome = put(partition, batch())
-        assert not outcome[0], outcome
-        partition.park((outcome[2], acks, slot), own_sync=own_sync)
+        assert not outcome.error_code, outcome
+        partition.park((outcome.end_offset, acks, slot), own_sync=own_sync)
         return outcome
 
     def isolate(self, broker: Broker) -> None:
@@ -83,7 +83,7 @@ def test_acks_1_waits_for_the_own_disk_and_acks_all_for_the_quorum() -> None:
     assert all_of.of[leader].high_watermark == 1, "one disk of three has it"
     assert cluster.run(lambda: acks.acked_slots == [0, 2, 1])
     put_again = all_of.send(leader, acks, 3, own_sync=True)
-    assert cluster.run(lambda: acks.acked_slots[-1] == 3) and put_again[2] == 4
+    assert cluster.run(lambda: acks.acked_slots[-1] == 3) and put_again.end_offset == 4
 
 
 def test_who_waits_is_told_first_and_another_leaders_commit_acknowledges_nothing() -> None:
@@ -92,7 +92,7 @@ def test_who_waits_is_told_first_and_another_leaders_commit_acknowledges_nothing
     acks = Acks()
     all_of.isolate(leader)
     leader.hang_disk(10_000_000)
-    ends = [all_of.send(leader, acks, slot, own_sync=slot == 1)[2] for slot in range(2)]
+    ends = [all_of.send(leader, acks, slot, own_sync=slot == 1).end_offset for slot in range(2)]
     told: deque[Any] = deque()
     resign = leader.group.events.on_resign
 

@@ -57,7 +57,7 @@ class World:
         )
         named = options.pop("named", transactional)
         outcome = append(self.partition, [memoryview(data)], len(data), NOW, accepts_writes=True, transactional=named)
-        if not outcome[0]:
+        if not outcome.error_code:
             self.sequences[producer, epoch] = sequence + 1
         self.settle()
         return outcome
@@ -87,20 +87,20 @@ class World:
             read_older(self.partition, offset, 1 << 20, told.append, minimum_one=True, committed=True)
             self.life.shard(1).run(lambda: bool(told))
             (result,) = told
-        if result[4] is not None:
-            result[4].release()
-        return result[2], result[6] or []
+        if result.data is not None:
+            result.data.release()
+        return result.last_stable_offset, result.aborted or []
 
 
 def test_a_batch_whose_transaction_nobody_vouches_for_opens_none() -> None:
     world = World()
     assert world.put(1) is VERIFY
     world.verify(1)
-    assert world.put(1)[0] == 0
-    assert world.put(1)[0] == 0, "the transaction is open: nobody is asked"
-    assert world.put(1, named=False)[0] == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert world.put(1, transactional=False)[0] == ErrorCode.INVALID_TXN_STATE
-    assert world.put(1, control=True)[0] == ErrorCode.INVALID_RECORD
+    assert world.put(1).error_code == 0
+    assert world.put(1).error_code == 0, "the transaction is open: nobody is asked"
+    assert world.put(1, named=False).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert world.put(1, transactional=False).error_code == ErrorCode.INVALID_TXN_STATE
+    assert world.put(1, control=True).error_code == ErrorCode.INVALID_RECORD
     world.mark(1)
     assert world.put(1) is VERIFY, "the next transaction"
 
@@ -125,7 +125,7 @@ def test_the_stable_offset_and_the_aborted_list_survive_a_crash(end: str) -> Non
     assert world.partition.first_unstable() == 2
     assert [one[5] for one in world.partition.producers.active()] == [-1, -1, 2]
     world.verify(3)  # after a crash the coordinator is asked again
-    assert world.put(3)[0] == 0, "its transaction is open still"
+    assert world.put(3).error_code == 0, "its transaction is open still"
     world.mark(3, commits=False)
     assert world.read_committed() == (world.partition.high_watermark, [(1, 0), (3, 2)])
     assert world.read_committed(5) == (world.partition.high_watermark, [(3, 2)])
@@ -140,10 +140,10 @@ def test_a_marker_of_a_later_epoch_fences_what_comes_late() -> None:
     assert world.mark(1, 1, version=2) is ErrorCode.NONE
     assert world.partition.log.next_offset == end, "it is written once"
     world.verify(1, 0)
-    assert world.put(1, 0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert world.put(1, 0).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     assert world.mark(1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
     world.verify(1, 1)
-    assert world.put(1, 1)[0] == 0, "the next epoch begins at sequence 0"
+    assert world.put(1, 1).error_code == 0, "the next epoch begins at sequence 0"
 
 
 def test_a_batch_of_the_next_epoch_does_not_join_the_transaction_whose_marker_is_on_its_way() -> None:
@@ -155,7 +155,7 @@ def test_a_batch_of_the_next_epoch_does_not_join_the_transaction_whose_marker_is
     question = world.partition.transactions.ask_verification(1, 1)
     assert world.mark(1, 1, commits=True, version=2) is ErrorCode.NONE
     assert world.partition.transactions.verified(1, 1, question), "the marker was that of the transaction before"
-    assert world.put(1, 1)[0] == 0
+    assert world.put(1, 1).error_code == 0
     assert world.stable() == 2
 
 

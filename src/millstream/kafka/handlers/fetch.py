@@ -45,7 +45,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.partition.event_records import as_records, has_events
 from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from millstream.partition.partition import Partition
-from millstream.partition.read import ReadResult, read_here, read_older, refused
+from millstream.partition.read import FetchResult, read_here, read_older, refused
 from millstream.partition.table import Remote
 from millstream.partition.watch import Watch
 from millstream.wire.messages.fetch import (
@@ -114,7 +114,7 @@ class FetchCall:
         self.committed = request.isolation_level == READ_COMMITTED
         self.context = context
         self.deadline_us = ctx.received_us + min(request.max_wait_ms, MAX_WAIT_MS) * 1000
-        self.results: dict[SessionPartition, ReadResult] = {}
+        self.results: dict[SessionPartition, FetchResult] = {}
         self.partial: list[SessionPartition] = []
         self.behind: list[SessionPartition] = []  # read after the shard whose turn it is
         self.woken: dict[SessionPartition, None] = {}
@@ -185,7 +185,7 @@ class FetchCall:
             if result is None:
                 room -= self._read_older(entry, asked, limit)
             else:
-                data = result[4]
+                data = result.data
                 room -= 0 if data is None else len(data)
                 self._put(asked, result)
         for shard, items in remote.items():
@@ -225,7 +225,7 @@ class FetchCall:
         """Have a partition of this shard read from its files; returns the bytes that it takes of the request's room."""
         self.reading += 1
 
-        def done(result: ReadResult) -> None:
+        def done(result: FetchResult) -> None:
             self.take(asked, result)
 
         taken = read_older(
@@ -234,21 +234,21 @@ class FetchCall:
         self.granted = True
         return taken
 
-    def take(self, asked: SessionPartition, result: ReadResult) -> None:
+    def take(self, asked: SessionPartition, result: FetchResult) -> None:
         """One partition was read from its files."""
         self._put(asked, result)
         self._read_done()
 
-    def take_many(self, results: list[tuple[SessionPartition, ReadResult]]) -> None:
+    def take_many(self, results: list[tuple[SessionPartition, FetchResult]]) -> None:
         """Another shard's partitions were read."""
         for asked, result in results:
             self._put(asked, result)
         self._read_done()
 
-    def _put(self, asked: SessionPartition, result: ReadResult) -> None:
-        before, data = self.results.get(asked), result[4]
-        held = None if before is None else before[4]
-        if result[0] or result[5] is not None:
+    def _put(self, asked: SessionPartition, result: FetchResult) -> None:
+        before, data = self.results.get(asked), result.data
+        held = None if before is None else before.data
+        if result.error_code or result.diverging is not None:
             self.error = True
         elif data is None and held is not None:
             return  # no room to read it again
@@ -318,9 +318,11 @@ class FetchCall:
 
     def _release_views(self) -> None:
         for asked, result in self.results.items():
-            if result[4] is not None:
-                result[4].release()
-                self.results[asked] = (*result[:4], None, None, None)
+            if result.data is not None:
+                result.data.release()
+                self.results[asked] = FetchResult(
+                    result.error_code, result.high_watermark, result.last_stable_offset, result.log_start_offset
+                )
                 if asked not in self.partial:
                     self.partial.append(asked)
         self.size = 0
@@ -395,11 +397,12 @@ class FetchCall:
         responses: list[FetchableTopicResponse] = []
         endpoints: list[NodeEndpoint] = []
         topic: FetchableTopicResponse | None = None
-        for asked, (error, high_watermark, stable, start, data, diverging, aborted) in results.items():
+        for asked, result in results.items():
+            error, data, diverging = result.error_code, result.data, result.diverging
             size = 0 if data is None else len(data)
             sent_to = self.sent_to.get(asked, NO_REPLICA)
             forced = diverging is not None or sent_to != NO_REPLICA
-            if not context.include(asked, error, high_watermark, start, size, forced=forced):
+            if not context.include(asked, error, result.high_watermark, result.log_start_offset, size, forced=forced):
                 continue
             if sent_to != NO_REPLICA:
                 asked.changed()  # should the consumer ask here again
@@ -411,8 +414,8 @@ class FetchCall:
             answered: list[AbortedTransaction] | None = (
                 NO_ABORTED if (error in MISSING if error else committed) else None
             )
-            if aborted:
-                answered = [AbortedTransaction(*one) for one in aborted]
+            if result.aborted:
+                answered = [AbortedTransaction(*one) for one in result.aborted]
             leader = NO_LEADER
             if error in KNOWS_THE_LEADER and version >= _LEADERS_FROM:
                 leader = leader_of(node, ctx, asked, endpoints)
@@ -420,9 +423,9 @@ class FetchCall:
                 PartitionData(
                     partition_index=asked.index,
                     error_code=error,
-                    high_watermark=high_watermark,
-                    last_stable_offset=stable,
-                    log_start_offset=start,
+                    high_watermark=result.high_watermark,
+                    last_stable_offset=result.last_stable_offset,
+                    log_start_offset=result.log_start_offset,
                     diverging_epoch=NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
                     current_leader=leader,
                     aborted_transactions=answered,
@@ -437,7 +440,7 @@ class FetchCall:
         node.meters.fetched.inc(self.size)
         sent = None
         if self.size:
-            data = [result[4] for result in results.values() if result[4] is not None]
+            data = [result.data for result in results.values() if result.data is not None]
             sent = Lent(node.shard.arena, data, self.reserved)
             self.reserved = 0
         self.results = {}
@@ -464,8 +467,8 @@ class FetchCall:
     def _release(self) -> None:
         """Release the data that were read: no response is needed."""
         for result in self.results.values():
-            if result[4] is not None:
-                result[4].release()
+            if result.data is not None:
+                result.data.release()
         self.results = {}
         self._unreserve()
 

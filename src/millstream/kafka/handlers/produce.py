@@ -20,7 +20,7 @@ from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.readable import missing_to_write
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import BUSY, LOOK, VERIFY, Outcome, append, reported_start_offset
+from millstream.partition.append import BUSY, LOOK, VERIFY, AppendResult, Outcome, append, settle
 from millstream.partition.partition import ALL, Acks, Partition
 from millstream.partition.table import Remote
 from millstream.partition.verifying import ProducerTransaction
@@ -39,7 +39,7 @@ MIN_TIMEOUT_US: Final = 5_000_000
 """Shortest time for a commit before its slot is answered REQUEST_TIMED_OUT: far more than a healthy disk's sync."""
 
 _NONE: Final = int(ErrorCode.NONE)
-_PENDING: Final = (int(ErrorCode.REQUEST_TIMED_OUT), -1, -1, -1)
+_PENDING: Final = AppendResult(int(ErrorCode.REQUEST_TIMED_OUT))
 
 _BY_ID_FROM: Final = 13
 """First version that names topics by id."""
@@ -51,9 +51,6 @@ _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 22
 """Place of the attributes' low byte in a batch."""
 
-# (error code, base offset, log append time or -1, log start offset or -1)
-Result = tuple[int, int, int, int]
-
 
 class ProduceCall:
     """A produce under way: its slots in request order and how many are not settled."""
@@ -63,7 +60,7 @@ class ProduceCall:
     def __init__(self, context: RequestContext, request: ProduceRequest, slots: int) -> None:
         self.context = context
         self.request = request
-        self.results: list[Result] = [_PENDING] * slots
+        self.results: list[AppendResult] = [_PENDING] * slots
         self.unsettled = slots
         self.transaction: ProducerTransaction | None = None
         if request.transactional_id is not None:
@@ -78,17 +75,21 @@ class ProduceCall:
             return
         if not self.context.done:
             self.answer()
-        elif self.request.acks == 0 and self.request is not _NO_REQUEST and any(result[0] for result in self.results):
+        elif (
+            self.request.acks == 0
+            and self.request is not _NO_REQUEST
+            and any(result.error_code for result in self.results)
+        ):
             self.context.connection.close()  # acks=0, refused by another shard after the exchange was completed
 
     def failed(self, slot: int, error: ErrorCode) -> None:
-        self.settle(slot, (int(error), -1, -1, -1))
+        self.settle(slot, AppendResult(int(error)))
 
     def explain(self, slot: int, refusal: Refusal) -> None:
         """Note why the slot's batch is refused, before the slot is settled."""
         self.refusals = {**(self.refusals or {}), slot: refusal}
 
-    def settle(self, slot: int, result: Result) -> None:
+    def settle(self, slot: int, result: AppendResult) -> None:
         """Settle the slot with its final result."""
         self.results[slot] = result
         self.acked(slot)
@@ -106,14 +107,14 @@ class ProduceCall:
         results = self.results
         if self.request.acks == 0:
             self.context.respond_nothing()
-            if any(result[0] for result in results):
+            if any(result.error_code for result in results):
                 self.context.connection.close()
             return
         if (
             settled
             and len(results) == 1
             and self.context.api_version >= _TEMPLATE_FROM
-            and not results[0][0]
+            and not results[0].error_code
             and len(self.request.topic_data) == 1  # a client may name topics without partitions beside the one
         ):
             _answer_one(self.context, self.request, results[0])
@@ -124,16 +125,17 @@ class ProduceCall:
         for topic in self.request.topic_data:
             partitions: list[PartitionProduceResponse] = []
             for data in topic.partition_data:
-                error, base, append_time, start = results[slot] if settled else _PENDING
+                result = results[slot] if settled else _PENDING
+                error = result.error_code
                 refusal = self.refusals.get(slot) if self.refusals is not None and settled else None
                 slot += 1
                 partitions.append(
                     PartitionProduceResponse(
                         index=data.index,
                         error_code=error,
-                        base_offset=base,
-                        log_append_time_ms=append_time,
-                        log_start_offset=start,
+                        base_offset=result.base_offset,
+                        log_append_time_ms=result.log_append_time_ms,
+                        log_start_offset=result.log_start_offset,
                         record_errors=_record_errors(refusal),
                         error_message=refusal.message if refusal else _MESSAGES.get(error) if error else None,
                     )
@@ -164,7 +166,7 @@ _CORRELATION: Final = struct.Struct(">i")
 _PLACEHOLDER: Final = (0x5A5A, 0x5A5A5A5A5A5A5A5A, 0x5A5A5A5A5A5A5A5B, 0x5A5A5A5A5A5A5A5C)
 
 
-def _answer_one(ctx: RequestContext, request: ProduceRequest, result: Result) -> None:
+def _answer_one(ctx: RequestContext, request: ProduceRequest, result: AppendResult) -> None:
     """Answer for one partition: the encoded answer differs only in four numbers and the correlation id.
 
     The codec writes it once per partition and version; what follows patches a copy, which is most requests' whole cost.
@@ -186,7 +188,9 @@ def _answer_one(ctx: RequestContext, request: ProduceRequest, result: Result) ->
         found = templates[key] = (frame, frame.index(_RESULT.pack(*_PLACEHOLDER)))
     frame, at = found
     out = bytearray(frame)
-    _RESULT.pack_into(out, at, *result)
+    _RESULT.pack_into(
+        out, at, result.error_code, result.base_offset, result.log_append_time_ms, result.log_start_offset
+    )
     _CORRELATION.pack_into(out, 4, ctx.correlation_id)
     ctx.respond_frame(out)
 
@@ -276,7 +280,7 @@ def _is_zstd(records: object) -> bool:
 def _refuse(node: Node, call: ProduceCall) -> None:
     """Answer a request with impossible acks: what is wrong with a partition or batch goes before that, as in Kafka."""
     by_id = call.context.api_version >= _BY_ID_FROM
-    results: list[Result] = []
+    results: list[AppendResult] = []
     for topic in call.request.topic_data:
         key = topic.topic_id if by_id else topic.name
         for data in topic.partition_data:
@@ -285,7 +289,7 @@ def _refuse(node: Node, call: ProduceCall) -> None:
                 error = missing_to_write(node, key)
             elif _byte_at(data.records, _MAGIC_AT) != MAGIC or _byte_at(data.records, HEADER_BYTES - 1) < 0:
                 error = ErrorCode.INVALID_RECORD
-            results.append((int(error), -1, -1, -1))
+            results.append(AppendResult(int(error)))
             if isinstance(data.records, IoBuf):
                 data.records.release()
     call.results = results
@@ -315,20 +319,7 @@ def append_here(node: Node, partition: Partition, records: object, call: Produce
     if outcome is BUSY or outcome is LOOK or outcome is VERIFY:
         _append_later(node, partition, views, size, call, slot, outcome)
     else:
-        _settle(partition, outcome, call, slot)
-
-
-def _settle(partition: Partition, outcome: Outcome, call: ProduceCall, slot: int) -> None:
-    """Enter the outcome of an append; the slot is settled now or when the commit covers it."""
-    error, base, end, append_time = outcome
-    call.results[slot] = (error, base, append_time, partition.log.start_offset)
-    if error or end <= partition.high_watermark:
-        if error:
-            partition.meters.rejected.inc()
-            call.results[slot] = (error, base, append_time, reported_start_offset(partition, outcome))
-        call.acked(slot)
-    else:
-        partition.park((end, call, slot), own_sync=call.request.acks == 1)
+        settle(partition, outcome, call, slot, own_sync=call.request.acks == 1)
 
 
 def _append_later(
@@ -347,7 +338,7 @@ def _append_later(
     def done(outcome: Outcome, refusal: Refusal | None) -> None:
         if refusal is not None:
             call.explain(slot, refusal)
-        _settle(partition, outcome, call, slot)
+        settle(partition, outcome, call, slot, own_sync=call.request.acks == 1)
         if call.unsettled and call.request.acks and not node.ack_timeouts.armed:
             node.ack_timeouts.arm()
 

@@ -10,6 +10,7 @@ from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.produce import ProduceCall, append_here
 from millstream.model.error_code import ErrorCode
+from millstream.partition.append import AppendResult
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
 from millstream.wire.messages.produce import ProduceRequest
@@ -28,7 +29,8 @@ class PushCall(ProduceCall):
 
     def answer(self, *, settled: bool = True) -> None:
         """Build and send the answer."""
-        error, base = self.results[0][:2] if settled else (int(ErrorCode.REQUEST_TIMED_OUT), -1)
+        result = self.results[0] if settled else AppendResult(int(ErrorCode.REQUEST_TIMED_OUT))
+        error, base = result.error_code, result.base_offset
         message = self._message(error) if error else None
         self.context.respond(PushEventsResponse(error_code=error, error_message=message, first_event_id=base))
 

@@ -25,6 +25,7 @@ from millstream.core.group.outputs import GroupSettings
 from millstream.kafka.handlers.produce import append_here
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, RaftGroupId
+from millstream.partition.append import AppendResult
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.delete_records import delete_records
 from millstream.partition.epoch_end import epoch_end
@@ -32,7 +33,7 @@ from millstream.partition.internal import InternalLog, InternalLogs
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.list_offsets import list_offset
 from millstream.partition.partition import Partition
-from millstream.partition.read import ReadResult, read_here, read_older
+from millstream.partition.read import FetchResult, read_here, read_older
 from millstream.partition.table import PartitionTable
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers import GROUP, SEGMENT_BYTES, Broker
@@ -107,7 +108,7 @@ class _Call:
         transaction: ProducerTransaction | None = None,
     ) -> None:
         self.request = SimpleNamespace(acks=acks)
-        self.results: list[tuple[int, int, int, int]] = [(0, -1, -1, -1)]
+        self.results: list[AppendResult] = [AppendResult(0)]
         self.context = SimpleNamespace(hold=_nothing)
         self.transaction = transaction
         self.unsettled = 0  # the timeout of a call is the client's here
@@ -115,13 +116,13 @@ class _Call:
         self._reply = reply
 
     def acked(self, slot: int) -> None:
-        error, base_offset, _, _ = self.results[slot]
-        self._reply(Produced(error, base_offset, self._partition.leader_epoch))
+        result = self.results[slot]
+        self._reply(Produced(result.error_code, result.base_offset, self._partition.leader_epoch))
 
     def failed(self, slot: int, error: ErrorCode) -> None:
-        self.settle(slot, (int(error), -1, -1, -1))
+        self.settle(slot, AppendResult(int(error)))
 
-    def settle(self, slot: int, result: tuple[int, int, int, int]) -> None:
+    def settle(self, slot: int, result: AppendResult) -> None:
         self.results[slot] = result
         self.acked(slot)
 
@@ -273,13 +274,21 @@ class ServedBroker(Broker):
         """Read whole batches from ``offset`` on."""
         partition = self.partition
 
-        def answer(result: ReadResult) -> None:
-            error, high_watermark, _, start, found, diverging, _ = result
+        def answer(result: FetchResult) -> None:
             data = b""
-            if found is not None:
-                data = found.copy(0, len(found))
-                found.release()
-            reply(Fetched(error, high_watermark, start, partition.leader_epoch, bytes(data), diverging is not None))
+            if result.data is not None:
+                data = bytes(result.data.copy(0, len(result.data)))
+                result.data.release()
+            reply(
+                Fetched(
+                    result.error_code,
+                    result.high_watermark,
+                    result.log_start_offset,
+                    partition.leader_epoch,
+                    data,
+                    result.diverging is not None,
+                )
+            )
 
         result = read_here(
             partition, offset, max_bytes, epoch, _Polling(), minimum_one=True, last_fetched_epoch=last_epoch

@@ -329,7 +329,7 @@ class History:
         cut = self.rng.randint(0, len(data)) if self.rng.random() < 0.3 else 0
         views = [memoryview(data)[:cut], memoryview(data)[cut:]] if cut else [memoryview(data)]
         shard = self.life.shard(topic.group)
-        error, base, end, _ = append(
+        outcome = append(
             partition,
             views,
             len(data),
@@ -337,9 +337,10 @@ class History:
             accepts_writes=shard.storage.accepts_writes,
             inspected=topic.compacted,
         )
-        if error:
-            self.refused(topic, ErrorCode(error))
+        if outcome.error_code:
+            self.refused(topic, ErrorCode(outcome.error_code))
             return
+        base, end = outcome.base_offset, outcome.end_offset
         stored = bytearray(data)
         struct.pack_into(">q", stored, 0, base)
         struct.pack_into(">i", stored, 12, partition.leader_epoch)
@@ -362,11 +363,12 @@ class History:
         if not mine or partition.log.cutting:
             return
         one = self.rng.choice(mine)
-        error, base, end, _ = append(
+        outcome = append(
             partition, [memoryview(bytes(8) + one.data[8:])], len(one.data), 0, accepts_writes=True, inspected=True
         )
-        if (error, base, end) != (0, one.base, one.next):
-            raise Violation(f"{one[:2]} of {topic!r} came again and was answered {(error, base, end)}")
+        answer = (outcome.error_code, outcome.base_offset, outcome.end_offset)
+        if answer != (0, one.base, one.next):
+            raise Violation(f"{one[:2]} of {topic!r} came again and was answered {answer}")
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
