@@ -45,7 +45,7 @@ from typing import Final
 
 from millstream.core.controller.topic_names import NAME_LENGTH_MAX
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import ShardId
+from millstream.model.quantities import Offset, ShardId
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest
 from millstream.wire.schema import ZERO_UUID
 
@@ -100,7 +100,7 @@ class SessionPartition:
     def update(self, asked: FetchPartition) -> None:
         """Take over the parameters of a request."""
         self.max_bytes = asked.partition_max_bytes
-        self.fetch_offset = asked.fetch_offset
+        self.fetch_offset = Offset(asked.fetch_offset)
         self.fetcher_log_start_offset = asked.log_start_offset
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch

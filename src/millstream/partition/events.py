@@ -62,7 +62,7 @@ class FeedAsk(msgspec.Struct, frozen=True, array_like=True):
     raft_group: int
     reader: int
     leader_epoch: int
-    offset: int
+    offset: Offset
     events_max: int
     max_bytes: int
     max_wait_ms: int

@@ -16,6 +16,7 @@ from millstream.errors import MillstreamError
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.partition.events import DataAsk, EventMeters, Fed, FeedAsk, FoundData, feed, fetch_data
+from millstream.partition.hop_messages import Loan, borrow_all, lend_all
 from millstream.partition.lookups import TIMEOUT_US
 from millstream.partition.partition import Gate, Partition
 from millstream.partition.table import PartitionTable, Remote
@@ -24,18 +25,16 @@ from millstream.shard.mailbox import Reply
 from millstream.storage.shard_storage import ShardStorage
 
 if TYPE_CHECKING:
-    from millstream.partition.home import Loan
     from millstream.shard.reactor import Timer
 
 FEED: Final = 27
 EVENT_DATA: Final = 28
 
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode_feed = msgspec.msgpack.Decoder(FeedAsk).decode
 _decode_data = msgspec.msgpack.Decoder(DataAsk).decode
-_decode_fed = msgspec.msgpack.Decoder(tuple[Fed, list[tuple[int, int, int]]]).decode
-_decode_found = msgspec.msgpack.Decoder(tuple[FoundData, list[tuple[int, int, int]]]).decode
+_decode_fed = msgspec.msgpack.Decoder(tuple[Fed, list[Loan]]).decode
+_decode_found = msgspec.msgpack.Decoder(tuple[FoundData, list[Loan]]).decode
 _GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _WRONG_KIND: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
 
@@ -70,7 +69,7 @@ class EventsHome:
                 done(Fed(_GONE, answer.message), None)
                 return
             fed, loans = _decode_fed(answer)
-            done(fed, self._borrowed(entry.shard, loans))
+            done(fed, borrow_all(self._mailbox, entry.shard, loans))
 
         timeout_us = TIMEOUT_US + ask.max_wait_ms * 1000
         self._mailbox.call(entry.shard, FEED, _encode(ask), answered, timeout_us)
@@ -86,7 +85,7 @@ class EventsHome:
                 done(FoundData(_GONE, answer.message), None)
                 return
             found, loans = _decode_found(answer)
-            done(found, self._borrowed(entry.shard, loans))
+            done(found, borrow_all(self._mailbox, entry.shard, loans))
 
         self._mailbox.call(entry.shard, EVENT_DATA, _encode(ask), answered, TIMEOUT_US)
 
@@ -140,8 +139,8 @@ class EventsHome:
         partition = self._table.by_group.get(ask.raft_group)
 
         def done(fed: Fed, metadata: IoBuf | None) -> None:
-            loans = self._lent(metadata)
-            reply.send(_encode((fed, loans)), [token for _, _, token in loans])
+            loans = [] if metadata is None else lend_all(self._mailbox, metadata)
+            reply.send(_encode((fed, loans)), [loan.token for loan in loans])
 
         if partition is None:
             done(Fed(_GONE), None)
@@ -154,26 +153,13 @@ class EventsHome:
         partition = self._table.by_group.get(ask.raft_group)
 
         def done(found: FoundData, data: IoBuf | None) -> None:
-            loans = self._lent(data)
-            reply.send(_encode((found, loans)), [token for _, _, token in loans])
+            loans = [] if data is None else lend_all(self._mailbox, data)
+            reply.send(_encode((found, loans)), [loan.token for loan in loans])
 
         if partition is None:
             done(FoundData(_GONE), None)
         else:
             self._data_here(partition, ask, done)
-
-    def _lent(self, data: IoBuf | None) -> list[Loan]:
-        """Lend the parts of ``data``, whose references go with them."""
-        if data is None:
-            return []
-        lend = self._mailbox.lend
-        return [(piece.offset + start, end - start, lend(piece)) for piece, start, end in data.parts]
-
-    def _borrowed(self, lender: int, loans: list[Loan]) -> IoBuf:
-        data = IoBuf()
-        for offset, size, token in loans:
-            data.append(self._mailbox.borrow(lender, offset, size, token), 0, size)
-        return data
 
 
 class _Waiter:

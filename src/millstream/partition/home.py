@@ -14,7 +14,6 @@ done. A shard that does not answer in time leaves the outcome unknown (REQUEST_T
 dies takes the broker down.
 """
 
-from collections.abc import Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -23,12 +22,27 @@ from millstream.core.fetch_session import SessionPartition
 from millstream.errors import MillstreamError
 from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull, IoBuf
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ArenaOffset, RaftGroupId, ShardId
 from millstream.partition.append import BUSY, LOOK, VERIFY, AppendResult, Outcome, append, settle
 from millstream.partition.delayed import DelayedAppends
+from millstream.partition.hop_messages import (
+    AppendAsked,
+    Loan,
+    ReadAnswer,
+    ReadAsked,
+    borrow_all,
+    decode_appended,
+    decode_appends,
+    decode_numbers,
+    decode_read,
+    decode_read_answers,
+    lend_all,
+    lent_result,
+)
 from millstream.partition.lookups import TIMEOUT_US, Lookups
 from millstream.partition.markers import Markers
 from millstream.partition.partition import ALL, Acks, Partition
-from millstream.partition.read import Aborted, Divergence, FetchResult, read_here, read_older, refused
+from millstream.partition.read import FetchResult, read_here, read_older, refused
 from millstream.partition.table import PartitionTable, Remote
 from millstream.partition.verifying import ProducerTransaction
 from millstream.partition.watch import Watch
@@ -50,30 +64,6 @@ UNDER_WAY_MAX: Final = 8 << 20
 _encode = msgspec.msgpack.Encoder().encode
 _GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _TOO_FEW: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
-
-# What travels. A loan is (offset in the lender's arena, length, token).
-Loan = tuple[int, int, int]
-_Append = tuple[int, int, list[Loan], ProducerTransaction | None]  # raft group, acks, batch, transaction
-_Read = tuple[int, int, int, int, int, int, bool]  # group, offset, max bytes, leader epoch, last epoch, watch, near
-
-
-class _ReadAnswer(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A `FetchResult` whose data are lent."""
-
-    error_code: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    loans: list[Loan] | None
-    diverging: Divergence | None
-    aborted: Aborted | None
-
-
-_decode_appends = msgspec.msgpack.Decoder(list[_Append]).decode
-_decode_appended = msgspec.msgpack.Decoder(tuple[list[AppendResult], dict[int, Refusal] | None]).decode
-_decode_read = msgspec.msgpack.Decoder(tuple[int, bool, bool, bool, list[_Read]]).decode
-_decode_read_answers = msgspec.msgpack.Decoder(list[_ReadAnswer]).decode
-_decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
 
 
 class ProduceSlots(Protocol):
@@ -101,11 +91,11 @@ class Home:
 
     def __init__(self, shard: Shard, table: PartitionTable, storage: ShardStorage, delayed: DelayedAppends) -> None:
         self._shard = shard
-        self._mailbox = shard.mailbox
+        self.mailbox = shard.mailbox
         self._table = table
         self._storage = storage
         self._delayed = delayed
-        self._outgoing: dict[int, tuple[list[_Append], list[tuple[ProduceSlots, int]]]] = {}
+        self._outgoing: dict[int, tuple[list[AppendAsked], list[tuple[ProduceSlots, int]]]] = {}
         self._unanswered: dict[int, list[tuple[ProduceSlots, int]]] = {}  # what was sent, by message
         self._next_message = 0
         self._under_way = 0  # bytes of batches that other shards were given and did not settle
@@ -124,8 +114,8 @@ class Home:
 
     def append(
         self,
-        to: int,
-        raft_group: int,
+        to: ShardId,
+        raft_group: RaftGroupId,
         records: object,
         call: ProduceSlots,
         slot: int,
@@ -147,25 +137,24 @@ class Home:
             call.failed(slot, ErrorCode.INVALID_RECORD)
             return False
         for loan in loans:
-            self._under_way += loan[1]
+            self._under_way += loan.size_bytes
         outgoing = self._outgoing
         if not outgoing:
             self._shard.reactor.end_of_turn(self._send_appends)
         batch = outgoing.get(to)
         if batch is None:
             batch = outgoing[to] = ([], [])
-        batch[0].append((raft_group, acks, loans, transaction))
+        batch[0].append(AppendAsked(raft_group, acks, loans, transaction))
         batch[1].append((call, slot))
         return self._under_way > UNDER_WAY_MAX
 
     def _lend_records(self, records: object) -> list[Loan] | None:
         """Lend what was received: fragments as they are, bytes of the shared receive buffer after one copy."""
-        lend = self._mailbox.lend
         if isinstance(records, IoBuf):
-            shared = records.share(0, len(records))
-            return [(piece.offset + start, end - start, lend(piece)) for piece, start, end in shared.parts]
+            return lend_all(self.mailbox, records.share(0, len(records)))
         if not isinstance(records, memoryview):
             return None
+        lend = self.mailbox.lend
         loans: list[Loan] = []
         allocate = self._shard.arena.allocate
         for position in range(0, len(records), MAX_FRAGMENT_BYTES):
@@ -174,11 +163,11 @@ class Home:
             try:
                 fragment = allocate(size)
             except ArenaFull:
-                for _, _, token in loans:
-                    self._mailbox.take_back(token)
+                for loan in loans:
+                    self.mailbox.take_back(loan.token)
                 raise
             fragment.view[:size] = part
-            loans.append((fragment.offset, size, lend(fragment)))
+            loans.append(Loan(ArenaOffset(fragment.offset), size, lend(fragment)))
         return loans
 
     def _send_appends(self) -> None:
@@ -190,7 +179,7 @@ class Home:
             def answered(
                 answer: bytes | memoryview | MillstreamError,
                 message: int = self._next_message,
-                size: int = sum(loan[1] for _, _, lent, _ in appends for loan in lent),
+                size: int = sum(loan.size_bytes for one in appends for loan in one.batch),
             ) -> None:
                 slots = self._unanswered.pop(message)
                 self._under_way -= size
@@ -198,7 +187,7 @@ class Home:
                     for call, slot in slots:
                         call.failed(slot, answer.code)
                     return
-                results, refusals = _decode_appended(answer)
+                results, refusals = decode_appended(answer)
                 for place, refusal in (refusals or {}).items():
                     call, slot = slots[place]
                     call.explain(slot, refusal)
@@ -206,28 +195,29 @@ class Home:
                     call.settle(slot, result)
 
             self._unanswered[self._next_message] = slots
-            loans = [token for _, _, lent, _ in appends for _, _, token in lent]
-            self._mailbox.call(to, APPEND, _encode(appends), answered, TIMEOUT_US, loans)
+            loans = [loan.token for one in appends for loan in one.batch]
+            self.mailbox.call(to, APPEND, _encode(appends), answered, TIMEOUT_US, loans)
 
     def unanswered(self) -> list[ProduceSlots]:
         """Who waits for other shards to append; their time may be over before that."""
         return [call for slots in self._unanswered.values() for call, _ in slots]
 
     def _serve_append(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        appends = _decode_appends(payload)
-        batch = _RemoteAppends([one[1] == 1 for one in appends], reply)
+        appends = decode_appends(payload)
+        batch = _RemoteAppends([one.acks == 1 for one in appends], reply)
         view = self._shard.arenas[sender].view
         now_ms = self._shard.reactor.wall_ms()
         accepts = self._storage.accepts_writes and not self._storage.stopping
-        for slot, (raft_group, acks, loans, transaction) in enumerate(appends):
-            partition = self._table.by_group.get(raft_group)
-            if partition is None or (acks == ALL and partition.lacks_replicas):
+        for slot, one in enumerate(appends):
+            loans, transaction = one.batch, one.transaction
+            partition = self._table.by_group.get(one.raft_group)
+            if partition is None or (one.acks == ALL and partition.lacks_replicas):
                 if partition is not None:
                     partition.expect_gaps(now_ms)
                 batch.settle(slot, AppendResult(_GONE if partition is None else _TOO_FEW))
                 self._return_loans(sender, loans)
                 continue
-            views = [view[offset : offset + size] for offset, size, _ in loans]
+            views = [view[loan.offset : loan.offset + loan.size_bytes] for loan in loans]
             size = sum(len(part) for part in views)
             outcome, named = BUSY, transaction is not None
             if not self._delayed.active:
@@ -279,14 +269,14 @@ class Home:
         self._delayed.add(partition, views, size, done, transaction)
 
     def _return_loans(self, lender: int, loans: list[Loan]) -> None:
-        for _, _, token in loans:
-            self._mailbox.give_back(lender, token)
+        for loan in loans:
+            self.mailbox.give_back(lender, loan.token)
 
     # Read
 
     def read(
         self,
-        to: int,
+        to: ShardId,
         items: list[tuple[SessionPartition, Remote]],
         max_bytes: int,
         call: FetchReads,
@@ -296,7 +286,7 @@ class Home:
         committed: bool,
     ) -> None:
         """Read partitions of shard ``to`` for one fetch; ``call.take_many`` gets all results at once."""
-        reads: list[_Read] = []
+        reads: list[ReadAsked] = []
         for asked, entry in items:
             watch = call.watch(asked)
             if watch.remote is None:
@@ -305,7 +295,7 @@ class Home:
                 watch.remote = (to, number)
                 self._watches[number] = watch
             reads.append(
-                (
+                ReadAsked(
                     entry.raft_group,
                     asked.fetch_offset,
                     asked.max_bytes,
@@ -322,24 +312,16 @@ class Home:
                 failure = refused(_GONE)  # no consumer knows that a read timed out, and Java's ends with it
                 results.extend((asked, failure) for asked, _ in items)
             else:
-                for (asked, _), answered in zip(items, _decode_read_answers(answer), strict=True):
-                    data = None if answered.loans is None else self._borrowed(to, answered.loans)
-                    result = FetchResult(
-                        answered.error_code,
-                        answered.high_watermark,
-                        answered.last_stable_offset,
-                        answered.log_start_offset,
-                        data,
-                        answered.diverging,
-                        answered.aborted,
-                    )
+                for (asked, _), answered in zip(items, decode_read_answers(answer), strict=True):
+                    data = None if answered.loans is None else borrow_all(self.mailbox, to, answered.loans)
+                    result = answered.with_data(data)
                     if result.error_code or result.diverging is not None or (data is not None and not gather):
                         self._unarmed(asked)
                     results.append((asked, result))
             call.take_many(results)
 
         wanted = _encode((max_bytes, minimum_one, gather, committed, reads))
-        self._mailbox.call(to, READ, wanted, take, TIMEOUT_US)
+        self.mailbox.call(to, READ, wanted, take, TIMEOUT_US)
 
     def _unarmed(self, asked: SessionPartition) -> None:
         """The read found something, so the other shard armed nothing."""
@@ -348,52 +330,41 @@ class Home:
             self._watches.pop(watch.remote[1], None)
             watch.remote = None
 
-    def _borrowed(self, lender: int, loans: Iterable[Loan]) -> IoBuf:
-        data = IoBuf()
-        for offset, size, token in loans:
-            data.append(self._mailbox.borrow(lender, offset, size, token), 0, size)
-        return data
-
     def _serve_read(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        room, minimum_one, gather, committed, reads = _decode_read(payload)
+        room, minimum_one, gather, committed, reads = decode_read(payload)
         batch = _RemoteReads(self, len(reads), reply)
         granted = not minimum_one
-        for slot, (raft_group, offset, max_bytes, leader_epoch, last_epoch, number, near) in enumerate(reads):
-            partition = self._table.by_group.get(raft_group)
+        for slot, one in enumerate(reads):
+            partition = self._table.by_group.get(one.raft_group)
             if partition is None:
                 batch.put(slot, refused(_GONE))
                 continue
-            self._disarm((sender, number))  # from an earlier read; if this one finds something its shard forgets it
-            watch = _RemoteWatch(self, sender, number)
-            limit = min(max_bytes, room)
+            self._disarm((sender, one.watch))  # from an earlier read; if this one finds something its shard forgets it
+            watch = _RemoteWatch(self, sender, one.watch)
+            limit = min(one.max_bytes, room)
             result = read_here(
                 partition,
-                offset,
+                one.offset,
                 limit,
-                leader_epoch,
+                one.leader_epoch,
                 watch,
                 minimum_one=not granted,
                 gather=gather,
-                last_fetched_epoch=last_epoch,
+                last_fetched_epoch=one.last_fetched_epoch,
                 committed=committed,
-                near=near,
+                near=one.near,
             )
             if result is None:
 
                 def done(result: FetchResult, slot: int = slot) -> None:
                     batch.put(slot, result)
 
-                taken = read_older(partition, offset, limit, done, minimum_one=not granted, committed=committed)
+                taken = read_older(partition, one.offset, limit, done, minimum_one=not granted, committed=committed)
             else:
                 taken = 0 if result.data is None else len(result.data)
                 batch.put(slot, result)
             granted = granted or taken > 0
             room -= taken
-
-    def lend_all(self, data: IoBuf) -> list[Loan]:
-        """Lend the parts of ``data``, whose references go with them."""
-        lend = self._mailbox.lend
-        return [(piece.offset + start, end - start, lend(piece)) for piece, start, end in data.parts]
 
     # Watches
 
@@ -403,15 +374,15 @@ class Home:
     def fired(self, watch: "_RemoteWatch") -> None:
         """A partition of this shard changed that ``watch``'s shard asked about."""
         if self._armed.pop(watch.key, None) is watch:
-            self._mailbox.tell(watch.shard, WAKE, _encode([watch.number]))
+            self.mailbox.tell(watch.shard, WAKE, _encode([watch.number]))
 
     def unwatch(self, to: int, number: int) -> None:
         if self._watches.pop(number, None) is not None:
-            self._mailbox.tell(to, UNWATCH, _encode([number]))
+            self.mailbox.tell(to, UNWATCH, _encode([number]))
 
     def _serve_wake(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         _ = sender, reply
-        for number in _decode_numbers(payload):
+        for number in decode_numbers(payload):
             watch = self._watches.pop(number, None)
             if watch is not None:
                 watch.remote = None
@@ -419,7 +390,7 @@ class Home:
 
     def _serve_unwatch(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         _ = reply
-        for number in _decode_numbers(payload):
+        for number in decode_numbers(payload):
             self._disarm((sender, number))
 
     def _disarm(self, key: tuple[int, int]) -> None:
@@ -472,21 +443,13 @@ class _RemoteReads:
         self._home = home
         self._missing = count
         self._reply = reply
-        self._results: list[_ReadAnswer | None] = [None] * count
+        self._results: list[ReadAnswer | None] = [None] * count
 
     def put(self, slot: int, result: FetchResult) -> None:
-        self._results[slot] = _ReadAnswer(
-            result.error_code,
-            result.high_watermark,
-            result.last_stable_offset,
-            result.log_start_offset,
-            None if result.data is None else self._home.lend_all(result.data),
-            result.diverging,
-            result.aborted,
-        )
+        self._results[slot] = lent_result(self._home.mailbox, result)
         self._missing -= 1
         if not self._missing:
-            lent = [token for answer in self._results if answer is not None for _, _, token in answer.loans or ()]
+            lent = [loan.token for answer in self._results if answer is not None for loan in answer.loans or ()]
             self._reply.send(_encode(self._results), lent)
 
 

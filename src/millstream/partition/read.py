@@ -72,7 +72,7 @@ class Armed(Protocol):
 
 def read_here(
     partition: Partition,
-    offset: int,
+    offset: Offset,
     max_bytes: int,
     leader_epoch: int,
     watch: Armed,
@@ -105,7 +105,7 @@ def read_here(
             return FetchResult(_NONE, high_watermark, stable, start, None, diverging)
         if error is not ErrorCode.NONE:
             return refused(int(error))
-    error = range_error(partition, Offset(offset))
+    error = range_error(partition, offset)
     if error is not ErrorCode.NONE:
         return refused(int(error))
     if offset >= end:
@@ -129,7 +129,7 @@ def read_here(
 
 def read_older(
     partition: Partition,
-    offset: int,
+    offset: Offset,
     max_bytes: int,
     done: Callable[[FetchResult], None],
     *,
@@ -163,7 +163,7 @@ def _limited(partition: Partition, max_bytes: int) -> int:
 
 
 def _aborted(
-    partition: Partition, offset: int, end: Offset, data: IoBuf, archived: Sequence[AbortedSpan] = ()
+    partition: Partition, offset: Offset, end: Offset, data: IoBuf, archived: Sequence[AbortedSpan] = ()
 ) -> Aborted | None:
     """The aborted transactions that a read_committed reader has to know for ``data``, which was read from ``offset``
     on and ends at ``end`` or before. ``archived`` are those that the archive named for it: a replica may have come by
@@ -171,11 +171,11 @@ def _aborted(
     """
     transactions = partition.transactions
     if archived:
-        here = transactions.aborted_between(Offset(offset), _end_of(data))
+        here = transactions.aborted_between(offset, _end_of(data))
         return [one[:2] for one in sorted({*archived, *here}, key=_first_offset)]
     if not transactions:
         return None
-    start = Offset(offset)
+    start = offset
     found = transactions.aborted_between(start, end)
     if len(found) > _ABORTED_AT_ONCE:
         found = transactions.aborted_between(start, _end_of(data))
@@ -197,7 +197,7 @@ def _end_of(data: IoBuf) -> Offset:
     return Offset(end)
 
 
-def _divergence(partition: Partition, offset: int, last_fetched_epoch: int) -> tuple[ErrorCode, Divergence | None]:
+def _divergence(partition: Partition, offset: Offset, last_fetched_epoch: int) -> tuple[ErrorCode, Divergence | None]:
     """Where a reader whose last record is of ``last_fetched_epoch`` left this log; the rules are KIP-595's."""
     error, epoch, end = epoch_end(partition, -1, last_fetched_epoch)
     if error:
@@ -207,11 +207,11 @@ def _divergence(partition: Partition, offset: int, last_fetched_epoch: int) -> t
     return ErrorCode.NONE, (epoch, end) if epoch < last_fetched_epoch or end < offset else None
 
 
-def offset_error(partition: Partition, offset: int) -> ErrorCode:
+def offset_error(partition: Partition, offset: Offset) -> ErrorCode:
     """NONE when ``offset`` may be read. From the high watermark on it is the empty read at the end: a leader that has
     just been elected may know less committed than the reader has seen.
     """
-    return partition.refusal or range_error(partition, Offset(offset))
+    return partition.refusal or range_error(partition, offset)
 
 
 def range_error(partition: Partition, offset: Offset) -> ErrorCode:
@@ -222,13 +222,13 @@ def range_error(partition: Partition, offset: Offset) -> ErrorCode:
 
 
 def read_cached(
-    partition: Partition, offset: int, max_bytes: int, *, minimum_one: bool, end: Offset | None = None
+    partition: Partition, offset: Offset, max_bytes: int, *, minimum_one: bool, end: Offset | None = None
 ) -> IoBuf | None:
     """Fetch 6/8. Batches below ``end`` (the high watermark) from the log cache, or None when they are colder than
     that.
     """
     limit = Offset(partition.high_watermark) if end is None else end
-    found = partition.log.read(Offset(offset), limit, max_bytes, minimum_one)
+    found = partition.log.read(offset, limit, max_bytes, minimum_one)
     if found is not None:
         partition.fetched_bytes += len(found)
     return found
@@ -236,7 +236,7 @@ def read_cached(
 
 def read_cold(
     partition: Partition,
-    offset: int,
+    offset: Offset,
     max_bytes: int,
     done: Callable[[IoBuf | MillstreamError], None],
     *,
@@ -249,14 +249,14 @@ def read_cold(
     that the archive has among them.
     """
     archive = partition.archive
-    if archive is not None and archive.has(Offset(offset)):
-        archive.read(Offset(offset), max_bytes, done, minimum_one=minimum_one, aborted=aborted)
+    if archive is not None and archive.has(offset):
+        archive.read(offset, max_bytes, done, minimum_one=minimum_one, aborted=aborted)
         return
     limit = Offset(partition.high_watermark) if end is None else end
-    partition.log.read_cold(Offset(offset), limit, max_bytes, minimum_one, done)
+    partition.log.read_cold(offset, limit, max_bytes, minimum_one, done)
 
 
-def read(partition: Partition, offset: int, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]) -> None:
+def read(partition: Partition, offset: Offset, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]) -> None:
     """Read from wherever the batches are; ``done`` may be called before this returns."""
     error = offset_error(partition, offset)
     if error is not ErrorCode.NONE:

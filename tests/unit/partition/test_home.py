@@ -56,7 +56,7 @@ def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
 def test_a_read_that_is_not_answered_is_to_be_tried_again(error: MillstreamError) -> None:
     """Consumers know few errors of a fetch, and a time that ran out is none of them."""
     home, _ = home_with(None)
-    cast(Any, home)._mailbox.call = lambda to, method, payload, on_reply, timeout_us: on_reply(error)
+    cast(Any, home).mailbox.call = lambda to, method, payload, on_reply, timeout_us: on_reply(error)
     asked = SessionPartition("t", bytes(16), FetchPartition(0))
     told: list[Any] = []
     call = cast(Any, SimpleNamespace(take_many=told.extend, watch=Watch))

@@ -10,6 +10,7 @@ from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.fetch_at_once import Lent
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.partition.events import Fed, FeedAsk
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
@@ -32,7 +33,7 @@ def handle(
         entry.raft_group,
         id(ctx.connection),
         request.current_leader_epoch,
-        request.next_event_id,
+        Offset(request.next_event_id),
         request.max_events,
         request.max_bytes,
         min(max(0, request.max_wait_ms), MAX_WAIT_MS),

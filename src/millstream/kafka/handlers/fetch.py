@@ -42,6 +42,7 @@ from millstream.kafka.handlers.fetch_refusals import (
 )
 from millstream.kafka.handlers.nearest import NO_REPLICA, nearest_replica, selects_by_rack
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ShardId
 from millstream.partition.event_records import as_records, has_events
 from millstream.partition.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from millstream.partition.partition import Partition
@@ -145,7 +146,7 @@ class FetchCall:
         room = self._room()
         self.reading += 1
         here: list[tuple[SessionPartition, Partition]] = []
-        remote: dict[int, list[tuple[SessionPartition, Remote]]] = {}
+        remote: dict[ShardId, list[tuple[SessionPartition, Remote]]] = {}
         remote_first = False
         by_rack = selects_by_rack(node, self.rack)
         for asked in partitions:

@@ -16,6 +16,7 @@ from millstream.iobuf import MemoryClass
 from millstream.kafka.handlers.fetch_refusals import BY_ID, NO_ABORTED, NO_DIVERGENCE, NO_LEADER
 from millstream.kafka.handlers.nearest import selects_by_rack
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.partition.list_offsets import READ_COMMITTED
 from millstream.partition.partition import Gate, Partition
 from millstream.partition.read import offset_error, read_cached
@@ -92,7 +93,7 @@ def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) ->
             data = None
             limit = min(asked.partition_max_bytes, room)
             if asked.fetch_offset < high_watermark and (limit > 0 or not held):
-                data = read_cached(partition, asked.fetch_offset, limit, minimum_one=not held)
+                data = read_cached(partition, Offset(asked.fetch_offset), limit, minimum_one=not held)
                 if data is None:
                     return None
                 held.append(data)
@@ -119,7 +120,7 @@ def _is_plain(partition: Partition, asked: FetchPartition) -> bool:
     epoch = asked.current_leader_epoch
     return (
         not partition.gate & Gate.EVENTS
-        and offset_error(partition, asked.fetch_offset) is _NONE
+        and offset_error(partition, Offset(asked.fetch_offset)) is _NONE
         and not partition.transactions
         and asked.last_fetched_epoch < 0
         and (epoch < 0 or partition.serving(epoch) is _NONE)

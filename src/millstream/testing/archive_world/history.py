@@ -20,6 +20,7 @@ from millstream.format.archive import manifest_key
 from millstream.format.manifest import encode_manifest
 from millstream.format.segment import parse_batch
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.objects import ObjectKey
 from millstream.testing.archive_world.broker import TieredBroker
 from millstream.testing.archive_world.jobs import MergeJobs
@@ -147,7 +148,7 @@ class TieredHistory(BrokersHistory):
                 at += batch.size
             self.truth.note("history read" if found.data else f"history refused: {ErrorCode(found.error).name}")
 
-        broker.fetch(offset, -1, -1, _FETCH_BYTES, answered)
+        broker.fetch(Offset(offset), -1, -1, _FETCH_BYTES, answered)
 
     def _finish(self, limit_us: int) -> None:
         """The store and the caches are well again, and the archive becomes complete."""

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from millstream.format.segment import parse_batch
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.partition.list_offsets import EARLIEST, LATEST
 from millstream.testing.sim.brokers_judge import Violation, at_least
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker
@@ -302,7 +303,7 @@ class Reader(Client):
                 raise Violation(f"C4: a high watermark of {answer.high_watermark}, {self.history.top} is committed")
             self._take(answer, offset)
 
-        self.ask(lambda broker, reply: broker.fetch(offset, epoch, last_epoch, size, reply), answered)
+        self.ask(lambda broker, reply: broker.fetch(Offset(offset), epoch, last_epoch, size, reply), answered)
 
     def _out_of_range(self, offset: int, *, knows: bool) -> None:
         if offset < self.history.trimmed:

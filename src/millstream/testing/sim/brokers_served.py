@@ -270,7 +270,9 @@ class ServedBroker(Broker):
         now_ms = self.shard.reactor.wall_ms()
         append_here(self.node, partition, memoryview(batch), call, 0, now_ms)
 
-    def fetch(self, offset: int, epoch: int, last_epoch: int, max_bytes: int, reply: Callable[[Fetched], None]) -> None:
+    def fetch(
+        self, offset: Offset, epoch: int, last_epoch: int, max_bytes: int, reply: Callable[[Fetched], None]
+    ) -> None:
         """Read whole batches from ``offset`` on."""
         partition = self.partition
 
