@@ -5,16 +5,19 @@ the remedy; a cluster without any is healthy. A broker that is cut off from the 
 and shows what it knew last.
 """
 
+import time
 from collections.abc import Callable, Generator
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from millstream.cluster.metadata import MetadataCache, TopicMeta
 from millstream.model.cluster import NodeId
+from millstream.model.quantities import TimestampMs
 from millstream.raft.installs import InstallProgress
 from millstream.shard.control import ControlEnd
 from millstream.shard.reactor import Reactor
+from millstream.tiers.shared_uploads import SharedUploads
 
 CLUSTER: Final = "cluster"
 """The question on the control channel."""
@@ -69,6 +72,17 @@ class MoveStatus(msgspec.Struct, frozen=True):
     target: tuple[int, ...]
 
 
+class SharedStatus(msgspec.Struct, frozen=True):
+    """What one broker has of shared topics and the object store has not."""
+
+    partitions: int = 0
+    """Shared partitions with a replica here."""
+    uncommitted_bytes: int = 0
+    """Bytes of those led here that no committed object has; the write-ahead log alone has them."""
+    upload_lag_ms: int = 0
+    """Age of the oldest of them."""
+
+
 class PartitionName(msgspec.Struct, frozen=True):
     """One partition."""
 
@@ -87,6 +101,7 @@ class ClusterStatus(msgspec.Struct):
     brokers: list[BrokerStatus] = []
     topics: int = 0
     partitions: int = 0
+    shared_topics: int = 0
     leaderless_count: int = 0
     leaderless: list[PartitionName] = []
     under_replicated_count: int = 0
@@ -98,6 +113,15 @@ class ClusterStatus(msgspec.Struct):
     feature_level: int = 0
     installs: list[InstallProgress] = []
     """Logs that this broker is receiving as files; others are."""
+    shared: SharedStatus = SharedStatus()
+    """What this broker has not uploaded of shared topics; others have theirs."""
+
+
+class OwnParts(NamedTuple):
+    """What a shard tells of itself."""
+
+    installs: Callable[[], list[InstallProgress]]
+    uploads: SharedUploads | None
 
 
 def serve_cluster_status(
@@ -105,17 +129,18 @@ def serve_cluster_status(
     reactor: Reactor,
     metadata: MetadataCache,
     controller: Controlled | None,
-    installs: Callable[[], list[InstallProgress]] = list,
+    own: OwnParts,
 ) -> None:
-    """Answer the question on a shard; one without ``controller`` says only which logs it receives."""
+    """Answer the question on a shard; one without ``controller`` tells only what concerns itself."""
 
     def answer_status(arguments: Any, answer: Callable[[Any], None]) -> None:
         _ = arguments
         if controller is None:
-            answer({"installs": msgspec.to_builtins(installs())})
+            answer(msgspec.to_builtins({"installs": own.installs(), "shared": _shared(own.uploads)}))
             return
         status = ClusterStatus(metadata.cluster_id, metadata.node_id, controller.leader)
-        status.installs = installs()
+        status.installs = own.installs()
+        status.shared = _shared(own.uploads)
         voters = controller.voters
         reactor.background(
             "other", _describe(metadata, status, voters), _SHARE, lambda: answer(msgspec.to_builtins(status))
@@ -124,9 +149,26 @@ def serve_cluster_status(
     control.serve(CLUSTER, answer_status)
 
 
+def _shared(uploads: SharedUploads | None) -> SharedStatus:
+    """What one shard has not uploaded."""
+    if uploads is None:
+        return SharedStatus()
+    lag_ms = uploads.backlog.age_ms(TimestampMs(time.time_ns() // 1_000_000))
+    return SharedStatus(len(uploads.archives), uploads.backlog.size_bytes, lag_ms)
+
+
 def joined(answers: list[Any]) -> dict[str, Any]:
     """The answers of all shards in one; the first is that of the controller's."""
-    return {**answers[0], "installs": [one for answer in answers for one in answer["installs"]]}
+    shared = [answer["shared"] for answer in answers]
+    return {
+        **answers[0],
+        "installs": [one for answer in answers for one in answer["installs"]],
+        "shared": {
+            "partitions": sum(one["partitions"] for one in shared),
+            "uncommitted_bytes": sum(one["uncommitted_bytes"] for one in shared),
+            "upload_lag_ms": max(one["upload_lag_ms"] for one in shared),
+        },
+    }
 
 
 def _describe(metadata: MetadataCache, status: ClusterStatus, voters: tuple[int, ...]) -> Generator[None, None, None]:
@@ -138,6 +180,7 @@ def _describe(metadata: MetadataCache, status: ClusterStatus, voters: tuple[int,
         if topic is None:
             continue  # deleted during the walk
         status.topics += 1
+        status.shared_topics += topic.config.is_shared
         for index in range(len(topic.partitions)):
             walked += 1
             if walked % _SLICE == 0:

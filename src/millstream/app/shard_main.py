@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from millstream.app.broker_mode import BrokerModeListener
 from millstream.app.cluster_changes import serve_changes
-from millstream.app.cluster_status import serve_cluster_status
+from millstream.app.cluster_status import OwnParts, serve_cluster_status
 from millstream.app.controller_part import join_controller
 from millstream.app.drain import Drain
 from millstream.app.limits import TellSupervisor
@@ -307,9 +307,8 @@ class ShardProcess:
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
         installs = self.peers.raft.installs if self.peers is not None else None
-        serve_cluster_status(
-            control, shard.reactor, self.metadata, self.controller, lambda: installs.progress if installs else []
-        )
+        own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared)
+        serve_cluster_status(control, shard.reactor, self.metadata, self.controller, own)
         serve_recovery(control, shard.reactor, self.metadata, self.peers)
         serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)
         client = self.client if shard.id == CONTROLLER_SHARD else None

@@ -5,6 +5,7 @@ Any live broker answers, with its view of the others (``/v1/cluster`` of its HTT
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from millstream.cli.broker_http import ask_http, http_url
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table
+from millstream.config.forms import human_size
 
 _ASK_S = 3.0
 """How long one of several brokers may take."""
@@ -28,7 +30,9 @@ _NAMED = 20
 def health(as_json: bool, bootstrap: str, timeout: float) -> None:
     """Say whether the cluster is healthy; exit code 1 if not, with the reasons and what to do."""
     status = cluster_status(bootstrap, timeout)
-    status["installs"] = _installs(status, timeout)
+    others = _others(status, timeout)
+    status["installs"] = _installs(status, others)
+    status["shared"] = _shared(status, others)
     if as_json:
         print_json(status)
     else:
@@ -83,19 +87,50 @@ def _show(status: dict[str, Any]) -> None:
                 for one in status["installs"][:_NAMED]
             ],
         )
+    if status["shared"]:
+        emit("\n")
+        print_table(
+            ["SHARED TOPICS", "#PARTITIONS", "#NOT UPLOADED", "#FOR SECONDS"],
+            [
+                (
+                    f"broker {one['broker']}",
+                    one["partitions"],
+                    human_size(one["uncommitted_bytes"]),
+                    f"{one['upload_lag_ms'] / 1000:.1f}",
+                )
+                for one in status["shared"]
+            ],
+        )
 
 
-def _installs(status: dict[str, Any], timeout_s: float) -> list[dict[str, Any]]:
-    """The logs that brokers are receiving as files, where replicas lack something: each broker knows its own."""
-    found = [{"broker": status["node_id"], **one} for one in status.get("installs", ())]
-    others = [one for one in status["brokers"] if one["alive"] and one["id"] != status["node_id"]]
-    for broker in others if status["under_replicated_count"] else ():
-        try:
-            theirs = cluster_status(broker["address"], min(timeout_s, _ASK_S))
-        except CommandFailed:
-            continue  # that it is not reached is no news of the cluster
-        found += [{"broker": broker["id"], **one} for one in theirs.get("installs", ())]
+def _others(status: dict[str, Any], timeout_s: float) -> dict[int, dict[str, Any]]:
+    """What the other brokers tell, by id, where they know something that matters: each knows its own replicas."""
+    if not (status["under_replicated_count"] or status.get("shared_topics")):
+        return {}
+    found: dict[int, dict[str, Any]] = {}
+    for broker in status["brokers"]:
+        if broker["alive"] and broker["id"] != status["node_id"]:
+            with suppress(CommandFailed):  # that it is not reached is no news of the cluster
+                found[broker["id"]] = cluster_status(broker["address"], min(timeout_s, _ASK_S))
     return found
+
+
+def _installs(status: dict[str, Any], others: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The logs that brokers are receiving as files."""
+    return [
+        {"broker": node, **one}
+        for node, theirs in {status["node_id"]: status, **others}.items()
+        for one in theirs.get("installs", ())
+    ]
+
+
+def _shared(status: dict[str, Any], others: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What brokers have of shared topics and the object store has not."""
+    return [
+        {"broker": node, **theirs["shared"]}
+        for node, theirs in sorted({status["node_id"]: status, **others}.items())
+        if theirs.get("shared", {}).get("partitions")
+    ]
 
 
 def _percent(install: dict[str, Any]) -> int:

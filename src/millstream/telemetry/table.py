@@ -284,6 +284,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge(
         "shared_uncommitted_bytes", "Bytes of shared topics that no committed object has.", _BYTES, per_shard=True
     ),
+    _gauge(
+        "shared_upload_lag",
+        "Age of the oldest record of shared topics that no committed object has, since this broker leads it.",
+        Unit.MICROSECONDS,
+        per_shard=True,
+    ),
     _counter("shared_objects", "Objects of shared topics uploaded and committed."),
     _counter("shared_joins", "Objects into which ranges of shared objects of one partition were joined."),
     _counter("shared_joined_bytes", "Bytes of these objects.", _BYTES),

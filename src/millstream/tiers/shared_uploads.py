@@ -186,6 +186,7 @@ class SharedUploads:
         self._read_failures = 0
         self._ticking = self._polls = self._stopped = False
         self._uncommitted = stats.gauge("shared_uncommitted_bytes")
+        self._lag = stats.gauge("shared_upload_lag")
         self._objects_made = stats.counter("shared_objects")
         self._uploaded_bytes = stats.counter("archive_uploaded_bytes")
         self._upload_failures = stats.counter("archive_upload_failures")
@@ -237,6 +238,7 @@ class SharedUploads:
     def _noted_all(self) -> None:
         self._ticking = False
         self._uncommitted.set(self.backlog.size_bytes)
+        self._lag.set(self.backlog.age_ms(TimestampMs(self._now_ms())) * 1000)
         self._advance()
         self._tick_later()
 

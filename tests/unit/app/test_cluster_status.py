@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from millstream.app.cluster_status import NAMED_MAX, serve_cluster_status
+from millstream.app.cluster_status import NAMED_MAX, OwnParts, joined, serve_cluster_status
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.placement import ELSEWHERE
 from millstream.config.settings import Settings
@@ -49,7 +49,11 @@ def asked(metadata, leader=2):
         done()
 
     controller = SimpleNamespace(leader=leader, voters=(1, 2, 3))
-    serve_cluster_status(control, SimpleNamespace(background=background), metadata, controller)
+    reactor = SimpleNamespace(background=background)
+    uploads = SimpleNamespace(
+        archives={1: None, 2: None}, backlog=SimpleNamespace(size_bytes=4096, age_ms=lambda _: 1500)
+    )
+    serve_cluster_status(control, reactor, metadata, controller, OwnParts(list, uploads))
     handlers["cluster"](None, answers.append)
     return answers[0]
 
@@ -98,3 +102,11 @@ def test_without_a_controller_it_says_how_many_brokers_are_needed():
 def test_only_so_many_partitions_are_named():
     status = asked(cluster(2, partitions=NAMED_MAX + 5, replicas=(2,)))
     assert (len(status["leaderless"]), status["leaderless_count"]) == (NAMED_MAX, NAMED_MAX + 5)
+
+
+def test_what_every_shard_has_not_uploaded_is_added_up():
+    first = asked(cluster())
+    assert first["shared"] == {"partitions": 2, "uncommitted_bytes": 4096, "upload_lag_ms": 1500}
+    second = {"installs": [], "shared": {"partitions": 1, "uncommitted_bytes": 10, "upload_lag_ms": 2000}}
+    both = joined([first, second])
+    assert both["shared"] == {"partitions": 3, "uncommitted_bytes": 4106, "upload_lag_ms": 2000}

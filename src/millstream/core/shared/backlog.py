@@ -67,6 +67,11 @@ class Pack(msgspec.Struct, frozen=True):
         """Bytes of all parts."""
         return sum(one.size_bytes for one in self.parts)
 
+    @property
+    def since_ms(self) -> TimestampMs:
+        """When its oldest range came."""
+        return min(one.since_ms for one in self.parts)
+
 
 class Backlog:
     """The backlog of one shard. Ranges of a partition are contiguous: packed ones, then the open one."""
@@ -78,12 +83,24 @@ class Backlog:
         self.packed_bytes = 0
         """Bytes in packs that are not committed."""
         self._open: dict[SharedPartition, Open] = {}
+        self._packed: list[Pack] = []
+        """The packs that are not committed, in the order in which they were taken."""
         self._ends: dict[SharedPartition, Offset] = {}
 
     @property
     def size_bytes(self) -> int:
         """Everything that no object has."""
         return self.open_bytes + self.packed_bytes
+
+    @property
+    def since_ms(self) -> TimestampMs | None:
+        """When the oldest range came that is in no pack; None without one."""
+        return min((one.since_ms for one in self._open.values()), default=None)
+
+    def age_ms(self, now_ms: TimestampMs) -> int:
+        """Age of the oldest range that no object has; 0 without one."""
+        oldest = min((pack.since_ms for pack in self._packed), default=self.since_ms)
+        return 0 if oldest is None else max(0, now_ms - oldest)
 
     def admits(self, size_bytes: int) -> bool:
         """Whether a batch of this size fits. An empty backlog admits a batch of any size."""
@@ -112,9 +129,9 @@ class Backlog:
 
     def is_due(self, now_ms: TimestampMs) -> bool:
         """Whether to upload now."""
-        if not self._open:
+        oldest = self.since_ms
+        if oldest is None:
             return False
-        oldest = min(one.since_ms for one in self._open.values())
         return (
             self.open_bytes >= self.limits.upload_bytes
             or now_ms - oldest >= self.limits.upload_age_ms
@@ -132,11 +149,14 @@ class Backlog:
         self.open_bytes = 0
         large = [one for one in parts if one.size_bytes >= self.limits.alone_bytes]
         small = tuple(one for one in parts if one.size_bytes < self.limits.alone_bytes)
-        return [Pack((one,)) for one in large] + ([Pack(small)] if small else [])
+        packs = [Pack((one,)) for one in large] + ([Pack(small)] if small else [])
+        self._packed += packs
+        return packs
 
     def committed(self, pack: Pack) -> None:
         """An object has the pack; the log cache may forget it."""
         self.packed_bytes -= pack.size_bytes
+        self._packed.remove(pack)
         assert self.packed_bytes >= 0, "a pack is committed once"
 
     def leave(self, partition: SharedPartition) -> None:
