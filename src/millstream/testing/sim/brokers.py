@@ -225,9 +225,15 @@ class Broker(Wire):
 
     def _check_whole(self, checks: Checks) -> None:
         assert self.shard is not None
-        offset = int(checks.log.start_offset)
-        for data in whole_log(self.shard, checks):
-            offset = checks.compare_whole(data, offset)
+        while True:
+            start = offset = int(checks.log.start_offset)
+            try:
+                for data in whole_log(self.shard, checks):
+                    offset = checks.compare_whole(data, offset)
+                break
+            except Violation:
+                if checks.log.start_offset == start:
+                    raise  # otherwise records were deleted while they were read
         if not checks.history.may_lose:
             checks.history.check_acknowledged(self.replica, checks.log.start_offset, checks.group.high_watermark)
 
