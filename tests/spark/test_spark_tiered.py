@@ -61,6 +61,7 @@ def test_one_table_has_rows_of_the_bucket_of_files_and_of_the_tail(spark, broker
     assert stats.rows == 2000
 
 
+@pytest.mark.slow
 def test_a_shared_topic_is_read_from_objects_and_the_tail_from_the_broker_and_scrubbed(spark, broker_factory, tmp_path):
     """Ranges in objects of two partitions, ranges that are joined, and what is in no object yet: one table."""
     settings = {

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 import uuid
 
 import pytest
@@ -13,7 +14,11 @@ from millstream.format.archive import topic_key
 from millstream.format.manifest import ArchivedSegment, ArchiveId, pack_run, unpack_run
 from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey
+from millstream.telemetry.metrics import StatsSlab
 from millstream.testing.objects import MemoryStore
+from millstream.tiers.hot_tier import HotTier, WarmBlocks
+from millstream.tiers.hot_tier.slots import MemorySlots
+from millstream.tiers.hot_tier.slotted import SlottedTier
 from millstream.tiers.messages import Find, Read, Share, SharedPart, SharedStart, Sweep, Target
 from millstream.tiers.packing import archive_id, pack
 from millstream.tiers.reading import ArchiveReader
@@ -202,3 +207,27 @@ def test_a_run_keeps_the_numbers_of_shared_objects(shape):
         )
         at += length
     assert unpack_run(pack_run(segments)) == segments
+
+
+def test_ranges_of_shared_objects_are_kept_warm_as_segments_are(monkeypatch):
+    """A block of a shared object that was read once comes from the warm cache when memory has forgotten it, and counts
+    there.
+    """
+    monkeypatch.setattr("millstream.tiers.hot_tier.filling._QUEUE_MAX", 100)
+    store, data = MemoryStore(), batches(0, 20, 90_000)
+    segment, _ = share(store, 77, (A, 0, 40, data, []), (B, 0, 2, batches(0, 1), []))
+    slots = SlottedTier(MemorySlots(), "lru", 8, 10**15)
+    warm = WarmBlocks(HotTier(slots, StatsSlab(0, "archive")), "read", 10, "memory", 1 << 30)
+    command = Read(1, archive_id(A), Target.of(segment), 0, 40, 8 << 20, True, [0, 8 << 20])
+
+    def read_by_a_new_reader():
+        served, buffer = [], bytearray(8 << 20)
+        found = ArchiveReader(store, warm=warm, served=served.append).read(command, [memoryview(buffer)])
+        assert bytes(buffer[: found.size_bytes]) == data
+        return set(served)
+
+    assert "store" in read_by_a_new_reader()
+    deadline = time.monotonic() + 60
+    while warm.tier.stats().blocks < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert read_by_a_new_reader() == {"hot_tier"}
