@@ -84,7 +84,7 @@ class BrokerModeListener(MetadataListener):
         if self._is_to_lead:
             self._handing_over = False
             return
-        self._raft.leave()
+        self._raft.hand_over()
         self._reactor.call_later(_AGAIN_US, self._hand_over)
 
 

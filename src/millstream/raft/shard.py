@@ -154,6 +154,13 @@ class RaftShard:
         for group in self.groups.values():
             _forbid(group, forbidden=forbidden)
 
+    def hand_over(self) -> None:
+        """Begin to hand over what another replica can lead, and go on leading what this one has alone."""
+        for group in self.groups.values():
+            configuration = group.configuration
+            if len({*configuration.voters, *configuration.outgoing}) > 1:
+                group.leave()
+
     def leave(self) -> int:
         """Hand over every leadership and take none any more; how many handovers are under way. To be called until it
         is 0: what no other replica can take over stays here.
