@@ -9,7 +9,7 @@ import pytest
 
 from millstream.testing.sim.brokers_history import Counts, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
-from millstream.testing.sim.brokers_settings import draw_for_campaign, draw_with_wipes
+from millstream.testing.sim.brokers_settings import draw_for_campaign, draw_with_moves, draw_with_wipes
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -24,6 +24,12 @@ FOUND_WITH_WIPES = (
 FOUND_IN_CAMPAIGNS = (
     711186,  # the sync of a new directory failed, and the next attempt took its name for durable
     740912,  # a former leader answered in the name of the next term before it resigned
+)
+FOUND_WITH_MOVES = (
+    104,  # a replica that came back to a broker lost its vote and its control entries at the next checkpoint
+    117,  # the same
+    200,  # a broker got a replica back before it knew that it had lost it, and removed what its leader counted on
+    201,  # a replica that came back took records of its former self in the write-ahead log for its own
 )
 FRESH = 3
 
@@ -43,6 +49,12 @@ def test_a_seed_that_found_something_in_a_campaign_finds_nothing_now(seed):
 @pytest.mark.parametrize("seed", FOUND_WITH_WIPES)
 def test_a_seed_that_found_something_with_lost_files_finds_nothing_now(seed):
     finding = play(seed, Counts(), draw_with_wipes(seed))
+    assert finding is None, finding
+
+
+@pytest.mark.parametrize("seed", FOUND_WITH_MOVES)
+def test_a_seed_that_found_something_with_moves_finds_nothing_now(seed):
+    finding = play(seed, Counts(), draw_with_moves(seed))
     assert finding is None, finding
 
 

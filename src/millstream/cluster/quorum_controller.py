@@ -29,6 +29,7 @@ clients repeat.
 import struct
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -49,7 +50,7 @@ from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_c
 from millstream.cluster.placement import Placement
 from millstream.cluster.plans import Plans
 from millstream.cluster.snapshots import Snapshots
-from millstream.core.controller.commands import AnyCommand
+from millstream.core.controller.commands import AnyCommand, ReplicasChanged
 from millstream.core.controller.decide import Rules, decide
 from millstream.core.controller.liveness import Liveness
 from millstream.core.controller.requests import (
@@ -122,6 +123,7 @@ class _Leadership:
         self.state = state
         self.liveness = liveness
         self.waiting: deque[_Waiting] = deque()
+        liveness.left_revision = Revision(state.revision)
 
 
 class QuorumController:
@@ -321,7 +323,7 @@ class QuorumController:
         if len(leadership.waiting) >= PENDING_MAX:
             done(Retriable(f"the controller has {PENDING_MAX} requests under way", ErrorCode.THROTTLING_QUOTA_EXCEEDED))
             return
-        decision = decide(leadership.state, request, self._rules(leadership.state))
+        decision = decide(leadership.state, request, self._rules(leadership))
         if decision.commands:
             try:
                 self._replicate(leadership, decision.commands)
@@ -341,10 +343,14 @@ class QuorumController:
         append_commands(self._group, commands, state.revision, self._shard.reactor.wall_ms())
         for command in commands:
             state.apply(command)
+        if any(isinstance(command, ReplicasChanged) for command in commands):
+            leadership.liveness.left_revision = Revision(state.revision)
 
-    def _rules(self, state: ControllerState) -> Rules:
-        start = self._cache.start_settings
-        return Rules(self._node, live_settings(state, start), start, new_topic_id, max(self._founders, 1))
+    def _rules(self, leadership: _Leadership) -> Rules:
+        start, liveness = self._cache.start_settings, leadership.liveness
+        behind = partial(liveness.is_behind, Revision(self._shards.settled_revision))
+        live = live_settings(leadership.state, start)
+        return Rules(self._node, live, start, new_topic_id, max(self._founders, 1), behind)
 
     # Committed
 
@@ -399,8 +405,7 @@ class QuorumController:
             self._decide(leadership, CreateCluster(self._registration.cluster_id), _ignore)
 
     def _on_resign(self) -> None:
-        self._serving_from = None
-        leadership, self._leadership = self._leadership, None
+        self._serving_from, leadership, self._leadership = None, self._leadership, None
         if leadership is not None:
             for waiting in leadership.waiting:
                 waiting.done(OutcomeUnknown(_RESIGNED, ErrorCode.NOT_CONTROLLER))
@@ -472,10 +477,8 @@ class QuorumController:
 
     def _serve_quorum(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, payload
-        group = self._group
-        leader = self.leader
-        now = self._shard.reactor.now_us()
-        controls = group.log.controls
+        group, leader = self._group, self.leader
+        now, controls = self._shard.reactor.now_us(), group.log.controls
         reply.send(
             encode(
                 Quorum(

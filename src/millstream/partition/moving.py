@@ -7,10 +7,12 @@
     the only replica ─one of several──► closed, and opened again with a group that elects
 
 The broker has noted durably that the command is committed before files go (`cluster.deletions`): no later start opens
-the partition without them. A partition that comes back while its files are being removed waits until they are gone.
+the partition without them. A partition that comes back while its files are being removed waits until they are gone, and
+until the write-ahead log has nothing of it.
 
 To clients the broker has no replica while it is closed. **Bad input.** A state that is there already changes nothing.
-**Crash.** The next start opens what the state says, with the files that are there.
+**Crash.** The next start opens what the state says, with the files that are there: commands that it applies again find
+the replica that they made before.
 """
 
 from __future__ import annotations
@@ -20,18 +22,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from millstream.format.events.chunk import log_directory
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.partition.partition import Partition
 from millstream.partition.table import Adopting, Elsewhere, Faulty, Remote
+from millstream.storage.disk import exists
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.config.topic_properties import TopicConfig
     from millstream.partition.lifecycle import Lifecycle
     from millstream.partition.members import Members
     from millstream.partition.table import PartitionTable
     from millstream.shard.context import Shard
+    from millstream.storage.log.log import Log
     from millstream.storage.shard_storage import ShardStorage
 
 
@@ -60,7 +67,7 @@ def change_replicas(
         if place.members.elect and not entry.group.elects:
             _Reopening(lifecycle, shard, storage, table, place, entry).begin()
     elif here and not was_here:
-        table.replace(place.topic_id, _opened(lifecycle, place))
+        table.replace(place.topic_id, _opened(lifecycle, storage, place))
     elif not here:
         table.replace(place.topic_id, _other(shard, place))
         if was_here:
@@ -74,16 +81,24 @@ def _other(shard: Shard, place: Place) -> Remote:
     return Remote(place.name, place.index, place.raft_group, ShardId(place.home))
 
 
-def _opened(lifecycle: Lifecycle, place: Place) -> Partition | Faulty:
+def _opened(lifecycle: Lifecycle, storage: ShardStorage, place: Place) -> Partition | Faulty:
+    directory = log_directory(storage.data_dir, place.topic_id, place.name, place.index, events=place.config.has_events)
     return lifecycle.opened(
         place.name,
         place.topic_id,
         place.index,
         place.raft_group,
         place.config,
-        fresh=True,
+        fresh=not exists(storage.disk, directory),
         members=place.members,
     )
+
+
+def _leave(storage: ShardStorage, log: Log, done: Callable[[], None]) -> None:
+    """Remove a log that may come back; ``done`` is called when neither the write-ahead log nor a checkpoint speaks of
+    it any more, so that nothing of it is taken for a part of the next log of its group.
+    """
+    storage.delete_log(log, lambda: storage.wal.when_durable(lambda: storage.checkpointer.request(done)))
 
 
 def _remove(lifecycle: Lifecycle, storage: ShardStorage, place: Place, entry: object) -> None:
@@ -92,7 +107,7 @@ def _remove(lifecycle: Lifecycle, storage: ShardStorage, place: Place, entry: ob
         lifecycle.close_group(entry)
         entry.close(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         entry.producers.clear()
-        lifecycle.remove(place, partial(storage.delete_log, entry.log))
+        lifecycle.remove(place, partial(_leave, storage, entry.log))
     elif isinstance(entry, Faulty):
         storage.delete_faulty(entry.directory)
 

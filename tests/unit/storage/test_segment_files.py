@@ -121,6 +121,21 @@ def test_a_checkpoint_passes_over_a_partition_that_was_deleted_since_it_was_aske
     assert os.listdir(f"{tmp_path}/topics") == []
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_partition_that_comes_back_behind_a_checkpoint_after_its_deletion_has_all_its_files(tmp_path, disk, sealed):
+    directory = partition(tmp_path, 0)
+    files = written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), directory)
+    files.sync()
+    files.finish(checkpoint(directory, sealed=sealed))
+    files.remove_directory(directory)
+    assert os.listdir(f"{tmp_path}/topics") == []
+    files.forget_removed(files.removed_directories())
+    written(files, directory)
+    files.sync()
+    files.finish(checkpoint(directory, sealed=sealed))
+    assert "epochs" in os.listdir(directory)
+
+
 @pytest.mark.parametrize("name", [".index", "epochs"])
 def test_a_partition_is_not_deleted_while_a_checkpoint_makes_a_file_in_it(tmp_path, disk, name):
     directory = partition(tmp_path, 0)

@@ -36,13 +36,14 @@ def decide_evacuate_brokers(state: ControllerState, request: EvacuateBrokers, ru
     leaving = [node for node in registry.nodes() if registry.mode(node) == "leaving"]
     dead = [node for node in request.dead if node in registry.brokers and registry.brokers[node].fenced]
     targets = _evacuated(state, {*leaving, *dead})
-    commands: list[AnyCommand] = [*begun(state, targets)]
+    begin = begun(state, targets, rules)
+    commands: list[AnyCommand] = [*begin]
     commands += [
         BrokerUnregistered(node, registry.brokers[node].epoch)
         for node in leaving
         if not state.load.replicas.get(node) and node != rules.node
     ]
-    return Decision((Result(partitions=len(targets)),), tuple(commands))
+    return Decision((Result(partitions=sum(len(one.changes) for one in begin)),), tuple(commands))
 
 
 def _evacuated(state: ControllerState, gone: set[NodeId]) -> Targets:
@@ -81,11 +82,12 @@ def _resting(state: ControllerState) -> Iterator[tuple[str, int, PartitionState]
 
 def decide_balance_replicas(state: ControllerState, request: BalanceReplicas, rules: Rules) -> Decision:
     """Begin the moves that spread replicas evenly; the result has their number."""
-    _ = request, rules
+    _ = request
     if state.feature_level < MOVING_REPLICAS:
         return Decision((Result(ErrorCode.UNSUPPORTED_VERSION, too_low(state, "replicas move")),))
     targets = _balanced(state)
-    return Decision((Result(partitions=len(targets)),), begun(state, targets))
+    moves = begun(state, targets, rules)
+    return Decision((Result(partitions=sum(len(one.changes) for one in moves)),), moves)
 
 
 def _balanced(state: ControllerState) -> Targets:

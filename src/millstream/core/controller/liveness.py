@@ -40,12 +40,20 @@ class Liveness:
         self._since_us = now_us
         self._timeout_us = timeout_us
         self._beats: dict[NodeId, _Beat] = {}
+        self.left_revision = Revision(0)
+        """No replica has left a broker by a command behind this."""
 
     def beat(self, state: ControllerState, node: NodeId, epoch: BrokerEpoch, revision: Revision, now_us: int) -> None:
         """A broker says that it lives as ``epoch`` and has applied the controller's log up to ``revision``."""
         broker = state.registry.brokers.get(node)
         if broker is not None and broker.epoch == epoch:
             self._beats[node] = _Beat(epoch, revision, now_us)
+
+    def is_behind(self, applied: Revision, node: NodeId) -> bool:
+        """Whether a broker may have yet to hear that replicas left it; this one has ``applied`` so much."""
+        beat = self._beats.get(node)
+        heard = applied if node == self._node else Revision(-1) if beat is None else beat.revision
+        return heard < self.left_revision
 
     def leave(self, node: NodeId) -> None:
         """A broker says that it stops: its earlier beats count no more."""

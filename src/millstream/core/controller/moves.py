@@ -10,13 +10,22 @@ A move that is asked for again with another target goes on to that one; ended, i
 partition before. Both are moves themselves, because a broker may have become a member meanwhile. A completion that
 speaks of another target than that of now came too late and changes nothing.
 
+A broker gets a partition back only after it has heard that the partition left it. Until then its former replica may
+still answer the group's leader, and would count as the new one, whose files go when the broker hears of the departure.
+
 Codes and words are Kafka's where Kafka has them (KIP-455, KIP-860).
 """
 
 from collections.abc import Iterable
 
 from millstream.core.controller.brokers import too_low
-from millstream.core.controller.commands import MOVING_REPLICAS, ReplicaChange, ReplicasChanged, ReplicasMoving
+from millstream.core.controller.commands import (
+    MOVING_REPLICAS,
+    PartitionState,
+    ReplicaChange,
+    ReplicasChanged,
+    ReplicasMoving,
+)
 from millstream.core.controller.placement import Placer, assignment_problem, candidates
 from millstream.core.controller.requests import (
     CompleteMoves,
@@ -28,6 +37,7 @@ from millstream.core.controller.requests import (
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState, TopicState
 from millstream.errors import Rejected
+from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 
 Targets = dict[tuple[str, int], tuple[int, ...]]
@@ -47,7 +57,7 @@ def decide_reassign(state: ControllerState, request: ReassignPartitions, rules: 
         results.append(Result(name=asked.topic))
         if target is not None:
             targets[asked.topic, asked.index] = target
-    return Decision(tuple(results), begun(state, targets))
+    return Decision(tuple(results), begun(state, targets, rules))
 
 
 def _target(
@@ -84,18 +94,38 @@ def _target(
             f"The manual partition assignment includes broker {leaving[0]}, which is leaving the cluster or lost.",
             ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
         )
+    stale = stale_holders(state, partition, asked.replicas, rules)
+    if stale:
+        raise Rejected(
+            f"The manual partition assignment includes broker {stale[0]}, which has yet to remove the replica that it "
+            "held before; ask again soon.",
+            ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
+        )
     return asked.replicas
+
+
+def stale_holders(
+    state: ControllerState, partition: PartitionState, replicas: Iterable[int], rules: Rules
+) -> list[NodeId]:
+    """Those of ``replicas`` which may still have a replica that moved away from them."""
+    origin = state.origins.get(partition.raft_group)
+    departed = () if origin is None else origin.departed
+    return [
+        NodeId(node)
+        for node in replicas
+        if node in departed and node not in partition.replicas and rules.is_behind(NodeId(node))
+    ]
 
 
 def decide_replication_factor(state: ControllerState, request: SetReplicationFactor, rules: Rules) -> Decision:
     """Give each partition of a topic more replicas, or fewer: those at the end of the order go."""
-    _ = rules
     try:
         targets = _resized(state, request)
     except Rejected as error:
         return Decision((Result(error.code, error.message, request.topic),))
-    result = Result(name=request.topic, partitions=len(targets))
-    return Decision((result,), begun(state, targets))
+    commands = begun(state, targets, rules)
+    result = Result(name=request.topic, partitions=sum(len(one.changes) for one in commands))
+    return Decision((result,), commands)
 
 
 def _resized(state: ControllerState, request: SetReplicationFactor) -> Targets:
@@ -125,8 +155,13 @@ def _check_level(state: ControllerState) -> None:
         raise Rejected(too_low(state, "replicas move"), ErrorCode.UNSUPPORTED_VERSION)
 
 
-def begun(state: ControllerState, targets: Targets) -> tuple[ReplicasMoving, ...]:
-    """The commands that begin moves."""
+def begun(state: ControllerState, targets: Targets, rules: Rules) -> tuple[ReplicasMoving, ...]:
+    """The commands that begin moves, but for those to brokers which may have yet to hear of an earlier departure."""
+    targets = {
+        place: nodes
+        for place, nodes in targets.items()
+        if not stale_holders(state, state.topics[place[0]].partitions[place[1]], nodes, rules)
+    }
     return tuple(ReplicasMoving(topic.topic_id, changes) for topic, changes in _by_topic(state, targets))
 
 

@@ -8,11 +8,16 @@ import msgspec
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import AnyCommand
 from millstream.core.controller.requests import Results
+from millstream.model.cluster import NodeId
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one request may create, so that its commands stay one batch; Kafka's limit."""
 
 TOO_MANY_PARTITIONS: Final = "Excessively large number of partitions per request."
+
+
+def _never(_: NodeId) -> bool:
+    return False
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -29,6 +34,8 @@ class Rules(msgspec.Struct, frozen=True):
     new_topic_id: Callable[[], bytes]
     founders: int = 1
     """Brokers that formed the cluster. Internal topics wait until enough of them are registered."""
+    is_behind: Callable[[NodeId], bool] = _never
+    """Whether a broker may have yet to hear that replicas moved away from it."""
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -172,10 +172,12 @@ class Worker:
         parts, self._parts = self._parts, []
         if command.throttled:
             self.files.throttle.begin(command.id)
+        removed = self.files.removed_directories()
         try:
             return self._make_durable(command, parts)
         finally:
             self.files.throttle.end()
+            self.files.forget_removed(removed)
 
     def _hurry(self, command: Hurry) -> None:
         self.files.throttle.hurry(command.id)

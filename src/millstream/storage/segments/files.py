@@ -30,7 +30,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
-from millstream.format.names import DELETED_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
+from millstream.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.storage.disk import FileCache, exists, make_directories, read_text, write_all
 from millstream.storage.segments.bulk_writes import BulkWriter
@@ -257,6 +257,17 @@ class SegmentFiles:
                 del self._indexes[path]
             self._dirty_directories.discard(directory)
             self._note_removed(directory)
+
+    def removed_directories(self) -> list[str]:
+        """Directories of deleted partitions of which a checkpoint that was asked for may still name files."""
+        with self._lock:
+            return [path for path in self._removed if not path.endswith(SEGMENT_SUFFIX)]
+
+    def forget_removed(self, directories: list[str]) -> None:
+        """No checkpoint that was asked for names files in them any more: the partitions may come back."""
+        with self._lock:
+            for directory in directories:
+                self._removed.pop(directory, None)
 
     def _is_removed(self, path: str) -> bool:
         """Whether a file was deleted, or the partition that it belonged to."""

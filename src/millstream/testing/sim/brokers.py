@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.core.raft.messages import Configuration
+from millstream.core.raft.quorum import members
 from millstream.errors import MillstreamError
 from millstream.iobuf import ArenaFull
 from millstream.model.quantities import Offset, RaftGroupId
@@ -448,14 +449,15 @@ class Cluster:
         return all(map(self._agree_on, self.histories))
 
     def _agree_on(self, number: int) -> bool:
-        groups = [one.raft.groups[number] for one in self.brokers.values() if number in one.raft.groups]
+        found = {one.replica: one.raft.groups[number] for one in self.brokers.values() if number in one.raft.groups}
+        groups = found.values()
         if self.histories[number].deleted:
             return not groups
-        if len(groups) < len(self.brokers):
-            return False  # one of them is adopting files, or is down
         leader = max((one for one in groups if one.is_serving), key=lambda one: one.term, default=None)
         if leader is None or leader.committed_position != leader.end_position:
             return False
+        if set(found) != set(members(leader.configuration)):
+            return False  # one of them is adopting files, is down, or has not left yet
         return all(
             one.committed_position == leader.committed_position
             and one.log.next_raft_position == leader.log.next_raft_position

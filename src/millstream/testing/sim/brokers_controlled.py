@@ -7,8 +7,8 @@
                                               └────────────────────► the other brokers' controllers
 
 It is wired as in `app.shard_main`, for one shard. A call to another broker goes through the simulated network; a call
-without an answer has an unknown outcome, as when a connection breaks. Topics that the controller makes have a replica
-on every broker, and each of their groups is checked like the others.
+without an answer has an unknown outcome, as when a connection breaks. Each group of a topic that the controller makes
+is checked like the others. `cluster.group_members` takes groups to the members that the metadata say.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.app.partitions import Partitions
-from millstream.app.stale_topics import remove_stale_topics
+from millstream.app.stale_topics import remove_left_partitions, remove_stale_topics
 from millstream.cluster.controller import controller_log_config
 from millstream.cluster.follower import Follower
+from millstream.cluster.group_members import GroupMembers
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.placement import load_placement
 from millstream.cluster.quorum_controller import QuorumController
@@ -27,19 +28,15 @@ from millstream.cluster.state_files import SnapshotStore, groups_in_log, load_co
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
-from millstream.core.controller.requests import (
-    CreateTopic,
-    CreateTopics,
-    DeleteTopics,
-    RegisterBroker,
-    TopicReference,
-)
+from millstream.core.controller.requests import RegisterBroker
 from millstream.core.controller.state import state_hash
 from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
 from millstream.format.names import partition_directory
 from millstream.model.cluster import Incarnation, NodeId
-from millstream.model.quantities import RaftGroupId
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import node_of, replica_id
+from millstream.partition.delete_records import delete_records
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.raft.replicated import ReplicatedGroup
@@ -47,15 +44,16 @@ from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import recover
 from millstream.testing.local_storage import DATA_DIR, place_of
 from millstream.testing.sim.brokers import GROUP, SEGMENT_BYTES
-from millstream.testing.sim.brokers_clients import Client, idempotent_batch
 from millstream.testing.sim.brokers_coordinator import TRANSACTIONS_GROUP
 from millstream.testing.sim.brokers_judge import Violation
-from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker
+from millstream.testing.sim.brokers_served import OFFSETS_GROUP, Produced, ServedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.core.controller.requests import AnyRequest, Results
+    from millstream.model.events import PartitionIndex
+    from millstream.partition.table import Faulty
     from millstream.peers.calls import CallDone, CallHandler
     from millstream.peers.items import Status
     from millstream.storage.recovery.recovery import RecoveryReport
@@ -138,15 +136,22 @@ class _CheckedLifecycle(Lifecycle):
 
     broker: ControlledBroker
 
-    def open(self, name: str, topic_id: bytes, index: int, raft_group: int, *more: Any, **rest: Any) -> None:
+    def opened(
+        self, name: str, topic_id: bytes, index: PartitionIndex, raft_group: RaftGroupId, *more: Any, **rest: Any
+    ) -> Partition | Faulty:
         """As `Lifecycle`."""
-        history = self.broker.cluster.history_of(RaftGroupId(raft_group))
-        super().open(name, topic_id, index, RaftGroupId(raft_group), *more, **rest)
-        opened = self.broker.table.find(name, index)
-        if not isinstance(opened, Partition):
-            raise Violation(f"B2: {self.broker.replica} can't open {name}: {getattr(opened, 'reason', opened)}")
-        if isinstance(opened.group, ReplicatedGroup):
-            self.broker.check(history, opened.group)
+        broker = self.broker
+        history = broker.cluster.history_of(raft_group)
+        found = super().opened(name, topic_id, index, raft_group, *more, **rest)
+        if not isinstance(found, Partition):
+            raise Violation(f"B2: {broker.replica} can't open {name}: {found.reason}")
+        if isinstance(found.group, ReplicatedGroup):
+            if rest["members"].learns and rest["fresh"] and not found.log.next_offset:
+                history.depart(broker.replica)  # it may have been a member before, and has nothing of that
+            broker.checks = [one for one in broker.checks if not one.group.closed]
+            broker.check(history, found.group)
+            broker.watch_installs(found.group)
+        return found
 
     def delete(self, name: str, topic_id: bytes) -> None:
         """As `Lifecycle`."""
@@ -166,13 +171,14 @@ class ControlledBroker(ServedBroker):
     def recover(self) -> RecoveryReport:
         """Recover the disk: the controller's log says which topics there are."""
         groups: dict[int, Any] | None = None
+        node = node_of(self.replica)
 
         def locate(group: int) -> LogPlace | None:
             nonlocal groups
             if group in (GROUP, OFFSETS_GROUP, TRANSACTIONS_GROUP):
                 return place_of(group, SEGMENT_BYTES, replicated=True)
             if groups is None:
-                groups = groups_in_log(self.disk, DATA_DIR)
+                groups = groups_in_log(self.disk, DATA_DIR, node)
             found = groups.get(group)
             if found is None:
                 return None
@@ -184,6 +190,7 @@ class ControlledBroker(ServedBroker):
         report = recover(self.disk, DATA_DIR, locate, shards=1, now_ms=now_ms, in_cluster=True)
         if not report.clean:
             remove_stale_topics(self.disk, DATA_DIR, in_cluster=True)
+            remove_left_partitions(self.disk, DATA_DIR, node)
         return report
 
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
@@ -224,6 +231,8 @@ class ControlledBroker(ServedBroker):
         self.check(self.cluster.histories[CONTROLLER_GROUP], self.controller_group)
         self._on_applied, follower.on_applied = follower.on_applied, self._applied
         self.partitions.open_all()
+        client: Any = self.controller
+        GroupMembers(context, self.table, self.cache, client).start()
         self.controller.start(_ignore)
 
     def _applied(self, revision: int) -> None:
@@ -256,14 +265,21 @@ class ControlledBroker(ServedBroker):
 
         self.controller.submit(request, done)
 
-    def append_to_topic(self, topic: str, batch: bytes, reply: Callable[[tuple[int]], None]) -> None:
-        """Append a batch to a topic that the controller made; (error,)."""
-        assert self.shard is not None
+    def append_to_topic(self, topic: str, batch: bytes, reply: Callable[[Produced], None]) -> None:
+        """Append a batch to a topic that the controller made."""
         partition = self.table.local(topic, 0)
         if partition is None:
-            reply((3,))
-            return
-        self.append_to(partition, batch, -1, lambda produced: reply((produced.error,)))
+            reply(Produced(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1))
+        else:
+            self.append_to(partition, batch, -1, reply)
+
+    def trim_topic(self, topic: str, reply: Callable[[tuple[int]], None]) -> None:
+        """Delete all records of a topic that the controller made; (error,)."""
+        partition = self.table.local(topic, 0)
+        if partition is None:
+            reply((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,))
+        else:
+            delete_records(partition, Offset(partition.high_watermark), lambda done: reply((done[0],)))
 
 
 def control(cluster: Cluster, node_id: int) -> ControlledBroker:
@@ -285,109 +301,3 @@ def _says(node: NodeId) -> RegisterBroker:
 
 def _ignore(_: MillstreamError | None) -> None:
     """The broker is ready, or will be."""
-
-
-class Admin(Client):
-    """Makes topics, appends to them and deletes them; what it was answered has to hold.
-
-    Invariants: each topic of ``made`` exists, none of ``gone`` does; about others nothing is known.
-    """
-
-    def __init__(self, cluster: Cluster, timeout_us: int) -> None:
-        super().__init__(cluster, "admin", CONTROLLER_GROUP, timeout_us)
-        self.made: list[str] = []
-        self.gone: list[str] = []
-        self._count = 0
-        self._busy = False
-
-    def poll(self) -> bool:
-        """Do something; false while an answer is awaited."""
-        if self._busy:
-            return False
-        what = self.chance.random()
-        if what < 0.3 or not self.made:
-            self.create()
-        elif what < 0.5:
-            self._delete(self.made.pop(self.chance.randrange(len(self.made))))
-        else:
-            self._append(self.chance.choice(self.made))
-        return True
-
-    def try_to_create(self) -> None:
-        """Make another topic if nothing is under way."""
-        if not self._busy:
-            self.create()
-
-    def create(self) -> None:
-        """Make another topic, on all brokers."""
-        self._count += 1
-        name = f"x{self._count}"
-        configs = (("retention.ms", "-1"),)  # the timestamps of batches are numbers here
-        request = CreateTopics((CreateTopic(name, 1, len(self.cluster.brokers), configs=configs),))
-
-        def done() -> None:
-            self.history.seen["topic made"] += 1
-            self.made.append(name)
-
-        self._submit(request, done)
-
-    def _delete(self, name: str) -> None:
-        def done() -> None:
-            self.history.seen["topic deleted"] += 1
-            self.gone.append(name)
-
-        self._submit(DeleteTopics((TopicReference(name),)), done)
-
-    def _submit(self, request: AnyRequest, done: Callable[[], None]) -> None:
-        def answered(answer: tuple[int, str] | None) -> None:
-            if answer is None or answer[0]:
-                self.history.seen[f"admin: {'no answer' if answer is None else answer[1][:40]}"] += 1
-                self.disconnect()
-            else:
-                done()
-            self._busy = False
-
-        self._ask(lambda broker, reply: broker.submit(request, reply), answered)
-
-    def _append(self, name: str) -> None:
-        self._count += 1
-        batch = idempotent_batch(self._count, 1, self.chance.randrange(500), -1, -1)
-
-        def answered(answer: tuple[int] | None) -> None:
-            self._busy = False
-            if answer is None or answer[0]:
-                self.disconnect()
-            else:
-                self.history.seen["batch in a made topic"] += 1
-
-        self._ask(lambda broker, reply: broker.append_to_topic(name, batch, reply), answered)
-
-    def _ask(
-        self, serve: Callable[[ControlledBroker, Callable[[Any], None]], None], answered: Callable[[Any], None]
-    ) -> None:
-        if not self.connected:
-            self.connect()
-        self._busy = True
-        asked: Any = serve
-        self.ask(asked, answered)
-
-    def check(self) -> None:
-        """Everybody has applied the same, and what this client was answered (E1, E2)."""
-        brokers: list[Any] = list(self.cluster.brokers.values())
-        first = brokers[0].cache
-        for broker in brokers:
-            cache = broker.cache
-            if cache.revision != first.revision or cache.state != first.state:
-                raise Violation(f"E1: {broker.replica} has another state at revision {cache.revision}")
-            for name in self.made:
-                if cache.topic(name) is None:
-                    raise Violation(f"E2: {broker.replica} does not know topic {name}, which was made")
-            for name in self.gone:
-                if cache.topic(name) is not None:
-                    raise Violation(f"E2: {broker.replica} has topic {name}, which was deleted")
-
-    def applied(self) -> bool:
-        """Whether every broker has applied everything that is committed."""
-        brokers: list[Any] = list(self.cluster.brokers.values())
-        end = brokers[0].controller_group.committed_offset
-        return all(one.cache.revision == one.controller_group.committed_offset == end for one in brokers)

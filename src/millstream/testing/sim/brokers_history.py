@@ -18,8 +18,9 @@ from millstream.coordinator import local_groups
 from millstream.partition.partition import GAPS_MS
 from millstream.testing.local_storage import Stopped
 from millstream.testing.sim.brokers import BEGIN_US, GROUP, Cluster
+from millstream.testing.sim.brokers_admin import Admin
 from millstream.testing.sim.brokers_clients import GroupMember, PlainProducer, Producer, Reader, Trimmer
-from millstream.testing.sim.brokers_controlled import CONTROLLER_GROUP, Admin, control
+from millstream.testing.sim.brokers_controlled import CONTROLLER_GROUP, control
 from millstream.testing.sim.brokers_coordinator import TRANSACTIONS_GROUP
 from millstream.testing.sim.brokers_disks import SPACE_US, FailingDisks
 from millstream.testing.sim.brokers_judge import Violation, whole_log
@@ -134,7 +135,7 @@ class BrokersHistory:
         self._plain = PlainProducer(cluster, 0, GROUP, timeout_us)
         self._readers = [Reader(cluster, number, GROUP, timeout_us) for number in range(2)]
         self._trimmer = Trimmer(cluster, "trimmer", GROUP, timeout_us)
-        self._admin = Admin(cluster, timeout_us) if controlled else None
+        self._admin = Admin(cluster, timeout_us, moves=setting.moves) if controlled else None
         self._member = GroupMember(cluster, timeout_us) if setting.groups else None
         self._members = Members(cluster, timeout_us) if setting.members else None
         self._transactional = (
@@ -261,6 +262,8 @@ class BrokersHistory:
         poll()
         if not self.cluster.run(lambda: len(admin.made) > made and admin.applied(), limit_us):
             raise Violation(f"G1: no topic is made {limit_us} us after the heal")
+        if not self.cluster.run(admin.moved, limit_us):
+            raise Violation(f"G5: a move has not ended {limit_us} us after the heal: {admin.moving()}")
 
     def _poll_until(self, end_us: int) -> None:
         behind = [one for one in self._readers if one.position < self.cluster.history.top]
@@ -284,7 +287,7 @@ class BrokersHistory:
             chance.choice(self._readers).poll()
         elif what < 0.4 and self._member is not None:
             self._member.poll()
-        elif what < 0.5 and self._admin is not None:
+        elif what < (0.7 if setting.moves else 0.5) and self._admin is not None:
             self._admin.poll()
         elif what < (0.7 if setting.trims_far else 0.52) and setting.trims:
             self._trim()

@@ -31,6 +31,7 @@ D4  A transaction is there in whole or not at all, as its producer was told (`br
 D5  After a heal no transaction stays open.
 E1  Brokers that applied the same commands of the controller have the same state.
 E2  A topic exists from the answer that it was made to its deletion, on every broker.
+E3  A reassignment loses nothing, and ends (`brokers_admin`).
 G4  After a heal everybody agrees.
 ==  ==================================================================================================================
 """
@@ -225,19 +226,25 @@ class History:
             return
         core = leader.group.core
         of = core.replica.log.term_at(position)
-        voters = core.replica.log.configuration.voters
-        lives = [(self.replicas.get(voter), self._lost.get(voter)) for voter in voters]
-        holding = sum(any(life is not None and life.holds(position, of) for life in both) for both in lives)
-        if 2 * holding <= len(voters):
-            raise Violation(f"A6: {leader.replica} commits {position}, which {holding} of {len(voters)} have on disk")
+        configuration = core.replica.log.configuration
+        for voters in filter(None, (configuration.voters, configuration.outgoing)):
+            lives = [(self.replicas.get(voter), self._lost.get(voter)) for voter in voters]
+            holding = sum(any(life is not None and life.holds(position, of) for life in both) for both in lives)
+            if 2 * holding <= len(voters):
+                raise Violation(f"A6: {leader.replica} commits {position}, {holding} of {voters} have it on disk")
 
     def forget(self, replica: ReplicaId) -> None:
         """A replica has lost its files: its next life has nothing of what it had, and asks the others for a term in
         which nobody leads by a vote that it has forgotten (A1).
         """
-        before = self.replicas.pop(replica, None)
+        before = self.replicas.get(replica)
         if before is not None:
             self._lost[replica] = before
+        self.depart(replica)
+
+    def depart(self, replica: ReplicaId) -> None:
+        """A replica was no member any more, and its files were removed: what it said before binds it no longer."""
+        self.replicas.pop(replica, None)
         self.promised.pop(replica, None)
         self._votes = {of: candidate for of, candidate in self._votes.items() if of[0] != replica}
 

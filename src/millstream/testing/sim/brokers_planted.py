@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from millstream.app.stale_topics import remove_stale_topics
+from millstream.cluster.group_members import GroupMembers
 from millstream.coordinator import marker_sender
 from millstream.coordinator.groups_partition import GroupsPartition
 from millstream.coordinator.state_partition import _Batch
 from millstream.core.group import commit
 from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.producer_state import ProducerState
-from millstream.core.raft import leading
+from millstream.core.raft import commit as raft_commit
+from millstream.core.raft import leading, quorum
 from millstream.core.txn.coordinator import TransactionCoordinator
 from millstream.core.txn.messages import Outputs
 from millstream.model.error_code import ErrorCode
@@ -42,6 +44,9 @@ from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
 from millstream.testing.sim.brokers_settings import draw
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.core.raft.messages import Configuration
     from millstream.core.raft.ready import VoteState
     from millstream.core.raft.replica import Leading, Replica
     from millstream.format.epochs import LogState, StoredVote
@@ -70,6 +75,8 @@ _tick_write = TickWriter.write
 _ANY = frozenset(ErrorCode)
 _recover = ControlledBroker.recover
 _on_led = HeardSets.on_led
+_reached = quorum.reached
+_steer = GroupMembers._steer
 
 
 def _reported(self: Log, sent: SentEntries, term: Term) -> None:
@@ -156,6 +163,18 @@ def _anybody(*_: object) -> ErrorCode:
 def _unowned(*_: object) -> bool:
     """A partition is free as soon as its owner is asked for it."""
     return False
+
+
+def _new_voters_only(configuration: Configuration, value_of: Callable[[ReplicaId], int]) -> int:
+    """In a joint configuration the new voters decide alone."""
+    return _reached(replace(configuration, outgoing=()), value_of)
+
+
+def _done_at_once(self: GroupMembers, raft_group: int) -> tuple[int, ...] | None:
+    """A move is reported as done when it is known."""
+    _steer(self, raft_group)
+    move = self._cache.state.moves.get(raft_group)
+    return None if move is None or raft_group in self._reported else move.target
 
 
 def _nothing(*_: object) -> None:
@@ -250,6 +269,13 @@ def _sharing(setting: Setting) -> Setting:
     return replace(_crashing(setting), members=True, groups=True, cuts=True)
 
 
+def _moving(setting: Setting) -> Setting:
+    """Replicas move while brokers are cut off."""
+    return replace(
+        _controlled(setting), moves=True, nodes=5, loss=0, fault_every_us=setting.options.election_timeout_us
+    )
+
+
 def _transacting(setting: Setting) -> Setting:
     """Leaders come and go while transactions end."""
     return replace(_crashing(setting), transactions=True, cuts=True, transfers=True, trims=False)
@@ -309,5 +335,7 @@ PLANTED = (
     PlantedBug("a leader that steps down goes on in its set", ((LedSets, "leave", _nothing),), 60, _resting),
     PlantedBug("a set that a broker has lost counts as known", ((HeardSets, "on_led", _known_anyway),), 60, _resting),
     PlantedBug("a follower at rest was not told the end", ((leading, "is_settled", _settled_untold),), 60, _resting),
+    PlantedBug("new voters decide alone", ((raft_commit, "reached", _new_voters_only),), 60, _moving),
+    PlantedBug("a move counts as done before its members do", ((GroupMembers, "_steer", _done_at_once),), 20, _moving),
     PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 20, _sent_files),
 )

@@ -192,13 +192,12 @@ class ServedBroker(Broker):
             opened.log.host.wal.when_durable(self._keep)
         made: Any = opened.group
         self.check(self.cluster.histories[group], made)
-        self._watch_installs(opened)
+        self.watch_installs(made)
         return opened
 
-    def _watch_installs(self, partition: Partition) -> None:
+    def watch_installs(self, group: ReplicatedGroup) -> None:
         """Files that replace the log of a replica that was away for long: what they lack was promised to nobody."""
-        group: Any = partition.group
-        install = group.events.on_install
+        install: Any = group.events.on_install
 
         def replaced(files: StagedFiles) -> None:
             self.replaces_files(group, files)
@@ -214,7 +213,7 @@ class ServedBroker(Broker):
             self.group = found.group  # pyright: ignore[reportAttributeAccessIssue]
             self.checks = [one for one in self.checks if not one.group.closed]
             self.check(self.cluster.history, self.group)
-            self._watch_installs(found)
+            self.watch_installs(self.group)
 
     def step(self) -> None:
         """Do one thing."""

@@ -51,6 +51,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Whether a broker may lose the files of the topic, one broker at a time."""
     transactions: bool
     """Whether there is a transactional producer."""
+    moves: bool
+    """Whether replicas move between brokers."""
     members: bool
     """Whether there are groups whose members share partitions."""
     disk_faults: bool
@@ -88,6 +90,7 @@ def draw(seed: int) -> Setting:
         write_caching=chance.random() < 0.15,
         wipes=False,
         transactions=False,
+        moves=False,
         members=False,
         disk_faults=False,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
@@ -167,6 +170,17 @@ def draw_with_members(seed: int) -> Setting:
     return msgspec.structs.replace(draw(seed), members=True, groups=True, disk_faults=_other_half(seed))
 
 
+def draw_with_moves(seed: int) -> Setting:
+    """The setting of a seed whose topics move between brokers, in a half of them over disks that fail.
+
+    Such histories are none of those that `draw` makes.
+    """
+    setting = draw(seed)
+    return msgspec.structs.replace(
+        setting, nodes=max(setting.nodes, 3), controlled=True, moves=True, disk_faults=_other_half(seed)
+    )
+
+
 def draw_for_campaign(seed: int) -> Setting:
     """The setting that a campaign plays a seed in: each kind of history in turn."""
     return _KINDS[seed % len(_KINDS)](seed)
@@ -185,4 +199,5 @@ _KINDS: Final = (
     draw_with_transactions,
     draw_with_members,
     draw_with_rests,
+    draw_with_moves,
 )

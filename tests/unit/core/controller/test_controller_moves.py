@@ -2,6 +2,7 @@
 
 import pytest
 from controller_bench import Bench
+from msgspec.structs import replace
 
 from millstream.core.controller.balancing import MOVES_MAX
 from millstream.core.controller.commands import BrokerUnregistered, ReplicaChange, ReplicasChanged, ReplicasMoving
@@ -101,6 +102,18 @@ def test_nothing_moves_while_a_broker_of_the_cluster_is_too_old():
         (result,) = bench.do(request)
         assert result.error.name == "UNSUPPORTED_VERSION"
     assert bench.decide(EvacuateBrokers((2,))).commands == ()
+
+
+def test_a_broker_gets_a_replica_back_only_after_it_has_heard_that_it_lost_it(five):
+    ask(five, (1, 2, 4))
+    complete(five, (1, (1, 2, 4)))
+    five.rules = replace(five.rules, is_behind=lambda node: node == 3)
+    code, words = ask(five, (1, 2, 3))
+    assert (code, "has yet to remove" in words) == ("INVALID_REPLICATION_ASSIGNMENT", True)
+    assert ask(five, (1, 2, 5)) == ("NONE", None)
+    complete(five, (1, (1, 2, 5)))
+    five.rules = replace(five.rules, is_behind=lambda node: False)
+    assert ask(five, (1, 2, 3)) == ("NONE", None)
 
 
 def test_the_factor_of_a_topic_grows_by_the_least_loaded_and_shrinks_by_the_last_and_the_dead(five):
