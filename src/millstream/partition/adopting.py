@@ -6,7 +6,8 @@
 
 Clients find another leader meanwhile: to them this broker has no replica for these milliseconds. A topic that is
 deleted meanwhile leaves nothing. What a crash leaves is the old log or the new one (`storage.maintenance.adoption`).
-Without room in the write-ahead log the step is tried again; nothing has happened then.
+Without room in the write-ahead log the step is tried again; nothing has happened then. On a full disk the partition is
+opened once there is room.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+from millstream.partition.opening import open_with_room
 from millstream.partition.table import Adopting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.partition.partition import Partition
-    from millstream.partition.table import Entry, PartitionTable
+    from millstream.partition.table import Faulty, PartitionTable
     from millstream.shard.context import Shard
     from millstream.storage.log.importing import StagedFiles
     from millstream.storage.shard_storage import ShardStorage
@@ -39,7 +41,7 @@ class Adoption:
         table: PartitionTable,
         partition: Partition,
         files: StagedFiles,
-        opened: Callable[[Adopting], Entry],
+        opened: Callable[[Adopting], Partition | Faulty],
     ) -> None:
         """The partition's group is closed already. ``opened`` opens the partition again."""
         self._shard = shard
@@ -68,10 +70,21 @@ class Adoption:
         partition = self._partition
         if self._storage.stopping:
             return
+        open_with_room(
+            self._shard.reactor,
+            self._storage,
+            partition.log.name,
+            self._is_wanted,
+            lambda: self._opened(self._place),
+            lambda entry: self._table.replace(partition.topic_id, entry),
+        )
+
+    def _is_wanted(self) -> bool:
+        partition = self._partition
         if self._table.find(partition.topic_id, partition.index) is self._place:
-            self._table.replace(partition.topic_id, self._opened(self._place))
-        else:
-            self._storage.removals.remove(partition.log.directory, _nothing)
+            return True
+        self._storage.removals.remove(partition.log.directory, _nothing)
+        return False
 
 
 def _nothing() -> None:

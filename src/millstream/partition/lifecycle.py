@@ -150,10 +150,12 @@ class Lifecycle:
     ) -> Partition | Faulty:
         """A partition of this shard, its log and its group opened; why it can't be served, if it can't.
         ``least_term``: the term in which it was served before by a sole voter.
+
+        Raises:
+            OSError: the disk failed, or is full. Nothing is left of the attempt.
         """
         producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
         log: Log | None = None
-        group: Group
         if members.elect:
             producers.keep_changes()
         try:
@@ -168,18 +170,7 @@ class Lifecycle:
                 expected=members.elect and not fresh and not members.was_alone,
             )
             replay_producers(log, producers, self._shard.reactor.wall_ms())
-            if members.elect:
-                assert self._groups is not None, "a partition with several replicas on a single node"
-                if members.was_alone and not log.controls.entries:
-                    least_term = max(least_term, Term(next_term(log, self._storage.term, clean=self._clean)))
-                voters = () if members.learns and not log.lost else members.voters
-                group = self._groups.open(RaftGroupId(raft_group), log, Configuration(voters), least_term)
-            else:
-                recovered = fresh and log.epoch >= 0  # from the object store, where no term is to be used again
-                term = next_term(log, self._storage.term, clean=self._clean and not recovered)
-                if fresh and not recovered:
-                    term = 0
-                group = SoleVoterGroup(log, term)
+            group = self._open_group(raft_group, log, members, least_term, fresh=fresh)
             archive = self._open_archive(topic_id, index, log, group, config)
         except Corruption as error:
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
@@ -191,6 +182,11 @@ class Lifecycle:
             if log is not None:
                 self._storage.give_up_log(log)
             return Faulty(name, index, raft_group, error.message, directory)
+        except OSError:
+            producers.clear()
+            if log is not None:
+                self._storage.forget(log)
+            raise
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
         log.producers = producers
@@ -204,6 +200,19 @@ class Lifecycle:
             group.events.on_install = partial(self._install, partition, members)
         log.first_unstable = partition.first_unstable
         return partition
+
+    def _open_group(
+        self, raft_group: RaftGroupId, log: Log, members: Members, least_term: Term, *, fresh: bool
+    ) -> Group:
+        if members.elect:
+            assert self._groups is not None, "a partition with several replicas on a single node"
+            if members.was_alone and not log.controls.entries:
+                least_term = max(least_term, Term(next_term(log, self._storage.term, clean=self._clean)))
+            voters = () if members.learns and not log.lost else members.voters
+            return self._groups.open(raft_group, log, Configuration(voters), least_term)
+        recovered = fresh and log.epoch >= 0  # from the object store, where no term is to be used again
+        term = next_term(log, self._storage.term, clean=self._clean and not recovered)
+        return SoleVoterGroup(log, 0 if fresh and not recovered else term)
 
     def _install(self, partition: Partition, members: Members, files: StagedFiles) -> None:
         """The group has received files that replace the log of its replica here."""

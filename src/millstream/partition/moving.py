@@ -10,9 +10,9 @@ The broker has noted durably that the command is committed before files go (`clu
 the partition without them. A partition that comes back while its files are being removed waits until they are gone, and
 until the write-ahead log has nothing of it.
 
-To clients the broker has no replica while it is closed. **Bad input.** A state that is there already changes nothing.
-**Crash.** The next start opens what the state says, with the files that are there: commands that it applies again find
-the replica that they made before.
+To clients the broker has no replica while it is closed. **Full disk.** The partition is opened once there is room.
+**Bad input.** A state that is there already changes nothing. **Crash.** The next start opens what the state says, with
+the files that are there: commands that it applies again find the replica that they made before.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from millstream.format.events.chunk import log_directory
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId, ShardId
+from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Partition
 from millstream.partition.table import Adopting, Elsewhere, Faulty, Remote
 from millstream.storage.disk import exists
@@ -67,7 +68,16 @@ def change_replicas(
         if place.members.elect and not entry.group.elects:
             _Reopening(lifecycle, shard, storage, table, place, entry).begin()
     elif here and not was_here:
-        table.replace(place.topic_id, _opened(lifecycle, storage, place))
+        closed = Elsewhere(place.name, place.index, place.raft_group, shard.id)
+        table.replace(place.topic_id, closed)
+        open_with_room(
+            shard.reactor,
+            storage,
+            f"{place.name}/{place.index}",
+            lambda: table.find(place.topic_id, place.index) is closed,
+            lambda: _opened(lifecycle, storage, place),
+            partial(table.replace, place.topic_id),
+        )
     elif not here:
         table.replace(place.topic_id, _other(shard, place))
         if was_here:
@@ -125,6 +135,7 @@ class _Reopening:
         partition: Partition,
     ) -> None:
         self._lifecycle = lifecycle
+        self._shard = shard
         self._storage = storage
         self._table = table
         self._place = place
@@ -142,16 +153,24 @@ class _Reopening:
 
     def _closed(self) -> None:
         place, entry = self._place, self._entry
-        if self._storage.stopping or self._table.find(place.topic_id, place.index) is not entry:
-            return
-        opened = self._lifecycle.opened(
+        open_with_room(
+            self._shard.reactor,
+            self._storage,
+            f"{place.name}/{place.index}",
+            lambda: self._table.find(place.topic_id, place.index) is entry,
+            self._opened,
+            partial(self._table.replace, place.topic_id),
+        )
+
+    def _opened(self) -> Partition | Faulty:
+        place = self._place
+        return self._lifecycle.opened(
             place.name,
             place.topic_id,
             place.index,
             place.raft_group,
-            entry.config,
+            self._entry.config,
             fresh=False,
             members=place.members,
             least_term=self._partition.group.term,
         )
-        self._table.replace(place.topic_id, opened)

@@ -1,0 +1,55 @@
+"""Opening a replica while the broker runs, on a disk that may be full.
+
+Opening writes: an index that is missing or damaged is completed from its segment. A full disk is waited for, and the
+partition is refused meanwhile as one that is not held here. **Any other failure** of the disk stops the shard, as a
+failed write does. **Crash.** The next start opens the partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millstream.storage.disk import FULL
+from millstream.telemetry.log import RateLimit
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.partition.partition import Partition
+    from millstream.partition.table import Faulty
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.shard_storage import ShardStorage
+
+_TRY_AGAIN_US: Final = 1_000_000
+_LINES: Final = RateLimit(per_minute=6)
+
+
+def open_with_room(
+    reactor: Reactor,
+    storage: ShardStorage,
+    name: str,
+    is_wanted: Callable[[], bool],
+    opened: Callable[[], Partition | Faulty],
+    done: Callable[[Partition | Faulty], None],
+) -> None:
+    """Call ``done`` with what ``opened`` gives, now or when there is room; never if it is not wanted any more.
+
+    Args:
+        name: topic and partition, for the log.
+        is_wanted: asked before each attempt.
+        opened: opens the partition; an attempt that raises OSError leaves nothing behind.
+    """
+    if storage.stopping or not is_wanted():
+        return
+    try:
+        entry = opened()
+    except OSError as error:
+        if error.errno not in FULL:
+            storage.fail(f"{name} could not be opened: {error.strerror}")
+            return
+        if _LINES.allows():
+            operator_log.at(name).warning("not opened: the disk is full; tried again each second")
+        reactor.call_later(_TRY_AGAIN_US, lambda: open_with_room(reactor, storage, name, is_wanted, opened, done))
+        return
+    done(entry)
