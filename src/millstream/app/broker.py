@@ -206,6 +206,8 @@ class Supervisor:
         peer = settings.internal_peer_bind or settings.peer_listen
         self.peer_listener = bind(peer.host, peer.port, setting="--peer-listen")
         serve(self.peer_listener)
+        if identity.next_incarnation:
+            log.warning("a take-over of this data directory has begun: if it is refused now, take it over again")
         if not identity.cluster_id:
             identity = join_cluster(settings, disk, identity, self.peer_listener)
         return identity

@@ -17,6 +17,7 @@ from millstream.model.quantities import TimestampMs
 from millstream.raft.installs import InstallProgress
 from millstream.shard.control import ControlEnd
 from millstream.shard.reactor import Reactor
+from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers.shared_uploads import SharedUploads
 
 CLUSTER: Final = "cluster"
@@ -115,6 +116,8 @@ class ClusterStatus(msgspec.Struct):
     """Logs that this broker is receiving as files; others are."""
     shared: SharedStatus = SharedStatus()
     """What this broker has not uploaded of shared topics; others have theirs."""
+    take_overs: int = 0
+    """Disks of dead brokers that were taken over since this broker's start."""
 
 
 class OwnParts(NamedTuple):
@@ -122,6 +125,7 @@ class OwnParts(NamedTuple):
 
     installs: Callable[[], list[InstallProgress]]
     uploads: SharedUploads | None
+    stats: StatsSlab
 
 
 def serve_cluster_status(
@@ -141,6 +145,7 @@ def serve_cluster_status(
         status = ClusterStatus(metadata.cluster_id, metadata.node_id, controller.leader)
         status.installs = own.installs()
         status.shared = _shared(own.uploads)
+        status.take_overs = own.stats.counter("take_overs").value
         voters = controller.voters
         reactor.background(
             "other", _describe(metadata, status, voters), _SHARE, lambda: answer(msgspec.to_builtins(status))

@@ -307,7 +307,7 @@ class ShardProcess:
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
         installs = self.peers.raft.installs if self.peers is not None else None
-        own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared)
+        own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared, shard.stats)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller, own)
         serve_recovery(control, shard.reactor, self.metadata, self.peers)
         serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)

@@ -30,6 +30,7 @@ from millstream.model.replication import RaftPosition, Term
 from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey, open_store
 from millstream.partition.partition import Partition
+from millstream.raft.group import GroupRole
 from millstream.raft.stored import Folded, encode_folded
 from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import replace_file
@@ -85,6 +86,10 @@ class TierStatus(msgspec.Struct):
     lag_bytes: int
     failures: int
     """Requests to the store that failed in a row."""
+    shared: bool = False
+    """Its batches go into common objects, and not closed segments into their own."""
+    leads: bool = False
+    """This broker leads it, and knows what is committed."""
 
 
 def serve_tiers(
@@ -155,6 +160,8 @@ def _status(partition: Partition) -> TierStatus:
         log.size_bytes,
         archive.lag_bytes,
         archive.failures,
+        partition.config.is_shared,
+        archive.group.role is GroupRole.LEADING and archive.group.is_serving,
     )
 
 

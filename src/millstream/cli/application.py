@@ -89,6 +89,7 @@ application = Noun(
                 "rebalance": "millstream.cli.cluster_changes:rebalance",
                 "move": "millstream.cli.cluster_changes:move",
                 "recover": "millstream.cli.cluster_recover:recover",
+                "take-over": "millstream.cli.cluster_take_over:take_over",
             },
         ),
         "dev": Noun(

@@ -55,6 +55,7 @@ def _show(status: dict[str, Any]) -> None:
             ("leaderless", status["leaderless_count"]),
             ("under-replicated", status["under_replicated_count"]),
             ("moving", status.get("moves_count", 0)),
+            ("take-overs", status.get("take_overs", 0)),
         ]
     )
     if status["problems"]:

@@ -185,7 +185,7 @@ def _wait(what: str, left: Callable[[dict[str, Any]], int], bootstrap: str, time
     """Wait until the work is done, with a progress bar."""
     limit = time.monotonic() + timeout_s
     first = 0
-    with _bar() as bar:
+    with terminal_bar() as bar:
         task = None if bar is None else bar.add_task(what, total=None)
         while True:
             still = left(cluster_status(bootstrap, ASK_S))
@@ -199,7 +199,7 @@ def _wait(what: str, left: Callable[[dict[str, Any]], int], bootstrap: str, time
             time.sleep(_LOOK_S)
 
 
-def _bar() -> Any:
+def terminal_bar() -> Any:
     """A bar on stderr where that is a terminal."""
     if not sys.stderr.isatty():
         return nullcontext()

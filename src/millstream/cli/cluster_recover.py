@@ -131,7 +131,7 @@ class _Recovery:
         self._lost = lost
         self._timeout_s = timeout_s
         self._by_node: dict[int, str] = {}
-        self._reason = f"millstream cluster recover --unsafe by {_who()} at {_now()}"
+        self._reason = who_and_when("millstream cluster recover --unsafe")
 
     def plan(self) -> RecoveryPlan:
         """Ask the survivors. Raises CommandFailed if one does not answer, or if there is nothing to recover."""
@@ -209,13 +209,10 @@ class _Recovery:
             time.sleep(_LOOK_S)
 
 
-def _who() -> str:
+def who_and_when(what: str) -> str:
+    """For the log of the cluster: what is done, by whom, where and when."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = "unknown"
-    return f"{user}@{socket.gethostname()}"
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return f"{what} by {user}@{socket.gethostname()} at {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}"

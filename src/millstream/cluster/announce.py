@@ -59,7 +59,7 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
                 for change in command.changes:
                     log.info("%s/%d: the replicas %s brokers %s", name, change.index, what, _nodes(change.replicas))
             case _:
-                _announce_broker(command)
+                _announce_broker(command, cache)
 
 
 def _nodes(replicas: tuple[int, ...]) -> str:
@@ -74,6 +74,7 @@ def _announce_broker(
     | BrokerUnfenced
     | BrokerModeChanged
     | BrokerUnregistered,
+    cache: MetadataCache,
 ) -> None:
     match command:
         case FeatureLevelRaised():
@@ -85,7 +86,11 @@ def _announce_broker(
             )
         case BrokerReplaced():
             disks = command.previous.hex(), command.incarnation.hex()
-            if command.reason:
+            if is_take_over(command, cache):
+                log.warning(
+                    "broker %d: data directory %s is taken over as %s: %s", command.node, *disks, command.reason
+                )
+            elif command.reason:
                 log.warning(
                     "broker %d: data directory %s was declared lost: %s", command.node, disks[0], command.reason
                 )
@@ -99,6 +104,14 @@ def _announce_broker(
             log.info("broker %d is %s from now on", command.node, command.mode)
         case BrokerUnregistered():
             log.info("broker %d has left the cluster", command.node)
+
+
+def is_take_over(command: AnyCommand, cache: MetadataCache) -> bool:
+    """Whether the disk of a dead broker goes on elsewhere by this command."""
+    if not isinstance(command, BrokerReplaced) or not command.version:
+        return False  # a replacement by its number of before, which version 0 does not say
+    before = cache.state.registry.brokers.get(command.node)
+    return before is not None and before.replacement == command.replacement
 
 
 def _name(topic_id: bytes, cache: MetadataCache) -> str:

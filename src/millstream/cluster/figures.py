@@ -1,5 +1,10 @@
 """What the metrics say of the cluster: brokers, and who is the controller."""
 
+from collections.abc import Iterable
+
+from millstream.cluster.announce import is_take_over
+from millstream.cluster.metadata import MetadataCache
+from millstream.core.controller.commands import AnyCommand
 from millstream.core.controller.state import ControllerState
 from millstream.model.replication import Term
 from millstream.telemetry.metrics import StatsSlab
@@ -14,6 +19,11 @@ class ClusterFigures:
         self._alive = stats.gauge("cluster_brokers", state="alive")
         self._fenced = stats.gauge("cluster_brokers", state="fenced")
         self._moves = stats.gauge("cluster_moves")
+        self._take_overs = stats.counter("take_overs")
+
+    def count(self, commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
+        """Count what ``commands``, which were just committed, do; ``cache`` still holds what they change."""
+        self._take_overs.inc(sum(is_take_over(command, cache) for command in commands))
 
     def show(self, state: ControllerState, term: Term, *, active: bool) -> None:
         """Set them; ``active``: this broker is the controller."""

@@ -60,6 +60,8 @@ class Identity(msgspec.Struct, frozen=True):
     founders: tuple[FounderRecord, ...] = ()
     contacts: tuple[FounderRecord, ...] = ()
     replacement: int = 0
+    next_incarnation: str = ""
+    """That with which this disk is being taken over, until the cluster has agreed. No broker starts with it."""
 
     @property
     def replica(self) -> ReplicaId:
@@ -90,7 +92,8 @@ def load_identity(disk: Disk, data_dir: str) -> Identity | None:
         raise Corruption(f"{path} does not say who this broker is: {error}") from None
     if identity.version != VERSION:
         raise Corruption(f"{path} has version {identity.version}; this release knows version {VERSION}")
-    for text in (identity.incarnation, *(founder.incarnation for founder in identity.founders)):
+    named = (identity.next_incarnation,) if identity.next_incarnation else ()
+    for text in (identity.incarnation, *named, *(founder.incarnation for founder in identity.founders)):
         if _HEX.fullmatch(text) is None:
             raise Corruption(f"{path} has the incarnation {text!r}, expected {2 * INCARNATION_BYTES} hex digits")
     return identity

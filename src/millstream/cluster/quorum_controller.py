@@ -18,8 +18,7 @@ on. **Resigning** answers every request that waits with an unknown outcome, befo
 **Brokers.** Each broker registers with the controller after its start, again and again until it is answered, and is
 ready when its registration and its unfencing are applied here. Then it says every `BEAT_US` that it is alive; the
 leader fences who is silent, and who says that it stops (``core.controller.liveness``), and does what follows for the
-members of group 0 and for replicas (``plans``). A refusal of the registration
-ends the start, in words.
+members of group 0 and for replicas (``plans``). A refusal of the registration ends the start, in words.
 
 **Crash.** Group 0's log decides; nothing else is kept. **Overload.** As in ``controller``. A request that was forwarded
 and gets no answer in time has an unknown outcome. Without a leader a request is refused with NOT_CONTROLLER, which
@@ -362,6 +361,7 @@ class QuorumController:
         """Commands are committed: this broker and its shards apply them."""
         if self._was_ready:
             announce(commands, self._cache)
+            self._figures.count(commands, self._cache)
         homes: list[int] = []
         for command in commands:
             homes += homes_after(command, self._committed, self._placement, self._node)

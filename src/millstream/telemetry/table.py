@@ -272,6 +272,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("storage_faults", "Disk faults and damaged data.", label=STORAGE_FAULT),
     _gauge("storage_read_only", "1 while the disk is full and producers are refused.", per_shard=True),
     _counter("recovery_repairs", "Repairs at the start.", label=REPAIR),
+    _counter("take_overs", "Disks of dead brokers that were taken over, as this broker has learnt."),
     # Tiers
     _counter("archive_uploads", "Segments uploaded to the object store and committed."),
     _counter("archive_uploaded_bytes", "Bytes of segments uploaded and committed.", _BYTES),

@@ -18,6 +18,7 @@ from millstream.core.controller.commands import (
 )
 from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.state import ControllerState
+from millstream.telemetry.metrics import StatsSlab
 
 ID = bytes(range(16))
 
@@ -53,7 +54,7 @@ def asked(metadata, leader=2):
     uploads = SimpleNamespace(
         archives={1: None, 2: None}, backlog=SimpleNamespace(size_bytes=4096, age_ms=lambda _: 1500)
     )
-    serve_cluster_status(control, reactor, metadata, controller, OwnParts(list, uploads))
+    serve_cluster_status(control, reactor, metadata, controller, OwnParts(list, uploads, StatsSlab()))
     handlers["cluster"](None, answers.append)
     return answers[0]
 
@@ -106,6 +107,7 @@ def test_only_so_many_partitions_are_named():
 
 def test_what_every_shard_has_not_uploaded_is_added_up():
     first = asked(cluster())
+    assert first["take_overs"] == 0
     assert first["shared"] == {"partitions": 2, "uncommitted_bytes": 4096, "upload_lag_ms": 1500}
     second = {"installs": [], "shared": {"partitions": 1, "uncommitted_bytes": 10, "upload_lag_ms": 2000}}
     both = joined([first, second])

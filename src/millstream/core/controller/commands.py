@@ -138,7 +138,8 @@ class BrokerReplaced(Command, frozen=True, tag="broker_replaced"):
 
     ``previous`` may never register again. Each Raft group takes it out of its voters and adds the new one as a learner.
     From version 1 on the new disk says its ``replacement`` (`model.replication.replica_id`) itself. ``reason`` is set
-    where a person has declared the old one lost: the new one stands for a disk that does not exist yet (`is_lost`).
+    where a person has declared the old one lost: the new one stands for a disk that does not exist yet (`is_lost`). It
+    is also set where the disk was taken over: that is the same one, with the ``replacement`` that it had.
     """
 
     node: NodeId

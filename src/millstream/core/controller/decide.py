@@ -48,12 +48,14 @@ from millstream.core.controller.requests import (
     Result,
     SetBrokerMode,
     SetReplicationFactor,
+    TakeOver,
     UnfenceBroker,
     UnregisterBroker,
     UpdateFeatures,
 )
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
+from millstream.core.controller.taking_over import decide_take_over
 from millstream.core.controller.topics import decide_create_partitions, decide_create_topics, decide_delete_topics
 from millstream.model.error_code import ErrorCode
 
@@ -99,5 +101,6 @@ _DECIDE: Final[dict[type, Callable[[ControllerState, Any, Rules], Decision]]] = 
     EvacuateBrokers: decide_evacuate_brokers,
     UnregisterBroker: decide_unregister_broker,
     DeclareLost: decide_declare_lost,
+    TakeOver: decide_take_over,
     UpdateFeatures: decide_update_features,
 }

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from millstream.core.controller.commands import BrokerMode
-from millstream.core.controller.profile import BrokerProfile
+from millstream.core.controller.profile import BrokerProfile, PeerAddress
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
 
@@ -227,6 +227,18 @@ class DeclareLost(Request, frozen=True, tag="declare_lost"):
     reason: str
 
 
+class TakeOver(Request, frozen=True, tag="take_over"):
+    """The disk ``previous`` of a broker that is not alive goes on elsewhere, as ``incarnation``; the others reach it at
+    ``peer``. ``reason`` goes into the log.
+    """
+
+    node: NodeId
+    previous: Incarnation
+    incarnation: Incarnation
+    peer: PeerAddress
+    reason: str = ""
+
+
 class UpdateFeatures(Request, frozen=True, tag="update_features"):
     """Change levels of features, all or none: (name, level, kind of change as in Kafka's UpgradeType)."""
 
@@ -252,12 +264,19 @@ AnyRequest: TypeAlias = (
     | EvacuateBrokers
     | UnregisterBroker
     | DeclareLost
+    | TakeOver
     | UpdateFeatures
 )
 
 
 AdminRequest: TypeAlias = (
-    ReassignPartitions | SetReplicationFactor | SetBrokerMode | BalanceReplicas | UnregisterBroker | DeclareLost
+    ReassignPartitions
+    | SetReplicationFactor
+    | SetBrokerMode
+    | BalanceReplicas
+    | UnregisterBroker
+    | DeclareLost
+    | TakeOver
 )
 """What a person may ask for over HTTP."""
 

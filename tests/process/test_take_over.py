@@ -1,0 +1,154 @@
+"""The disk of a dead broker, attached elsewhere, is taken over: nothing acknowledged is lost, no zombie comes back."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from test_growing_clusters import status as cluster_status
+from test_moving_replicas import moving, replicas_of
+from test_shared_clusters import in_order, leader, status
+from test_shared_topics import SHARED, objects, settings
+from tiering import ask, consume, expected, produce, until
+
+from millstream.testing import cluster
+from millstream.testing.process import BrokerFailed
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+
+DEADLINE_S = 180
+NEVER = {"shared.upload.interval.ms": 3_600_000, "shared.upload.bytes": 1 << 30}
+
+
+def command(live, data, node=2):
+    words = ["cluster", "take-over", str(node), "--data", str(data), "--json", "--bootstrap", live.bootstrap]
+    return [sys.executable, "-m", "millstream.cli", *words, "--set", "shards=1", "--set", "memory.bytes=128MiB"]
+
+
+def take_over(live, data, node=2, code=0):
+    """What the command prints, read as JSON, or what it says when it refuses."""
+    done = subprocess.run(command(live, data, node), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+def fenced(live, node=2):
+    return any(one["id"] == node and not one["alive"] for one in cluster_status(live)["brokers"])
+
+
+def attach(made, tmp_path, node=2):
+    """The disk of a broker that is dead, elsewhere."""
+    moved = tmp_path / "attached"
+    shutil.move(made.brokers[node].data_dir, moved)
+    return moved
+
+
+def create(made, *topics, partitions=2, config=None, replicas=(2,)):
+    one = made.brokers[1]
+    for name in topics:
+        layout = [list(replicas)] * partitions
+        ask(one, "create_topics", [NewTopic(name, partitions, replica_assignment=layout, config=config or {})], name)
+        for at in range(partitions):
+            until(lambda at=at, name=name: leader(one, name, at) in replicas, "nobody leads", DEADLINE_S)
+
+
+@pytest.mark.ci
+def test_a_disk_that_is_attached_elsewhere_gives_everything_that_was_acknowledged(tmp_path):
+    bucket = tmp_path / "bucket"
+    with cluster(3, settings=settings(bucket, **NEVER), networks=False) as made:
+        one, two = made.brokers[1], made.brokers[2]
+        create(made, "clicks", config=SHARED)
+        create(made, "plain", partitions=1, config={"retention.ms": "-1"})
+        for partition in (0, 1):
+            produce(one, "clicks", range(200), partition)
+        produce(one, "plain", range(100))
+        create(made, "pair", partitions=1, config={"retention.ms": "-1"}, replicas=(2, 3))
+        produce(one, "pair", range(100))
+        assert not objects(bucket), "the write-ahead log alone has the records"
+        assert "broker 2 is alive" in take_over(one, copy(two.data_dir, tmp_path / "alive"), code=1)
+        assert "in use by another broker" in take_over(one, two.data_dir, code=1)
+
+        two.kill()
+        until(lambda: fenced(one), "broker 2 counts as alive", DEADLINE_S)
+        assert "belongs to broker 3, not 2" in take_over(one, copy(made.brokers[3].data_dir, tmp_path / "3"), code=1)
+        zombie = copy(two.data_dir, tmp_path / "zombie")
+        attached = attach(made, tmp_path)
+        done = take_over(one, attached)
+        assert done["partitions"] == ["clicks/0", "clicks/1", "pair/0", "plain/0"] and done["uploaded_bytes"] > 200_000
+        check(one, 200)
+        assert in_order(consume(one, "pair", patience_s=120)) == expected(range(100))
+        assert set(replicas_of(one, "pair")[0]) == {1, 3}
+        for partition in (0, 1):
+            new = made.brokers[leader(one, "clicks", partition)]
+            assert status(new, "clicks")[partition]["archived_end_offset"] >= 200
+        assert "is taken over as" in one.log_path.read_text() + made.brokers[3].log_path.read_text()
+        assert take_over(one, attached)["done_before"]
+
+        shutil.copytree(zombie, two.data_dir)
+        with pytest.raises(BrokerFailed, match="what it holds is outdated"):
+            two.start()
+        shutil.rmtree(two.data_dir)
+        shutil.copytree(attached, two.data_dir)
+        with pytest.raises(BrokerFailed, match="what it holds is outdated"):
+            two.start()
+
+        for partition in (0, 1):
+            produce(one, "clicks", range(200, 230), partition)
+        made.replace(2)
+        check(one, 230)
+
+
+@pytest.mark.timeout(900)
+def test_a_take_over_that_is_killed_at_any_step_is_completed_by_the_next(tmp_path):
+    bucket = tmp_path / "bucket"
+    with cluster(3, settings=settings(bucket, **NEVER), networks=False) as made:
+        one, two = made.brokers[1], made.brokers[2]
+        create(made, "clicks", config=SHARED)
+        create(made, "plain", partitions=1, config={"retention.ms": "-1"})
+        for partition in (0, 1):
+            produce(one, "clicks", range(200), partition)
+        produce(one, "plain", range(100))
+        two.kill()
+        until(lambda: fenced(one), "broker 2 counts as alive", DEADLINE_S)
+        attached = attach(made, tmp_path)
+        identity = (attached / "identity.json").read_text()
+        steps = {
+            "the new incarnation is on disk": lambda: (attached / "identity.json").read_text() != identity,
+            "the earlier life is fenced": lambda: '"next_incarnation": ""' in (attached / "identity.json").read_text(),
+            "the broker serves": (attached / "broker.json").exists,
+            "an object is there": lambda: objects(bucket),
+            "a partition moves": lambda: moving(one) or leader(one, "plain") in (1, 3),
+            "all have moved": lambda: {leader(one, "clicks", at) for at in (0, 1)} <= {1, 3},
+            "the disk is marked": (attached / "taken-over.json").exists,
+        }
+        (attached / "broker.json").unlink()
+        for name, reached in steps.items():
+            until(lambda: fenced(one), f"before '{name}' broker 2 counts as alive", DEADLINE_S)
+            run = subprocess.Popen(command(one, attached), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            limit = time.monotonic() + DEADLINE_S
+            while run.poll() is None and not reached():
+                assert time.monotonic() < limit, name
+                time.sleep(0.01)
+            with suppress(ProcessLookupError):
+                run.send_signal(signal.SIGKILL)
+            said = run.communicate()[1]
+            assert run.returncode in (0, -signal.SIGKILL), f"{name}: {said}"
+        until(lambda: fenced(one), "broker 2 counts as alive", DEADLINE_S)
+        take_over(one, attached)
+        check(one, 200)
+
+
+def check(broker, end):
+    for partition in (0, 1):
+        assert in_order(consume(broker, "clicks", partition, patience_s=120)) == expected(range(end))
+    assert in_order(consume(broker, "plain", patience_s=120)) == expected(range(100))
+
+
+def copy(source, target):
+    shutil.copytree(source, target, ignore=lambda _, names: [name for name in names if name.endswith(".sock")])
+    return target
