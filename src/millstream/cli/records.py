@@ -78,6 +78,8 @@ def compile_template(text: str) -> Callable[[Message], bytes]:
             raise WrongUsage(
                 f"--format: {{{name}}} is not valid, expected {', '.join(f'{{{known}}}' for known in TEMPLATE_FIELDS)}"
             )
+    if unclosed := re.search(rf"\{{({'|'.join(TEMPLATE_FIELDS)})\b(?!\}})", text):
+        raise WrongUsage(f"--format: {{{unclosed[1]} has no closing brace, expected {{{unclosed[1]}}}")
     template = re.sub(r"\\[ntr0\\]", lambda found: _ESCAPES[found[0]], text).encode()
 
     def fill(message: Message) -> bytes:

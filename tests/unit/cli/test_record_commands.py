@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.cli.failure import CommandFailed
+from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.record_input import record_from_json
 from millstream.cli.records import compile_template, record_to_json
 from millstream.errors import Corruption
@@ -158,6 +158,16 @@ def test_templates_put_bytes_through():
     fill = compile_template("{topic}/{partition}@{offset}\\t{key}={value} {headers} {timestamp}")
     message = FakeMessage("t", 1, 2, b"\xff{key}", None, [("a", b"b"), ("c", None)])
     assert fill(message) == b"t/1@2\t=\xff{key} a=b,c= 1700000000000\n"
+
+
+@pytest.mark.parametrize("template", ["{value", "{key} {value ", '{"v": {value'])
+def test_a_field_without_its_closing_brace_is_refused(template):
+    with pytest.raises(WrongUsage, match=r"\{value has no closing brace, expected \{value\}"):
+        compile_template(template)
+
+
+def test_braces_around_fields_are_text():
+    compile_template('{"key": "{key}", "valued": {value}}')
 
 
 def test_consume_prints_values_from_the_beginning(millstream, cluster):
