@@ -120,7 +120,7 @@ def test_a_leader_at_rest_hears_that_its_followers_have_left_it():
     assert leader.raft._resting
     assert cluster.run(lambda: new.group.is_serving and third.group.leader == new.replica, SECOND)
     assert cluster.run(lambda: not leader.group.leads, SECOND)
-    assert leader.group.term == new.group.term
+    assert cluster.run(lambda: leader.group.term == new.group.term, SECOND)
 
 
 def test_a_broker_that_restarts_is_told_what_is_committed_although_its_leader_rests():
