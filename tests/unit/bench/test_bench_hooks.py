@@ -100,7 +100,7 @@ def test_a_trace_has_a_line_for_each_block_that_was_read_from_below_the_memory(t
     rows = [line.split() for line in trace.read_text().splitlines()]
     bases = {int(row[4]) for row in rows if row[0] == "read"}
     assert {0, 3} <= bases <= {0, 3, 6, 9}, "what was read ahead is in memory"
-    assert {int(row[4]) for row in rows if row[0] == "at"} > bases, "a reader goes on at offsets in memory, too"
+    assert {int(row[4]) for row in rows if row[0] == "at"} > bases - {0}, "a reader goes on at offsets in memory, too"
     assert {row[2] for row in rows} == {"1", "2"}
     times = [int(row[1]) for row in rows]
     assert times == sorted(times)
