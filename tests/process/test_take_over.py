@@ -57,16 +57,22 @@ def create(made, *topics, partitions=2, config=None, replicas=(2,)):
             until(lambda at=at, name=name: leader(one, name, at) in replicas, "nobody leads", DEADLINE_S)
 
 
+def create_and_fill(made):
+    """Records that the disk of broker 2 alone has, most of them in its write-ahead log."""
+    one = made.brokers[1]
+    create(made, "clicks", config=SHARED)
+    create(made, "plain", partitions=1, config={"retention.ms": "-1"})
+    for partition in (0, 1):
+        produce(one, "clicks", range(200), partition)
+    produce(one, "plain", range(100))
+
+
 @pytest.mark.ci
 def test_a_disk_that_is_attached_elsewhere_gives_everything_that_was_acknowledged(tmp_path):
     bucket = tmp_path / "bucket"
     with cluster(3, settings=settings(bucket, **NEVER), networks=False) as made:
         one, two = made.brokers[1], made.brokers[2]
-        create(made, "clicks", config=SHARED)
-        create(made, "plain", partitions=1, config={"retention.ms": "-1"})
-        for partition in (0, 1):
-            produce(one, "clicks", range(200), partition)
-        produce(one, "plain", range(100))
+        create_and_fill(made)
         create(made, "pair", partitions=1, config={"retention.ms": "-1"}, replicas=(2, 3))
         produce(one, "pair", range(100))
         assert not objects(bucket), "the write-ahead log alone has the records"
@@ -84,6 +90,11 @@ def test_a_disk_that_is_attached_elsewhere_gives_everything_that_was_acknowledge
         assert in_order(consume(one, "pair", patience_s=120)) == expected(range(100))
         assert set(replicas_of(one, "pair")[0]) == {1, 3}
         for partition in (0, 1):
+            until(
+                lambda at=partition: at in status(made.brokers[leader(one, "clicks", at)], "clicks"),
+                "the leader has not opened the partition",
+                DEADLINE_S,
+            )
             new = made.brokers[leader(one, "clicks", partition)]
             assert status(new, "clicks")[partition]["archived_end_offset"] >= 200
         assert "is taken over as" in one.log_path.read_text() + made.brokers[3].log_path.read_text()
@@ -108,11 +119,7 @@ def test_a_take_over_that_is_killed_at_any_step_is_completed_by_the_next(tmp_pat
     bucket = tmp_path / "bucket"
     with cluster(3, settings=settings(bucket, **NEVER), networks=False) as made:
         one, two = made.brokers[1], made.brokers[2]
-        create(made, "clicks", config=SHARED)
-        create(made, "plain", partitions=1, config={"retention.ms": "-1"})
-        for partition in (0, 1):
-            produce(one, "clicks", range(200), partition)
-        produce(one, "plain", range(100))
+        create_and_fill(made)
         two.kill()
         until(lambda: fenced(one), "broker 2 counts as alive", DEADLINE_S)
         attached = attach(made, tmp_path)

@@ -65,6 +65,9 @@ class WalkEnd(Exception):
         self.beyond = beyond
 
 
+_BEGIN: Final = FilePosition(0)
+
+
 def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, limit: int) -> Batch:
     """The batch whose header is at `at` of the view, which is byte `position` of a file of `limit` bytes.
 
@@ -91,14 +94,22 @@ def may_follow(batch: Batch, next_offset: Offset, *, gaps: bool) -> bool:
     return batch.base_offset == next_offset or (gaps and batch.base_offset > next_offset)
 
 
-def walk(view: memoryview | bytes | bytearray, start: int = 0) -> Iterator[Batch]:
-    """The batches in a view from byte `start` on; stops without a word where the bytes are no whole batch."""
-    limit = len(view)
-    position = start
+def whole_batches(view: memoryview | bytes | bytearray, start: FilePosition = _BEGIN) -> Iterator[Batch]:
+    """The batches in a view from byte `start` on.
+
+    Raises:
+        WalkEnd: the bytes there are no whole batch.
+    """
+    limit, position = len(view), int(start)
     while position < limit:
-        try:
-            batch = parse_batch(view, position, position, limit)
-        except WalkEnd:
-            return
+        batch = parse_batch(view, position, position, limit)
         yield batch
         position += batch.size
+
+
+def walk(view: memoryview | bytes | bytearray, start: int = 0) -> Iterator[Batch]:
+    """`whole_batches` that stop without a word where the bytes are no whole batch."""
+    try:
+        yield from whole_batches(view, FilePosition(start))
+    except WalkEnd:
+        return

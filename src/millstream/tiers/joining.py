@@ -20,7 +20,7 @@ from millstream.core.shared import JoinLimits, next_join
 from millstream.errors import Corruption, MillstreamError, Unavailable
 from millstream.format.archive import BLOCK_BYTES, segment_key
 from millstream.format.manifest import REVISION_MAX, ArchivedSegment
-from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.format.segment import WalkEnd, whole_batches
 from millstream.format.segment_object import SegmentObject
 from millstream.model.quantities import FilePosition, TimestampMs
 from millstream.objects import ObjectKey
@@ -103,19 +103,14 @@ def _parts(
             is_known = False
         else:
             aborted |= set(spans)
-        at = 0
-        while at < len(data):
-            try:
-                if at + BATCH_HEADER_BYTES > len(data):
-                    raise WalkEnd(at, "too few bytes for a batch header")
-                batch = parse_batch(data, at, at, len(data))
-            except WalkEnd as end:
-                raise Corruption(f"the archived range from offset {segment.base_offset} on: {end.reason}") from end
-            block = made.add(batch, data[at : at + batch.size])
-            at += batch.size
-            if block is not None:
-                pace.spend(len(block))
-                yield block
+        try:
+            for batch in whole_batches(data):
+                block = made.add(batch, data[batch.position : batch.position + batch.size])
+                if block is not None:
+                    pace.spend(len(block))
+                    yield block
+        except WalkEnd as end:
+            raise Corruption(f"the archived range from offset {segment.base_offset} on: {end.reason}") from end
         if made.end_offset != segment.end_offset:
             raise Corruption(f"the archived range to offset {segment.end_offset} ends at {made.end_offset}")
     if (block := made.end_block()) is not None:

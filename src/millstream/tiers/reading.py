@@ -24,7 +24,7 @@ from millstream.errors import Corruption, Rejected
 from millstream.format.archive import SegmentIndex, decode_index, part_key, segment_key
 from millstream.format.events.batch import is_event_batch
 from millstream.format.manifest import decode_part, unpack_run
-from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.format.segment import WalkEnd, whole_batches
 from millstream.format.shared_object import segment_index, shared_key
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
@@ -409,16 +409,11 @@ def _end(index: SegmentIndex, segment: ArchivedSegment, number: int) -> FilePosi
 
 def _batches(block: memoryview, segment: ArchivedSegment) -> Iterator[tuple[Batch, memoryview]]:
     """The batches of a block that matched its checksum."""
-    at = 0
-    while at < len(block):
-        try:
-            if at + BATCH_HEADER_BYTES > len(block):
-                raise WalkEnd(at, "too few bytes for a batch header")
-            batch = parse_batch(block, at, at, len(block))
-        except WalkEnd as end:
-            raise Corruption(f"the archived segment from offset {segment.base_offset} on: {end.reason}") from end
-        yield batch, block[at : at + batch.size]
-        at += batch.size
+    try:
+        for batch in whole_batches(block):
+            yield batch, block[batch.position : batch.position + batch.size]
+    except WalkEnd as end:
+        raise Corruption(f"the archived segment from offset {segment.base_offset} on: {end.reason}") from end
 
 
 def _find_record(batch: Batch, data: memoryview, command: Find) -> FoundRecord | None:

@@ -24,7 +24,7 @@ from millstream.format.manifest import (
     pack_run,
     unpack_run,
 )
-from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
+from millstream.format.segment import WalkEnd, whole_batches
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition
 from millstream.objects import ObjectKey
@@ -91,24 +91,21 @@ def _check_batches(
     data: memoryview, position: FilePosition, expected: Offset, epochs: list[tuple[Term, Offset]]
 ) -> Offset:
     """The end (exclusive) of the batches of a block."""
-    at = 0
-    while at < len(data):
-        try:
-            if at + BATCH_HEADER_BYTES > len(data):
-                raise WalkEnd(at, "too few bytes for a batch header")
-            batch = parse_batch(data, at, at, len(data))
-        except WalkEnd as end:
-            raise Corruption(f"byte {position + at}: {end.reason}") from end
-        if batch.base_offset != expected:
-            raise Corruption(f"the batch at offset {batch.base_offset} stands where offset {expected} should")
-        if not batch_crc_ok(data[at : at + batch.size]):
-            raise Corruption(f"the batch at offset {batch.base_offset} does not match its checksum")
-        if not epochs or batch.leader_epoch > epochs[-1][0]:
-            epochs.append((batch.leader_epoch, batch.base_offset))
-        elif batch.leader_epoch < epochs[-1][0]:
-            raise Corruption(f"the batch at offset {batch.base_offset} has an earlier leader epoch than one before it")
-        expected = type(expected)(batch.last_offset + 1)
-        at += batch.size
+    try:
+        for batch in whole_batches(data):
+            if batch.base_offset != expected:
+                raise Corruption(f"the batch at offset {batch.base_offset} stands where offset {expected} should")
+            if not batch_crc_ok(data[batch.position : batch.position + batch.size]):
+                raise Corruption(f"the batch at offset {batch.base_offset} does not match its checksum")
+            if not epochs or batch.leader_epoch > epochs[-1][0]:
+                epochs.append((batch.leader_epoch, batch.base_offset))
+            elif batch.leader_epoch < epochs[-1][0]:
+                raise Corruption(
+                    f"the batch at offset {batch.base_offset} has an earlier leader epoch than one before it"
+                )
+            expected = type(expected)(batch.last_offset + 1)
+    except WalkEnd as end:
+        raise Corruption(f"byte {position + end.position}: {end.reason}") from end
     return expected
 
 

@@ -27,7 +27,7 @@ REASON_LENGTH_MAX: Final = 500
 def decide_declare_lost(state: ControllerState, request: DeclareLost, rules: Rules) -> Decision:
     """Retire the disks of brokers that are not alive."""
     try:
-        lost = [_lost(state, node, rules) for node in request.nodes]
+        lost = [dead_broker(state, node, rules) for node in request.nodes]
         if state.feature_level < MOVING_REPLICAS:
             raise Rejected(too_low(state, "brokers can be declared lost"), ErrorCode.UNSUPPORTED_VERSION)
     except Rejected as error:
@@ -52,8 +52,8 @@ def decide_declare_lost(state: ControllerState, request: DeclareLost, rules: Rul
     return Decision((Result(),), tuple(commands))
 
 
-def _lost(state: ControllerState, node: NodeId, rules: Rules) -> BrokerState:
-    """A broker that may be declared lost. Rejected if it may not."""
+def dead_broker(state: ControllerState, node: NodeId, rules: Rules) -> BrokerState:
+    """A registered broker that is not alive. Raises Rejected."""
     broker = state.registry.brokers.get(node)
     if broker is None:
         raise Rejected(f"broker {node} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)

@@ -13,12 +13,11 @@ not the one with which the broker is registered, because an older one lacks what
 request may be repeated.
 """
 
-from typing import Final
-
 import msgspec
 
 from millstream.core.controller.brokers import too_low
 from millstream.core.controller.commands import MOVING_REPLICAS, BrokerRegistered, BrokerReplaced
+from millstream.core.controller.losing import REASON_LENGTH_MAX, dead_broker
 from millstream.core.controller.profile import profile_problem
 from millstream.core.controller.requests import Result, TakeOver
 from millstream.core.controller.rules import Decision, Rules
@@ -26,8 +25,6 @@ from millstream.core.controller.state import ControllerState
 from millstream.errors import Rejected
 from millstream.model.cluster import INCARNATION_BYTES
 from millstream.model.error_code import ErrorCode
-
-REASON_LENGTH_MAX: Final = 500
 
 
 def decide_take_over(state: ControllerState, request: TakeOver, rules: Rules) -> Decision:
@@ -51,13 +48,7 @@ def _taken_over(state: ControllerState, request: TakeOver, rules: Rules) -> Brok
             "before, or its broker has left the cluster: nothing of it is needed",
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         )
-    if broker is None:
-        raise Rejected(f"broker {node} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
-    if not broker.fenced or node == rules.node:
-        raise Rejected(
-            f"broker {node} is alive, or was a moment ago: stop it for good and wait until it counts as not alive",
-            ErrorCode.INVALID_REQUEST,
-        )
+    broker = dead_broker(state, node, rules)
     profile = msgspec.structs.replace(broker.profile, peer=request.peer)
     if (problem := profile_problem(profile)) is not None:
         raise Rejected(f"broker {node} {problem}", ErrorCode.INVALID_REQUEST)
