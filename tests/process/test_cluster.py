@@ -269,6 +269,8 @@ def test_a_stopped_broker_comes_back_with_what_it_had(three):
     three.restart(2)
     wait_for(lambda: all_in_sync(three, "stopped"))
     assert read(three.bootstrap, "stopped", 3, 180) == Unordered(acked)
+    for topic in list(metadata(three.brokers[1]).topics):
+        wait_for(lambda topic=topic: all_in_sync(three, topic))
     elected = elect(three, None)
     assert {error for error in elected.values() if error is not None} == set()
     wait_for(lambda: all(part.leader == part.replicas[0] for part in partitions(three.brokers[1], "stopped")))
