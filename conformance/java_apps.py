@@ -23,6 +23,9 @@ from conformance.checks import Bench, Check, CheckFailed, Checks
 POM = Path(__file__).with_name("pom.xml")
 CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 STREAMS = "org.apache.kafka.streams.tests.StreamsSmokeTest"
+FOLDER = f"kafka-suites-{peer.KAFKA_VERSION}-2"
+"""Of the class path in the cache. The last number changes with ``pom.xml``."""
+
 WAIT_S = 60.0
 
 
@@ -36,7 +39,7 @@ def build(folder: Path) -> None:
 
 def application_command(bench: Bench, main: str, *arguments: str, heap: str = "384m") -> list[str]:
     """Runs a main class; what it leaves in its temporary folder goes with the check's."""
-    libraries = tools.cached(f"kafka-suites-{peer.KAFKA_VERSION}", build)
+    libraries = tools.cached(FOLDER, build)
     flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={bench.folder}")
     command = peer.java_command(main, list(arguments), heap, flags, "warn")
     place = command.index("-cp") + 1
@@ -44,7 +47,8 @@ def application_command(bench: Bench, main: str, *arguments: str, heap: str = "3
     return command
 
 
-def _write_properties(path: Path, properties: Mapping[str, str]) -> str:
+def write_properties(path: Path, properties: Mapping[str, str]) -> str:
+    """Write a properties file; returns its path."""
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
     return str(path)
 
@@ -86,7 +90,7 @@ def _stop(process: "subprocess.Popen[bytes]", limit_s: float) -> None:
 def connect_copies_a_file_and_continues_after_a_restart(bench: Bench) -> None:
     source, sink, said = bench.folder / "source.txt", bench.folder / "sink.txt", bench.folder / "connect.log"
     port = peer.free_port()
-    worker = _write_properties(
+    worker = write_properties(
         bench.folder / "worker.properties",
         {
             "bootstrap.servers": bench.bootstrap,
@@ -98,7 +102,7 @@ def connect_copies_a_file_and_continues_after_a_restart(bench: Bench) -> None:
             "listeners": f"http://127.0.0.1:{port}",
         },
     )
-    reading = _write_properties(
+    reading = write_properties(
         bench.folder / "source.properties",
         {
             "name": "file-source",
@@ -108,7 +112,7 @@ def connect_copies_a_file_and_continues_after_a_restart(bench: Bench) -> None:
             "topic": "connected",
         },
     )
-    writing = _write_properties(
+    writing = write_properties(
         bench.folder / "sink.properties",
         {
             "name": "file-sink",
@@ -163,7 +167,7 @@ def smoke_test_of_streams(bench: Bench, guarantee: str) -> None:
         for number in (1, 2):
             state = bench.folder / f"state-{number}"
             state.mkdir()
-            properties = _write_properties(
+            properties = write_properties(
                 bench.folder / f"streams-{number}.properties",
                 {
                     "bootstrap.servers": bench.bootstrap,
@@ -196,7 +200,7 @@ class Connect(Checks):
 
     def prepare(self) -> str:
         peer.jars()
-        tools.cached(f"kafka-suites-{peer.KAFKA_VERSION}", build)
+        tools.cached(FOLDER, build)
         return peer.KAFKA_VERSION
 
     def checks(self) -> Sequence[Check]:

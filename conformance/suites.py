@@ -10,6 +10,7 @@ from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
 from conformance.librdkafka_admin import LibrdkafkaAdmin
 from conformance.librdkafka_cluster import LibrdkafkaCluster
+from conformance.mirror_maker import MirrorMaker
 from conformance.suite import Suite
 from conformance.transactions import Transactions
 
@@ -19,6 +20,7 @@ ALL: Final[list[Suite]] = [
     KafkaPython(),
     JavaTools(),
     Connect(),
+    MirrorMaker(),
     Streams(),
     Transactions(),
     Librdkafka(),

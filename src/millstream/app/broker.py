@@ -2,7 +2,7 @@
 
 ::
 
-    lock the directory ► bind the ports ► recover the log (a child; the handlers are imported meanwhile)
+    lock the directory ► bind the ports (``claim``) ► recover the log (a child; the handlers are imported meanwhile)
         ► map memory ► fork the shards ► they are ready ► write broker.json, print one line
         ► accept and hand over, answer HTTP, watch ► SIGTERM ► drain ► exit 0
 
@@ -31,12 +31,12 @@ from millstream.admin.overview import Facts, Overview
 from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
 from millstream.app.broker_mode import HAS_LEFT
+from millstream.app.claim import claim
 from millstream.app.cluster_changes import change_cluster
 from millstream.app.cluster_status import CLUSTER, joined
 from millstream.app.forming import join_cluster, says
 from millstream.app.limits import CONNECTIONS_MAX
-from millstream.app.listening import bind, bind_all, literal, plain, reached, serve
-from millstream.app.lock import lock_data_dir
+from millstream.app.listening import bind, literal, plain, reached, serve
 from millstream.app.overview import gather, named_metrics
 from millstream.app.recovering import order_to_lead, show_replicas
 from millstream.app.recovery import RecoveryChild, count
@@ -93,8 +93,6 @@ WATCH_US: Final = 100_000
 """How often the supervisor looks whether a shard is stalled; more often where a shorter stall is to be reported."""
 WATCH_US_MIN: Final = 10_000
 
-HTTP_PORT: Final = 9644
-"""Redpanda's port for metrics and administration, which its users' dashboards know."""
 PATIENCE_US: Final = 2_000_000
 """How long an HTTP client waits for the shards: Prometheus' scrapes and a probe of a service end after some seconds."""
 
@@ -158,12 +156,11 @@ class Supervisor:
         if settings.shard_realtime and not may_become_realtime():
             raise Unavailable(_NO_REALTIME)
         check_store(store_url(settings))
-        lock = lock_data_dir(settings.data_dir)
+        claimed = claim(settings)
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)
         disk = ChunkDisk(load_disk(settings.internal_disk_factory))
-        self.listeners = bind_all(settings.listen)
-        self.http_listener = self._bind_http()
+        self.listeners, self.http_listener = claimed.listeners, claimed.http
         router = make_router(self, self.stats)
         self.registry = RegistryProcess(reached(next(iter(self.listeners.values()))))
         self.registry.mount(router, self.stats)
@@ -186,16 +183,10 @@ class Supervisor:
                 child.kill()
             for child in self.children:
                 child.wait(REAP_TIMEOUT_S)
-            os.close(lock)
+            os.close(claimed.lock)
         return self.reactor.exit_code
 
     # Starting
-
-    def _bind_http(self) -> socket.socket:
-        """The HTTP port: the one that is set, or the default, which is free where the first listener's is."""
-        first = self.settings.listen[0]
-        host, port = self.settings.http_listen or (first.host, HTTP_PORT if first.port else 0)
-        return bind(host, port, setting="--http")
 
     def _join_cluster(self, disk: Disk) -> Identity | None:
         """Who this broker is in its cluster, which is formed or found if it has none yet; None for a single broker."""

@@ -6,9 +6,17 @@ supervisor's process id, for the error of a second broker.
 
 import fcntl
 import os
+from typing import Final
 
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
+
+LOCK_FILE: Final = "lock"
+
+
+def was_locked(data_dir: str) -> bool:
+    """Whether a broker has ever used the directory."""
+    return os.path.exists(os.path.join(data_dir, LOCK_FILE))
 
 
 def lock_data_dir(data_dir: str) -> int:
@@ -18,7 +26,7 @@ def lock_data_dir(data_dir: str) -> int:
         Rejected: another broker has the directory; the message has its process id.
     """
     os.makedirs(data_dir, exist_ok=True)
-    path = os.path.join(data_dir, "lock")
+    path = os.path.join(data_dir, LOCK_FILE)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ A command's module is imported when the command runs, or when a help page lists 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -217,6 +218,16 @@ application.context_settings = {"help_option_names": ["-h", "--help"], "show_def
 _CLICKS_WORDS = {"a valid integer range": "a whole number", "a valid float range": "a number"}
 """click's name for a type, and what people call it."""
 
+_RANGE = re.compile(r"is not in the range (?:(\S+)<=)?x(?:>=(\S+)|<=(\S+))")
+
+
+def _range_in_words(found: re.Match[str]) -> str:
+    """``0 is not in the range x>=1`` as ``0 is less than 1``."""
+    low, least, high = found.groups()
+    if least is not None:
+        return f"is less than {least}"
+    return f"is more than {high}" if low is None else f"is not between {low} and {high}"
+
 
 def run_application(words: list[str]) -> int:
     """Run one command; usage errors leave as ``WrongUsage``."""
@@ -231,6 +242,7 @@ def run_application(words: list[str]) -> int:
         sentence = problem.format_message().rstrip(".")
         for clicks, ours in _CLICKS_WORDS.items():
             sentence = sentence.replace(clicks, ours)
+        sentence = _RANGE.sub(_range_in_words, sentence)
         joint = " " if sentence.endswith("?") else "; "
         raise WrongUsage(f"{sentence[:1].lower()}{sentence[1:]}{joint}'{path} --help' shows what it takes") from None
     except click.Abort:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_paragraphs, print_table
 from millstream.config.errors import ConfigError
-from millstream.config.settings import NODE_PROPERTIES, node_property
+from millstream.config.settings import NODE_PROPERTIES, node_property, unknown_name
 from millstream.config.topic_properties import TOPIC_PROPERTIES, topic_property
 
 if TYPE_CHECKING:
@@ -59,11 +60,10 @@ def show_setting(name: str, as_json: bool) -> None:
     found: list[dict[str, Any]] = []
     if name in TOPIC_PROPERTIES:
         found.append(property_facts(topic_property(name), "topic"))
-    if name in NODE_PROPERTIES or not found:
-        try:
-            found.append(property_facts(node_property(name), "broker"))
-        except ConfigError:
-            found.append(property_facts(topic_property(name), "topic"))
+    with contextlib.suppress(ConfigError):
+        found.append(property_facts(node_property(name), "broker"))
+    if not found:
+        raise unknown_name(name, {**TOPIC_PROPERTIES, **NODE_PROPERTIES})
     if as_json:
         print_json(found[0] if len(found) == 1 else found)
         return

@@ -61,6 +61,8 @@ _SENTENCES = {
     "UNKNOWN_MEMBER_ID": "{what} has active members; stop its consumers first",
     "NON_EMPTY_GROUP": "{what} has active members; stop its consumers first",
     "MSG_SIZE_TOO_LARGE": "a record is larger than {what} allows; 'millstream topic alter' can raise max.message.bytes",
+    "INVALID_PARTITIONS": "{what}: {reason}; give --partitions a larger number, since partitions are only ever added",
+    "TOPIC_EXCEPTION": "{what}: {reason}; choose another name",
     "INVALID_REPLICATION_FACTOR": "{what}: {reason}; give --replication a number up to that of the brokers, which "
     "'millstream cluster brokers' lists",
     "NOT_CONTROLLER": "{what}: the cluster has no controller now, because too few brokers are alive; 'millstream "

@@ -186,8 +186,10 @@ def _name(topic: str, partition: int | None) -> str:
 
 
 def _no_files(data: Path, topic: str, partition: int | None) -> CommandFailed:
-    late = "what was produced in the last minute may be in the write-ahead log alone"
-    return CommandFailed(f"there are no segments of {_name(topic, partition)} in {data}; {late}")
+    return CommandFailed(
+        f"there are no segments of {_name(topic, partition)} in {data}; records of the last minute may be in the "
+        f"write-ahead log alone, which 'millstream log dump --records {data}/wal/*/*.wal' shows"
+    )
 
 
 def _must_be_data(data: Path) -> None:

@@ -79,11 +79,23 @@ def print_paragraphs(entries: Iterable[tuple[str, str]]) -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Name and value, one a line, values aligned."""
+    """Name and value, one a line, values aligned. On a terminal a long value goes on in further lines, at words."""
     pairs = [(name, "-" if value is None or value == "" else str(value)) for name, value in facts]
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        emit(f"{name:<{width}}  {value}\n")
+        emit(f"{name:<{width}}  {_wrapped(value, width + 2)}\n")
+
+
+def _wrapped(value: str, indent: int) -> str:
+    """A value behind ``indent`` columns of a terminal's line. A word is never cut: an address can be copied."""
+    if not sys.stdout.isatty():
+        return value
+    import shutil
+    import textwrap
+
+    room = max(_FOLDED_MIN, shutil.get_terminal_size().columns - indent)
+    lines = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False)
+    return f"\n{' ' * indent}".join(lines)
 
 
 def remark(sentence: str) -> None:

@@ -38,9 +38,7 @@ FORMATS = ("line", "json")
 @click.option(
     "--format", "format_name", default="line", metavar="line|json", help="One value or one JSON record a line."
 )
-@click.option(
-    "--key-separator", "-K", default="", show_default=False, metavar="TEXT", help="What stands between key and value."
-)
+@click.option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value.")
 @click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
 @click.option("--header", "-H", multiple=True, metavar="NAME=VALUE", help="A header of every record; may be repeated.")
 @click.option(
@@ -68,7 +66,7 @@ def produce(
     topic: str,
     file: str,
     format_name: str,
-    key_separator: str,
+    key_separator: str | None,
     key: str | None,
     header: tuple[str, ...],
     partition: int,
@@ -83,7 +81,9 @@ def produce(
     """Send records read from stdin or a file, one a line."""
     _one_of("--acks", acks, ACKS)
     _one_of("--compression", compression, COMPRESSIONS)
-    parse = _parser(format_name, key_separator, key)
+    if key_separator == "":
+        raise WrongUsage("--key-separator: '' is not valid, expected at least one character")
+    parse = _parser(format_name, key_separator or "", key)
     headers = [_header(text) for text in header or ()]
     configuration = {
         "acks": acks,
@@ -162,7 +162,7 @@ class Sending:
         self.producer.flush(timeout_s + 1)
         if self.failure is not None:
             unsent = self.sent - self.acknowledged
-            raise CommandFailed(f"{self.failure} ({self.acknowledged:,} records were stored, {unsent:,} were not)")
+            raise CommandFailed(f"{self.failure} ({_were(self.acknowledged)} stored, {unsent:,} not)")
         missing = self.sent - self.acknowledged
         if missing:
             raise CommandFailed(
@@ -191,6 +191,10 @@ class Sending:
             self.acknowledged += 1
         elif self.failure is None:
             self.failure = explain(error, f"topic '{message.topic()}'", self.bootstrap)
+
+
+def _were(count: int) -> str:
+    return f"{count:,} record was" if count == 1 else f"{count:,} records were"
 
 
 def _records(

@@ -1,8 +1,8 @@
 """``millstream top``: what each shard of a running broker is doing, renewed every few seconds.
 
 Everything comes from the broker's ``/metrics``, so looking costs its shards nothing. Rates, means and quantiles are of
-the time between two looks, not since the start. The view fits 80 columns and a slow line; into a pipe or file, and with
-``--count``, snapshots follow each other as plain text, with ``--json`` one document a line.
+the time between two looks, not since the start. The view has 40 to 80 columns, as many as the terminal. Into a pipe or
+file, and with ``--count``, snapshots follow each other as plain text; with ``--json`` each is a document of one line.
 
 A broker that restarts begins anew, maybe at another address for its metrics; one that does not answer is asked again
 until it does, and the view says so. Troubles stand on top; a small terminal gets less of the rest.
@@ -115,5 +115,5 @@ def _show_live(looks: Iterator[Activity | str], title: str) -> None:
     with Live(waiting, console=console, screen=True, auto_refresh=False) as view:
         view.refresh()
         for found in looks:
-            lines = [found] if isinstance(found, str) else as_lines(found, title, console.height)
+            lines = [found] if isinstance(found, str) else as_lines(found, title, console.height, console.width)
             view.update(Text("\n".join(lines), no_wrap=isinstance(found, Activity)), refresh=True)

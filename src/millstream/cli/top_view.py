@@ -1,21 +1,27 @@
-"""From two readings of a broker's metrics to what it did in between, and that as lines of at most 80 columns."""
+"""From two readings of a broker's metrics to what it did in between, and that as lines of 40 to 80 columns."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from millstream.cli.exposition import quantile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.cli.exposition import Exposition
 
 WIDTH = 80
+WIDTH_MIN = 40
+"""Columns of the view. A narrower terminal cuts lines off."""
 
 _STARTED = "millstream_start_time_seconds"
 _APIS = 12
+_API_WIDTH = 26
 
 
 class ShardActivity(msgspec.Struct, frozen=True):
@@ -156,35 +162,54 @@ def as_document(seen: Activity) -> dict[str, Any]:
     return document
 
 
-def as_lines(seen: Activity, title: str, height: int | None = None) -> list[str]:
-    """The view, each line at most `WIDTH` columns, and no more than `height` of them.
+def as_lines(seen: Activity, title: str, height: int | None = None, width: int = WIDTH) -> list[str]:
+    """The view, each line at most ``width`` columns (40 to `WIDTH`), and no more than ``height`` lines.
 
-    What needs a person stands on top; bars and the rarer APIs are left out first.
+    What needs a person stands on top. A low terminal gets no bars and fewer APIs, a narrow one fewer columns.
     """
     span = f"last {seen.seconds:.1f} s"
+    width = max(WIDTH_MIN, min(WIDTH, width))
     head = f"millstream  {title}"
-    lines = [f"{head[: WIDTH - len(span) - 2]:<{WIDTH - len(span)}}{span}", *_trouble(seen), ""]
-    footer = ["", *_summary(seen)]
+    lines = [f"{head[: width - len(span) - 2]:<{width - len(span)}}{span}", *_wrapped(_trouble(seen), width), ""]
+    footer = ["", *_wrapped(_summary(seen), width)]
     room = math.inf if height is None else height - len(lines) - len(footer)
-    shards = _shards(seen.shards, room)
-    apis = ["", f"{'API':<26} {'REQ/S':>9} {'P50 ≤':>9} {'P99 ≤':>9}"]
-    apis += [
-        f"{one.api:<26} {_count(one.requests):>9} {_time(one.p50):>9} {_time(one.p99):>9}" for one in seen.apis[:_APIS]
-    ]
-    if not seen.apis:
-        apis.append("no requests")
-    bars = ["", f"{'SHARD':>5} {'MEMORY':>9} {'OF':>9}"]
-    bars += [
-        f"{one.shard:>5} {_size(one.memory_bytes):>9} {_size(one.memory_limit_bytes):>9}"
-        f"  {_bar(one.memory_bytes, one.memory_limit_bytes)}"
-        for one in seen.shards
-    ]
+    shards = _shards(seen.shards, room, width)
+    apis = ["", *_apis_table(seen.apis, width)]
+    bars = ["", *_bars(seen.shards, width)]
     room -= len(shards)
     if room < len(apis):
         apis = apis[: int(room)] if room >= len(apis[:3]) else []
     if room - len(apis) < len(bars):
         bars = []
     return [line.rstrip() for line in (*lines, *shards, *bars, *apis, *footer)]
+
+
+def _wrapped(lines: list[str], width: int) -> list[str]:
+    return [part for line in lines for part in textwrap.wrap(line, width, break_on_hyphens=False)]
+
+
+def _apis_table(apis: tuple[ApiActivity, ...], width: int) -> list[str]:
+    """The busiest APIs. A narrow terminal sees no medians."""
+    medians = width >= _API_WIDTH + 30
+    name_width = min(_API_WIDTH, width - 20)
+
+    def line(name: str, *cells: str) -> str:
+        shown = cells if medians else (cells[0], cells[-1])
+        return f"{name[:name_width]:<{name_width}}" + "".join(f" {cell:>9}" for cell in shown)
+
+    if not apis:
+        return [line("API", "REQ/S", "P50 ≤", "P99 ≤"), "no requests"]
+    rows = [line(one.api, _count(one.requests), _time(one.p50), _time(one.p99)) for one in apis[:_APIS]]
+    return [line("API", "REQ/S", "P50 ≤", "P99 ≤"), *rows]
+
+
+def _bars(shards: tuple[ShardActivity, ...], width: int) -> list[str]:
+    bar_width = min(40, width - 27)
+    return [f"{'SHARD':>5} {'MEMORY':>9} {'OF':>9}"] + [
+        f"{one.shard:>5} {_size(one.memory_bytes):>9} {_size(one.memory_limit_bytes):>9}"
+        f"  {_bar(one.memory_bytes, one.memory_limit_bytes, bar_width)}"
+        for one in shards
+    ]
 
 
 def _trouble(seen: Activity) -> list[str]:
@@ -207,22 +232,56 @@ def _summary(seen: Activity) -> list[str]:
     ]
 
 
-def _shards(shards: tuple[ShardActivity, ...], room: float) -> list[str]:
+class _Column(NamedTuple):
+    """A column of the table of shards."""
+
+    heading: str
+    width: int
+    cell: Callable[[ShardActivity], str]
+    rank: int
+    """The columns of the lowest ranks are shown where not all of them fit."""
+
+
+_COLUMNS = (
+    _Column("SHARD", 5, lambda one: str(one.shard), 0),
+    _Column("CPU", 5, lambda one: f"{one.cores:.0%}", 1),
+    _Column("CONN", 5, lambda one: str(one.connections), 6),
+    _Column("REQ/S", 7, lambda one: _count(one.requests), 2),
+    _Column("IN/S", 7, lambda one: _size(one.received_bytes), 4),
+    _Column("OUT/S", 7, lambda one: _size(one.sent_bytes), 5),
+    _Column("LATENCY", 7, lambda one: _time(one.latency), 7),
+    _Column("SYNC P99", 8, lambda one: _time(one.sync_p99), 8),
+    _Column("STALL/S", 7, lambda one: _count(one.stalls), 9),
+    _Column("HOPS/S", 7, lambda one: _count(one.hops), 10),
+    _Column(
+        "MEM", 4, lambda one: f"{one.memory_bytes / one.memory_limit_bytes if one.memory_limit_bytes else 0:.0%}", 3
+    ),
+)
+
+
+def _columns(width: int) -> list[_Column]:
+    """The columns that fit, in their order."""
+    shown: list[_Column] = []
+    for column in sorted(_COLUMNS, key=lambda one: one.rank):
+        if sum(one.width + 1 for one in shown) + column.width > width:
+            break
+        shown.append(column)
+    return sorted(shown, key=_COLUMNS.index)
+
+
+def _shards(shards: tuple[ShardActivity, ...], room: float, width: int) -> list[str]:
     """A line for each, or for the busiest of them."""
-    columns = f"{'SHARD':>5} {'CPU':>5} {'CONN':>5} {'REQ/S':>7} {'IN/S':>7} {'OUT/S':>7} {'LATENCY':>7}"
-    columns += f" {'SYNC P99':>8} {'STALL/S':>7} {'HOPS/S':>7} {'MEM':>4}"
+    columns = _columns(width)
+
+    def line(one: ShardActivity) -> str:
+        return " ".join(f"{column.cell(one):>{column.width}}" for column in columns)
+
+    headings = " ".join(f"{column.heading:>{column.width}}" for column in columns)
     most = max(1, int(min(room, 1_000)) - 1)
     if len(shards) <= most:
-        return [columns, *map(_shard_line, shards)]
+        return [headings, *map(line, shards)]
     busiest = sorted(sorted(shards, key=lambda one: -one.cores)[: most - 1], key=lambda one: one.shard)
-    return [columns, *map(_shard_line, busiest), f"and {len(shards) - len(busiest)} less busy ones"]
-
-
-def _shard_line(one: ShardActivity) -> str:
-    traffic = f"{_count(one.requests):>7} {_size(one.received_bytes):>7} {_size(one.sent_bytes):>7}"
-    waits = f"{_time(one.latency):>7} {_time(one.sync_p99):>8} {_count(one.stalls):>7} {_count(one.hops):>7}"
-    memory = one.memory_bytes / one.memory_limit_bytes if one.memory_limit_bytes else 0.0
-    return f"{one.shard:>5} {one.cores:>5.0%} {one.connections:>5} {traffic} {waits} {memory:>4.0%}"
+    return [headings, *map(line, busiest), f"and {len(shards) - len(busiest)} less busy ones"]
 
 
 def _count(value: float) -> str:
@@ -255,6 +314,6 @@ def _time(seconds: float | None) -> str:
     return f"{seconds * 1e3:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
 
 
-def _bar(part: float, whole: float, width: int = 40) -> str:
+def _bar(part: float, whole: float, width: int) -> str:
     filled = round(width * min(1.0, part / whole)) if whole else 0
     return "█" * filled + "░" * (width - filled)

@@ -115,7 +115,8 @@ def unknown_name(name: str, known: Mapping[str, Property[Any]]) -> ConfigError:
 
     visible = [candidate for candidate, declaration in known.items() if not declaration.hidden]
     near = get_close_matches(name.replace("_", "."), visible, n=1, cutoff=0.6)
-    return ConfigError(name, "there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+    hint = f"did you mean {near[0]}?" if near else "'millstream config list', with --topics for topics, shows all"
+    return ConfigError(name, f"there is no such setting; {hint}")
 
 
 NODE_PROPERTIES: Mapping[str, Property[Any]] = MappingProxyType(declared(Settings))

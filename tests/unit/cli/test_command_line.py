@@ -59,6 +59,9 @@ def test_help_names_every_command(millstream):
         ("config", "set", "log.retention.ms=soon"),
         ("config", "set", "log.retention=1"),
         ("config", "set", "log.retention.ms"),
+        ("config", "show", "zzzz"),
+        ("consume", "t", "--count", "0"),
+        ("produce", "t", "--key-separator", ""),
         ("topic", "list", "--timeout", "inf"),
         ("produce", "t", "--timeout", "1e9"),
         ("topic", "trim", "t"),
@@ -308,6 +311,27 @@ def test_a_table_too_wide_for_the_terminal_becomes_one_value_a_line(monkeypatch)
     assert first.splitlines() == ["topic      orders", "partition  0", "committed  17", "end        20", "lag        3"]
     assert "committed  -" in second
     assert "PARTITION" in on_a_terminal(monkeypatch, 80, columns, [("orders", 0, 17, 20, 3)])
+
+
+def test_the_facts_of_a_setting_fit_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    output.print_facts([("default", "a quarter of RAM, at most 2 GiB, or so it is"), ("doc", "w" * 60)])
+    shown = sys.stdout.getvalue().splitlines()
+    assert shown[0] == "default  a quarter of RAM, at most 2"
+    assert shown[1] == "         GiB, or so it is"
+    assert shown[2] == f"doc      {'w' * 60}", "a word that can be copied is not cut"
+
+
+def test_a_number_out_of_range_is_said_without_a_formula(millstream):
+    assert "0 is less than 1" in millstream("consume", "t", "--count", "0").err
+    assert "3000000.0 is not between 0.1 and 3600;" in millstream("topic", "list", "--timeout", "3e6").err
+
+
+def test_a_name_that_is_no_setting_gets_the_nearest_of_all_names(millstream):
+    assert "did you mean num.partitions?" in millstream("config", "show", "num.partition").err
+    assert "did you mean retention.ms?" in millstream("config", "show", "retention.m").err
+    assert "'millstream config list'" in millstream("config", "show", "zzzz").err
 
 
 def test_stop_names_what_it_cannot_stop(millstream, tmp_path):

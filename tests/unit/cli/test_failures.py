@@ -14,7 +14,7 @@ from millstream.cli.failure import explain
     [
         (KafkaError(16, "ConsumerGroupDescribe: "), "group 'g': ConsumerGroupDescribe: Not coordinator"),
         (KafkaError(16), "group 'g': Not coordinator"),
-        (KafkaError(37, "Too many partitions."), "group 'g': Too many partitions"),
+        (KafkaError(42, "Too many partitions."), "group 'g': Too many partitions"),
         (KafkaError(69), "there is no group 'g'; 'millstream group list' shows those that exist"),
     ],
 )

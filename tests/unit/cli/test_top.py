@@ -89,6 +89,20 @@ def test_the_view_fits_eighty_columns_and_names_trouble():
     assert "DISK FULL" in text
 
 
+def test_a_narrow_terminal_gets_fewer_columns_and_loses_no_figure_in_the_middle(seen):
+    trouble = msgspec.structs.replace(seen, faults=2, read_only=True)
+    for width in range(40, 100):
+        lines = as_lines(trouble, "a-very-long-name-of-a-broker.example.org:9092", width=width)
+        assert max(map(len, lines)) <= min(width, WIDTH)
+        assert "2 partitions" in " ".join(lines)
+        assert " ".join(lines).split("disk free")[0].endswith("of ")
+    narrow = as_lines(seen, "b:9092", width=40)
+    shards = next(line for line in narrow if line.startswith("SHARD   CPU"))
+    assert shards.split() == ["SHARD", "CPU", "REQ/S", "IN/S", "OUT/S", "MEM"]
+    assert narrow[narrow.index(shards) + 1].split() == ["0", "50%", "100", "1.0", "MiB", "0", "B", "25%"]
+    assert next(line for line in narrow if line.startswith("API")).split() == ["API", "REQ/S", "P99", "≤"]
+
+
 @pytest.mark.parametrize("height", [12, 14, 20, 24, 60])
 def test_a_low_terminal_shows_trouble_and_shards_first(seen, height):
     crowd = msgspec.structs.replace(

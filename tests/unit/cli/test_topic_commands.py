@@ -71,7 +71,8 @@ def test_alter_sets_unsets_and_adds_partitions(millstream, cluster):
     assert cluster.config["orders"] == {"retention.bytes": "1073741824"}
     assert len(cluster.topics["orders"]) == 4
     fewer = millstream("topic", "alter", "orders", "--partitions", 2)
-    assert (fewer.code, fewer.err) == (1, "error: topic 'orders': Topic already has 4 partitions\n")
+    assert fewer.code == 1
+    assert fewer.err.startswith("error: topic 'orders': Topic already has 4 partitions; give --partitions a larger")
 
 
 def test_delete_takes_several_and_may_tolerate_absence(millstream, cluster):
