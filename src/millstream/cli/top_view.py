@@ -11,8 +11,6 @@ import msgspec
 from millstream.cli.exposition import quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millstream.cli.exposition import Exposition
 
 WIDTH = 80
@@ -233,30 +231,44 @@ def _summary(seen: Activity) -> list[str]:
 
 
 class _Column(NamedTuple):
-    """A column of the table of shards."""
+    """A column of the table of shards. Where not all columns fit, those of the lowest ranks are shown."""
 
     heading: str
     width: int
-    cell: Callable[[ShardActivity], str]
     rank: int
-    """The columns of the lowest ranks are shown where not all of them fit."""
 
 
 _COLUMNS = (
-    _Column("SHARD", 5, lambda one: str(one.shard), 0),
-    _Column("CPU", 5, lambda one: f"{one.cores:.0%}", 1),
-    _Column("CONN", 5, lambda one: str(one.connections), 6),
-    _Column("REQ/S", 7, lambda one: _count(one.requests), 2),
-    _Column("IN/S", 7, lambda one: _size(one.received_bytes), 4),
-    _Column("OUT/S", 7, lambda one: _size(one.sent_bytes), 5),
-    _Column("LATENCY", 7, lambda one: _time(one.latency), 7),
-    _Column("SYNC P99", 8, lambda one: _time(one.sync_p99), 8),
-    _Column("STALL/S", 7, lambda one: _count(one.stalls), 9),
-    _Column("HOPS/S", 7, lambda one: _count(one.hops), 10),
-    _Column(
-        "MEM", 4, lambda one: f"{one.memory_bytes / one.memory_limit_bytes if one.memory_limit_bytes else 0:.0%}", 3
-    ),
+    _Column("SHARD", 5, 0),
+    _Column("CPU", 5, 1),
+    _Column("CONN", 5, 6),
+    _Column("REQ/S", 7, 2),
+    _Column("IN/S", 7, 4),
+    _Column("OUT/S", 7, 5),
+    _Column("LATENCY", 7, 7),
+    _Column("SYNC P99", 8, 8),
+    _Column("STALL/S", 7, 9),
+    _Column("HOPS/S", 7, 10),
+    _Column("MEM", 4, 3),
 )
+
+
+def _cells(one: ShardActivity) -> dict[str, str]:
+    """The figures of a shard, by heading."""
+    memory = one.memory_bytes / one.memory_limit_bytes if one.memory_limit_bytes else 0.0
+    return {
+        "SHARD": str(one.shard),
+        "CPU": f"{one.cores:.0%}",
+        "CONN": str(one.connections),
+        "REQ/S": _count(one.requests),
+        "IN/S": _size(one.received_bytes),
+        "OUT/S": _size(one.sent_bytes),
+        "LATENCY": _time(one.latency),
+        "SYNC P99": _time(one.sync_p99),
+        "STALL/S": _count(one.stalls),
+        "HOPS/S": _count(one.hops),
+        "MEM": f"{memory:.0%}",
+    }
 
 
 def _columns(width: int) -> list[_Column]:
@@ -274,7 +286,8 @@ def _shards(shards: tuple[ShardActivity, ...], room: float, width: int) -> list[
     columns = _columns(width)
 
     def line(one: ShardActivity) -> str:
-        return " ".join(f"{column.cell(one):>{column.width}}" for column in columns)
+        cells = _cells(one)
+        return " ".join(f"{cells[column.heading]:>{column.width}}" for column in columns)
 
     headings = " ".join(f"{column.heading:>{column.width}}" for column in columns)
     most = max(1, int(min(room, 1_000)) - 1)
