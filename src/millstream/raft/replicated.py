@@ -40,6 +40,7 @@ from millstream.raft.installing import Receiver, Sender
 from millstream.raft.reads import Reads
 from millstream.raft.refusals import refused
 from millstream.raft.sending import Sending
+from millstream.raft.starts import Starts
 from millstream.raft.stored import Folded, OwnerHistory, encode_folded, encoded, note_mended, owner_history, recover
 from millstream.raft.votes import Votes
 from millstream.raft.writes import Writes
@@ -82,7 +83,7 @@ class ReplicatedGroup:
         "_receiver",
         "_sender",
         "_sending",
-        "_start_wanted",
+        "_starts",
         "_votes",
         "_warnings",
         "_write_caching",
@@ -139,8 +140,7 @@ class ReplicatedGroup:
         """Term in which this replica leads, as its owner knows."""
         self._announced_serving = False
         self._reads = Reads(log.name)
-        self._start_wanted: Offset | None = None
-        """An agreed log start that found no room in the write-ahead log."""
+        self._starts = Starts(log, partial(host.schedule, self), no_room)
         self._write_caching = False
         self._warnings = RateLimit(_LINES_A_MINUTE)
         self._owner_state: Callable[[], bytes] = lambda: self.owner_history().state
@@ -338,8 +338,7 @@ class ReplicatedGroup:
             return
         self._votes.try_again()
         self._writes.advance()
-        if self._start_wanted is not None:
-            self._trim(self._start_wanted)
+        self._starts.try_again()
 
     def close(self) -> None:
         """The log is about to be closed or deleted: nothing happens any more."""
@@ -457,7 +456,7 @@ class ReplicatedGroup:
         if visible > self.high_watermark:
             self.high_watermark = visible
             self.events.on_commit(visible)
-        if not self._announced_serving and self._led_term is not None and core.is_serving:
+        if not self._announced_serving and self._led_term is not None and core.is_serving and self._starts.settled:
             self._announced_serving = True
             self.events.on_serving(self._led_term)
         self._reads.end(reads, failed_reads, self.committed_position)
@@ -466,20 +465,11 @@ class ReplicatedGroup:
         """Control entries from ``start`` to ``end`` are committed."""
         for entry in self.core.controls_between(start, end):
             if isinstance(entry.control, LogStart):
-                self._trim(Offset(entry.control.offset))
+                self._starts.agree(Offset(entry.control.offset))
             elif isinstance(entry.control, Opaque):
                 self.events.on_owner_entry(EntryKind(entry.control.kind), entry.control.payload)
         if len(self.log.controls.entries) > FOLD_CONTROLS:
             self.fold()
-
-    def _trim(self, offset: Offset) -> None:
-        try:
-            self.log.trim_prefix(offset)
-        except ArenaFull:
-            self._start_wanted = offset
-            self._host.try_later(self)
-        else:
-            self._start_wanted = None
 
     def fold(self) -> None:
         """Forget the control entries before what the log can send entry by entry."""

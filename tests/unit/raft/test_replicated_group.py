@@ -129,6 +129,21 @@ def test_the_log_start_is_agreed() -> None:
     assert {one.log.start_offset for one in cluster.brokers.values()} == {25}
 
 
+@pytest.mark.parametrize("seed", range(12, 16))
+def test_a_new_leader_does_not_serve_before_its_own_disk_has_the_agreed_log_start(seed) -> None:
+    cluster = Cluster(seed)
+    leader = led(cluster)
+    append(cluster, leader, range(1, 11))
+    cluster.settle()
+    others = [one for one in cluster.brokers.values() if one is not leader]
+    leader.group.propose_log_start(5)
+    leader.idle = False
+    assert cluster.run(lambda: leader.log.start_offset == 5, 100_000)
+    leader.crash()
+    assert {one.log.start_offset for one in others} == {0}
+    assert led(cluster).log.start_offset == 5
+
+
 def test_leadership_is_handed_over() -> None:
     cluster = Cluster(8)
     leader = led(cluster)
