@@ -24,6 +24,8 @@ FOUND_WITH_WIPES = (
 FOUND_IN_CAMPAIGNS = (
     711186,  # the sync of a new directory failed, and the next attempt took its name for durable
     740912,  # a former leader answered in the name of the next term before it resigned
+    921169,  # a new leader served before its own disk had the newest log start
+    921311,  # a broker that opened a topic of its log again met the failure of its disk, which nobody caught
 )
 FOUND_WITH_MOVES = (
     104,  # a replica that came back to a broker lost its vote and its control entries at the next checkpoint

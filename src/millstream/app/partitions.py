@@ -115,10 +115,14 @@ class Partitions(MetadataListener):
             topic.config,
             fresh=fresh,
             members=members,
+            on_open=None if members.elect else self._report,
         )
-        opened = self._table.find(topic.name, index)
-        if not members.elect and isinstance(opened, Partition) and opened.leader_epoch != part.leader_epoch:
-            self._follower.report_leader(topic.topic_id, index, opened.leader_epoch)
+
+    def _report(self, opened: Partition) -> None:
+        """The term of a partition of one replica may be another one than the metadata's."""
+        known = self._metadata.partition(opened.name, opened.index)
+        if known is not None and known.leader_epoch != opened.leader_epoch:
+            self._follower.report_leader(opened.topic_id, opened.index, opened.leader_epoch)
 
     def _members(self, topic: TopicMeta, index: int) -> Members:
         """What the replica here is given of its group's members. A group whose members have changed is known to the

@@ -32,10 +32,11 @@ from millstream.partition.known_producers import enter_batch
 from millstream.partition.members import Members
 from millstream.partition.meters import Meters
 from millstream.partition.moving import Place, change_replicas
+from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Opened, Partition
 from millstream.partition.repairing import Looks, Repairs
 from millstream.partition.replica import follow_group
-from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote
+from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote, Waiting
 from millstream.raft.group import Group
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
@@ -116,25 +117,49 @@ class Lifecycle:
         fresh: bool,
         voters: tuple[ReplicaId, ...] = (),
         members: Members | None = None,
+        on_open: Callable[[Partition], None] | None = None,
     ) -> None:
         """Enter one partition; ``fresh`` says that it was created now, so that its log is empty.
 
         ``voters`` are the replicas that its group began with, in order of preference for leadership, this broker's
-        among them; empty for a partition that has this one alone. ``members`` says more than that.
+        among them; empty for a partition that has this one alone. ``members`` says more than that. ``on_open`` is
+        called with the partition when it is in the table: later, if the disk is full now (`opening`).
         """
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, ShardId(home)))
             return
-        entry = self.opened(
-            name,
-            topic_id,
-            PartitionIndex(index),
-            RaftGroupId(raft_group),
-            config,
-            fresh=fresh,
-            members=members or Members(voters),
+        directory = log_directory(
+            self._settings.data_dir, topic_id, name, PartitionIndex(index), events=config.has_events
         )
-        self._table.add(name, topic_id, entry)
+        waiting = Waiting(name, PartitionIndex(index), raft_group, self._shard.id, config, directory)
+        waits = False
+
+        def is_wanted() -> bool:
+            return not waits or self._table.find(topic_id, index) is waiting
+
+        def opened() -> Partition | Faulty:
+            return self.opened(
+                name,
+                topic_id,
+                PartitionIndex(index),
+                RaftGroupId(raft_group),
+                waiting.config,
+                fresh=fresh,
+                members=members or Members(voters),
+            )
+
+        def enter(entry: Partition | Faulty) -> None:
+            if waits:
+                self._table.replace(topic_id, entry)
+            else:
+                self._table.add(name, topic_id, entry)
+            if on_open is not None and isinstance(entry, Partition):
+                on_open(entry)
+
+        open_with_room(self._shard.reactor, self._storage, f"{name}/{index}", is_wanted, opened, enter)
+        if self._table.find(topic_id, index) is None:
+            waits = True
+            self._table.add(name, topic_id, waiting)
 
     def opened(
         self,
@@ -314,11 +339,14 @@ class Lifecycle:
                 else:
                     archive = self._open_archive(entry.topic_id, entry.index, entry.log, entry.group, config)
                     _take_archive(entry, archive)
-            elif isinstance(entry, Adopting):
+            elif isinstance(entry, (Adopting, Waiting)):
                 entry.config = config
 
     def delete(self, name: str, topic_id: bytes) -> None:
         """A topic is gone: answer who waits, drop its logs and files."""
+        for entry in self._table.by_id.get(topic_id, ()):
+            if isinstance(entry, Waiting):
+                self._storage.removals.remove(entry.directory, _nothing)
         served, faulty = self._table.remove_topic(name, topic_id)
         for partition in served:
             if partition.archive is not None and self.archiver is not None:

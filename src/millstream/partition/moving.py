@@ -28,7 +28,7 @@ from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Partition
-from millstream.partition.table import Adopting, Elsewhere, Faulty, Remote
+from millstream.partition.table import Adopting, Elsewhere, Faulty, Remote, Waiting
 from millstream.storage.disk import exists
 
 if TYPE_CHECKING:
@@ -68,20 +68,20 @@ def change_replicas(
         if place.members.elect and not entry.group.elects:
             _Reopening(lifecycle, shard, storage, table, place, entry).begin()
     elif here and not was_here:
-        closed = Elsewhere(place.name, place.index, place.raft_group, shard.id)
+        directory = _directory(storage, place)
+        closed = Waiting(place.name, place.index, place.raft_group, shard.id, place.config, directory)
         table.replace(place.topic_id, closed)
         open_with_room(
             shard.reactor,
             storage,
             f"{place.name}/{place.index}",
             lambda: table.find(place.topic_id, place.index) is closed,
-            lambda: _opened(lifecycle, storage, place),
+            lambda: _opened(lifecycle, storage, place, closed.config),
             partial(table.replace, place.topic_id),
         )
     elif not here:
         table.replace(place.topic_id, _other(shard, place))
-        if was_here:
-            _remove(lifecycle, storage, place, entry)
+        _remove(lifecycle, storage, place, entry)
 
 
 def _other(shard: Shard, place: Place) -> Remote:
@@ -91,15 +91,18 @@ def _other(shard: Shard, place: Place) -> Remote:
     return Remote(place.name, place.index, place.raft_group, ShardId(place.home))
 
 
-def _opened(lifecycle: Lifecycle, storage: ShardStorage, place: Place) -> Partition | Faulty:
-    directory = log_directory(storage.data_dir, place.topic_id, place.name, place.index, events=place.config.has_events)
+def _directory(storage: ShardStorage, place: Place) -> str:
+    return log_directory(storage.data_dir, place.topic_id, place.name, place.index, events=place.config.has_events)
+
+
+def _opened(lifecycle: Lifecycle, storage: ShardStorage, place: Place, config: TopicConfig) -> Partition | Faulty:
     return lifecycle.opened(
         place.name,
         place.topic_id,
         place.index,
         place.raft_group,
-        place.config,
-        fresh=not exists(storage.disk, directory),
+        config,
+        fresh=not exists(storage.disk, _directory(storage, place)),
         members=place.members,
     )
 
@@ -120,6 +123,12 @@ def _remove(lifecycle: Lifecycle, storage: ShardStorage, place: Place, entry: ob
         lifecycle.remove(place, partial(_leave, storage, entry.log))
     elif isinstance(entry, Faulty):
         storage.delete_faulty(entry.directory)
+    elif isinstance(entry, Waiting):
+
+        def begin(gone: Callable[[], None]) -> None:
+            storage.removals.remove(entry.directory, lambda: storage.checkpointer.request(gone))
+
+        lifecycle.remove(place, begin)
 
 
 class _Reopening:

@@ -1,4 +1,4 @@
-"""Opening a replica while the broker runs, on a disk that may be full.
+"""Opening a replica on a disk that may be full: at the start of a broker, and while it runs.
 
 Opening writes: an index that is missing or damaged is completed from its segment. A full disk is waited for, and the
 partition is refused meanwhile as one that is not held here. **Any other failure** of the disk stops the shard, as a

@@ -8,7 +8,9 @@ the table in step.
 
 from collections.abc import Callable
 
+from millstream.config.topic_properties import TopicConfig
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.partition.partition import Partition
 from millstream.shard.context import Shard
@@ -43,6 +45,27 @@ class Adopting(Elsewhere):
         super().__init__(partition.name, partition.index, partition.raft_group, shard.id)
         self.config = partition.config
         """Of the topic, the newest."""
+
+
+class Waiting(Elsewhere):
+    """A partition whose replica here is not open yet, because the disk is full."""
+
+    __slots__ = ("config", "directory")
+
+    def __init__(
+        self,
+        name: str,
+        index: PartitionIndex,
+        raft_group: RaftGroupId,
+        shard: ShardId,
+        config: TopicConfig,
+        directory: str,
+    ) -> None:
+        super().__init__(name, index, raft_group, shard)
+        self.config = config
+        """Of the topic, the newest."""
+        self.directory = directory
+        """Its files."""
 
 
 class Faulty:

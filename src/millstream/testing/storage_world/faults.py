@@ -68,7 +68,7 @@ class FaultHistory(History):
         """And that was no read, and not for want of space."""
 
         self._was_full = False
-        self.faults = self.stops = self.failed_starts = self.full_disks = 0
+        self.faults = self.stops = self.failed_starts = self.full_disks = self.waits = 0
 
     # -- the disk ------------------------------------------------------------------------------------------------------
 
@@ -111,13 +111,16 @@ class FaultHistory(History):
         (self.kill if self.rng.random() < 0.5 else self.crash)()
 
     def start(self) -> None:
-        """Recover, open, judge; a disk that fails meanwhile ends the start, and the next one is well."""
+        """Recover, open, judge; a disk that fails meanwhile ends the start, and the next one is well.
+
+        A full disk ends the start only if recovery needs room.
+        """
         self._excuse = self._broken = self._was_full = False
         try:
             super().start()
-        except (OSError, Corruption, Violation) as error:
-            failed = isinstance(error, OSError)
-            full = failed and error.errno == errno.ENOSPC
+        except (OSError, Corruption, Violation, Stopped) as error:
+            failed = isinstance(error, OSError) or (isinstance(error, Stopped) and error.code == EXIT_STORAGE)
+            full = isinstance(error, OSError) and error.errno == errno.ENOSPC
             refused = failed or "could not be read" in str(error)  # judged as damage, which it is not: it can be now
             if not full and not (self._excuse and refused):
                 raise
@@ -138,8 +141,14 @@ class FaultHistory(History):
             self.kill()
 
     def adopt(self) -> None:
-        """Judge without further faults: what failed has failed."""
+        """Judge without further faults: what failed has failed, and what found no room is opened now that there is."""
         self._mend()
+        topics = list(self.topics.values())
+        if not self.life.open_waiting(topics, 0):
+            self.waits += 1
+            self.disk.capacity_bytes = None
+            if not self.life.open_waiting(topics, SETTLED_US):
+                raise Violation("there is room, and a partition is still not open")
         super().adopt()
 
     def cut(self) -> None:

@@ -25,7 +25,7 @@ from millstream.partition.delayed import DelayedAppends
 from millstream.partition.internal import InternalLog, InternalLogs
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
-from millstream.partition.table import Faulty, PartitionTable
+from millstream.partition.table import Faulty, PartitionTable, Waiting
 from millstream.storage.chunks import ChunkDisk
 from millstream.storage.log.event_log import limits_of
 from millstream.storage.recovery.place import LogPlace
@@ -86,7 +86,9 @@ def _if_offsets(partition: InternalLog, then: Callable[[InternalLog], None]) -> 
 
 
 class Life:
-    """One run of a broker's storage, from its start on. The start raises OSError and PowerFailure of the disk."""
+    """One run of a broker's storage, from its start on. The start raises OSError and PowerFailure of the disk, and
+    Stopped.
+    """
 
     def __init__(
         self,
@@ -144,8 +146,22 @@ class Life:
         cell.lifecycle.open(
             topic.name, topic.topic_id, 0, RaftGroupId(topic.group), cell.shard.context.id, made, fresh=fresh
         )
-        partition = cell.table.local(topic.name, 0)
+        self._note_start(topic)
+
+    def _note_start(self, topic: TopicModel) -> None:
+        partition = self.cell(topic.group).table.local(topic.name, 0)
         self.opened_at[topic.group] = 0 if partition is None else partition.log.start_offset
+
+    def open_waiting(self, topics: Iterable[TopicModel], limit_us: int) -> bool:
+        """Let the partitions be opened that found the disk full; whether all of them are within ``limit_us``."""
+        waiting = [topic for topic in topics if self._waits(topic)]
+        self.run(lambda: not any(map(self._waits, waiting)), limit_us)
+        for topic in waiting:
+            self._note_start(topic)
+        return not any(map(self._waits, waiting))
+
+    def _waits(self, topic: TopicModel) -> bool:
+        return isinstance(self.cell(topic.group).table.find(topic.name, 0), Waiting)
 
     def delete(self, topic: TopicModel) -> None:
         """The topic is gone, as the controller says."""
