@@ -9,7 +9,15 @@ import pytest
 
 from millstream.testing.sim.brokers_history import Counts, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
-from millstream.testing.sim.brokers_settings import draw_for_campaign, draw_with_moves, draw_with_wipes
+from millstream.testing.sim.brokers_settings import (
+    draw,
+    draw_for_campaign,
+    draw_with_disk_faults,
+    draw_with_installs,
+    draw_with_moves,
+    draw_with_rots,
+    draw_with_wipes,
+)
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -22,10 +30,10 @@ FOUND_WITH_WIPES = (
     40000157,  # a replica that was whole again counted as lost after a crash, and then another one lost its files
 )
 FOUND_IN_CAMPAIGNS = (
-    711186,  # the sync of a new directory failed, and the next attempt took its name for durable
-    740912,  # a former leader answered in the name of the next term before it resigned
-    921169,  # a new leader served before its own disk had the newest log start
-    921311,  # a broker that opened a topic of its log again met the failure of its disk, which nobody caught
+    (711186, draw_with_disk_faults),  # the sync of a new directory failed; the next attempt took its name for durable
+    (740912, draw),  # a former leader answered in the name of the next term before it resigned
+    (921169, draw_with_installs),  # a new leader served before its own disk had the newest log start
+    (921311, draw_with_moves),  # a broker that opened a topic of its log again met the failure of its disk
 )
 FOUND_WITH_MOVES = (
     104,  # a replica that came back to a broker lost its vote and its control entries at the next checkpoint
@@ -42,9 +50,9 @@ def test_a_seed_that_found_something_finds_nothing_now(seed):
     assert finding is None, finding
 
 
-@pytest.mark.parametrize("seed", FOUND_IN_CAMPAIGNS)
-def test_a_seed_that_found_something_in_a_campaign_finds_nothing_now(seed):
-    finding = play(seed, Counts(), draw_for_campaign(seed))
+@pytest.mark.parametrize(("seed", "kind"), FOUND_IN_CAMPAIGNS)
+def test_a_seed_that_found_something_in_a_campaign_finds_nothing_now(seed, kind):
+    finding = play(seed, Counts(), kind(seed))
     assert finding is None, finding
 
 
@@ -68,6 +76,16 @@ def test_fresh_seeds_find_nothing():
         finding = play(seed, counts, draw_for_campaign(seed))
         assert finding is None, finding
     assert counts.seen["acknowledgement"]
+
+
+def test_damage_of_one_replica_is_found_and_made_up_for():
+    counts = Counts()
+    for seed in range(3):
+        finding = play(seed, counts, draw_with_rots(seed))
+        assert finding is None, finding
+    assert counts.faults["byte of a segment gone bad"]
+    assert counts.seen["replica begun anew"]
+    assert counts.seen["damage made up for"]
 
 
 QUICK = 20

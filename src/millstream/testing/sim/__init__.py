@@ -25,7 +25,7 @@ partition and the disk. ::
     brokers_controlled   the controller, its client          brokers_judge     the invariants
     brokers_served       a broker's partitions               brokers_settings  what a seed decides
     brokers_disks        disks that fail and fill up         brokers_transactions   a transactional producer
-    brokers_coordinator  coordinators of transactions
+    brokers_coordinator  coordinators of transactions      brokers_rot        files that go bad
     brokers              groups, logs, disks, network, time
 
 What is absent: sockets, and wall clocks.

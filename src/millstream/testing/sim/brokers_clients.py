@@ -17,7 +17,7 @@ from millstream.format.segment import parse_batch
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.partition.list_offsets import EARLIEST, LATEST
-from millstream.testing.sim.brokers_judge import Violation, at_least
+from millstream.testing.sim.brokers_judge import Violation, at_least, check_sum
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker
 from millstream.wire.records import RECORD_BYTES_MIN
 
@@ -320,6 +320,7 @@ class Reader(Client):
             batch = parse_batch(data, at, at, len(data))
             if not batch.base_offset <= offset <= batch.last_offset:
                 raise Violation(f"C7: {self.name} asks for offset {offset} and gets {batch.base_offset}")
+            check_sum(self.name, data[at : at + batch.size], batch)
             self.history.on_read(self.name, batch)
             at += batch.size
             offset = batch.last_offset + 1

@@ -25,6 +25,7 @@ from millstream.testing.sim.brokers_coordinator import TRANSACTIONS_GROUP
 from millstream.testing.sim.brokers_disks import SPACE_US, FailingDisks
 from millstream.testing.sim.brokers_judge import Violation, whole_log
 from millstream.testing.sim.brokers_members import Members, OneTopic, group_settings
+from millstream.testing.sim.brokers_rot import Rots
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker, serve
 from millstream.testing.sim.brokers_settings import Setting, draw
 from millstream.testing.sim.brokers_transactions import TIMEOUT_MS, TransactionalProducer
@@ -143,6 +144,7 @@ class BrokersHistory:
         )
         self._chance = self.cluster.chance("faults")
         self._disks = FailingDisks(self.cluster, self.faults, self._down)
+        self._rots = Rots(self.cluster, self.faults, self._down)
         self._clients = self.cluster.chance("clients")
         self._value = 0
         self._until_us = 0
@@ -159,6 +161,8 @@ class BrokersHistory:
             (setting.wipes, self._wipe),
             (setting.disk_faults, self._fail_disk),
             (setting.disk_faults, self._fill_disk),
+            (setting.rots, lambda: self._rots.begin(self._up())),
+            (setting.rots, lambda: self._rots.begin(self._up())),
         )
         self._kinds = [act for on, act in kinds if on]
 
@@ -234,6 +238,8 @@ class BrokersHistory:
             self._finish_transactions(self._transactional, limit_us)
         if self._members is not None:
             self._members.finish(limit_us)
+        if self.setting.rots:
+            self._rots.finish(limit_us)
         cluster.settle(limit_us)
         if self._transactional is not None:
             leader = cluster.leader()

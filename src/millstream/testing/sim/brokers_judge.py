@@ -19,12 +19,14 @@ A7  A replica votes once a term, and comes back in no older term than it spoke o
 A9  Nothing committed is cut off.
 A10 What was durable is there after a crash.
 A15 A read barrier sees everything that was committed before it.
+B2  Damaged files of one replica are found, and it is filled again by the others (`brokers_rot`).
 B7  A log start never moves back.
 C1  What was acknowledged is committed, and stays.
 C4  A reader sees what is committed.
 C5  Nothing is committed that nobody sent.
 C6  A batch of an idempotent producer is committed once, in order.
 C7  A reader that follows the newest leader keeps its place.
+C8  What is read matches its checksum.
 D1  A partition has one owner per generation, and a commit of a former owner is refused (`brokers_group_truth`).
 D2  Committed offsets of a group never go back.
 D4  A transaction is there in whole or not at all, as its producer was told (`brokers_transactions`).
@@ -43,12 +45,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.core.raft.messages import VoteReply, VoteRequest
 from millstream.errors import MillstreamError
-from millstream.format.segment import parse_batch
+from millstream.format.segment import BATCH_CRC_START, parse_batch
 from millstream.model.quantities import Offset
 from millstream.model.replication import RaftPosition
 from millstream.raft.group import GroupRole
 from millstream.wire.batch import CONTROL
-from millstream.wire.records import HEADER_BYTES, OVERHEAD_BYTES, unpack_header
+from millstream.wire.records import HEADER_BYTES, OVERHEAD_BYTES, checksum, unpack_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -237,10 +239,14 @@ class History:
         """A replica has lost its files: its next life has nothing of what it had, and asks the others for a term in
         which nobody leads by a vote that it has forgotten (A1).
         """
-        before = self.replicas.get(replica)
+        self.lose(replica)
+        self.depart(replica)
+
+    def lose(self, replica: ReplicaId) -> None:
+        """A replica begins anew, with its vote alone."""
+        before = self.replicas.pop(replica, None)
         if before is not None:
             self._lost[replica] = before
-        self.depart(replica)
 
     def depart(self, replica: ReplicaId) -> None:
         """A replica was no member any more, and its files were removed: what it said before binds it no longer."""
@@ -443,9 +449,16 @@ class Checks:
             if not found.base_offset <= offset <= last_offset or (at and found.base_offset != offset):
                 raise Violation(f"{self.replica} has offset {found.base_offset} after the end {offset}")
             self.history.on_committed(self.replica, found)
+            check_sum(self.replica, data[at : at + header[1] + OVERHEAD_BYTES], found)
             at += header[1] + OVERHEAD_BYTES
             offset = last_offset + 1
         return offset
+
+
+def check_sum(where: object, batch: memoryview, of: object) -> None:
+    """Check that a whole batch matches its checksum (C8)."""
+    if checksum([batch], BATCH_CRC_START) != unpack_header(batch, 0)[4]:
+        raise Violation(f"C8: {where} has {of}, which does not match its checksum")
 
 
 READ_BYTES: Final = 1 << 20

@@ -23,9 +23,11 @@ from millstream.core.raft import commit as raft_commit
 from millstream.core.raft import leading, quorum
 from millstream.core.txn.coordinator import TransactionCoordinator
 from millstream.core.txn.messages import Outputs
+from millstream.format.names import LOST_FILE
 from millstream.model.error_code import ErrorCode
-from millstream.partition import replica
+from millstream.partition import repairing, replica
 from millstream.partition.partition import Ack, Partition
+from millstream.partition.repairing import Repairs
 from millstream.partition.table import PartitionTable
 from millstream.raft.contacts import HeardSets, LedSets
 from millstream.raft.replicated import ReplicatedGroup
@@ -35,7 +37,7 @@ from millstream.storage.disk import make_directories
 from millstream.storage.log import lost
 from millstream.storage.log.log import Log
 from millstream.storage.processes.writer import TickWriter
-from millstream.storage.segments import incoming
+from millstream.storage.segments import incoming, reads
 from millstream.storage.wal.ticks import W_STATUS
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers_controlled import ControlledBroker
@@ -77,6 +79,7 @@ _recover = ControlledBroker.recover
 _on_led = HeardSets.on_led
 _reached = quorum.reached
 _steer = GroupMembers._steer
+_stage_lost = lost.stage_lost
 
 
 def _reported(self: Log, sent: SentEntries, term: Term) -> None:
@@ -181,6 +184,18 @@ def _nothing(*_: object) -> None:
     pass
 
 
+def _sound(*_: object) -> str:
+    """Whatever the bytes of a batch are, they are served."""
+    return ""
+
+
+def _unmarked(disk: Disk, directory: str, vote: StoredVote) -> str:
+    """The empty log that takes the place of a damaged one counts as the log of a new replica."""
+    staged = _stage_lost(disk, directory, vote)
+    disk.unlink(f"{staged}/{LOST_FILE}")
+    return staged
+
+
 def _settled_untold(replica: Replica, peer: ReplicaId) -> bool:
     """What a peer knows to be committed does not matter."""
     progress = replica.leading.peers.get(peer) if replica.leading is not None else None
@@ -281,6 +296,13 @@ def _transacting(setting: Setting) -> Setting:
     return replace(_crashing(setting), transactions=True, cuts=True, transfers=True, trims=False)
 
 
+def _rotting(setting: Setting) -> Setting:
+    """Segments close soon, and are read."""
+    return replace(
+        _crashing(setting), nodes=3, rots=True, trims=False, controlled=False, size=1_000, operations_per_s=50
+    )
+
+
 def _resting(setting: Setting) -> Setting:
     """Groups have nothing to do for long while brokers come, go and are cut off."""
     timeout_us = setting.options.election_timeout_us
@@ -335,6 +357,9 @@ PLANTED = (
     PlantedBug("a leader that steps down goes on in its set", ((LedSets, "leave", _nothing),), 60, _resting),
     PlantedBug("a set that a broker has lost counts as known", ((HeardSets, "on_led", _known_anyway),), 60, _resting),
     PlantedBug("a follower at rest was not told the end", ((leading, "is_settled", _settled_untold),), 60, _resting),
+    PlantedBug("a damaged batch is served", ((reads, "_damage", _sound),), 20, _rotting),
+    PlantedBug("damage is found and left", ((Repairs, "found", _nothing),), 20, _rotting),
+    PlantedBug("a replica with damage counts as it did", ((repairing, "stage_lost", _unmarked),), 100, _rotting),
     PlantedBug("new voters decide alone", ((raft_commit, "reached", _new_voters_only),), 60, _moving),
     PlantedBug("a move counts as done before its members do", ((GroupMembers, "_steer", _done_at_once),), 20, _moving),
     PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 20, _sent_files),

@@ -34,6 +34,7 @@ from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.list_offsets import list_offset
 from millstream.partition.partition import Partition
 from millstream.partition.read import FetchResult, read_here, read_older
+from millstream.partition.repairing import Looks
 from millstream.partition.table import PartitionTable
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers import GROUP, SEGMENT_BYTES, Broker
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
     from millstream.core.group.consumer_state.topics import Topics
     from millstream.core.txn.messages import Request
+    from millstream.partition.members import Members
     from millstream.partition.verifying import ProducerTransaction
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.importing import StagedFiles
@@ -152,6 +154,8 @@ class ServedBroker(Broker):
     """What coordinators of consumer groups know of topics."""
     kept = False
     """The disk has the replicas: what comes up without its files has lost them."""
+    rot: object = None
+    """What went bad of its files last (`brokers_rot`)."""
 
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
         """Open both partitions as metadata would have them opened."""
@@ -166,6 +170,14 @@ class ServedBroker(Broker):
         self.lifecycle = lifecycle = Lifecycle(
             shard.context, SETTINGS, shard.storage, table, self.delayed, clean=clean, groups=self.raft
         )
+        repairs: Any = lifecycle.repairs
+        begin_anew = repairs._replace
+
+        def replaced(partition: Partition, members: Members, files: StagedFiles) -> None:
+            self._begins_anew()
+            begin_anew(partition, members, files)
+
+        repairs._replace = replaced
         self.groups = LocalGroups(shard.context, self.group_settings, _EXPIRY_MS, self.group_topics)
         logs = InternalLogs(table)
         logs.on_open(self._on_open)
@@ -188,12 +200,26 @@ class ServedBroker(Broker):
         opened = table.find(name, 0)
         if not isinstance(opened, Partition):
             raise Violation(f"B2: {self.replica} can't open {name}: {getattr(opened, 'reason', opened)}")
+        if opened.log.lost and self.rot is not None:
+            self._begins_anew()
         if fresh:
             opened.log.host.wal.when_durable(self._keep)
         made: Any = opened.group
         self.check(self.cluster.histories[group], made)
         self.watch_installs(made)
         return opened
+
+    def _begins_anew(self) -> None:
+        """The replica of the topic has found damage, and counts for nothing until it is filled again."""
+        if self.rot is None:
+            raise Violation(f"B2: {self.replica} begins anew, and nothing of it is bad")
+        self.cluster.history.seen["replica begun anew"] += 1
+        self.cluster.history.lose(self.replica)
+
+    def look(self) -> None:
+        """Look at the files, as a broker does after its start and once a week."""
+        assert self.shard is not None
+        Looks(self.shard.context.reactor, self.shard.storage, self.table).start()
 
     def watch_installs(self, group: ReplicatedGroup) -> None:
         """Files that replace the log of a replica that was away for long: what they lack was promised to nobody."""

@@ -57,6 +57,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Whether there are groups whose members share partitions."""
     disk_faults: bool
     """Whether disks fail and fill up."""
+    rots: bool
+    """Whether files of a replica go bad, of one broker at a time."""
     checkpoint_bytes: int
     options: RaftOptions
 
@@ -93,6 +95,7 @@ def draw(seed: int) -> Setting:
         moves=False,
         members=False,
         disk_faults=False,
+        rots=False,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
         options=RaftOptions(
             heartbeat_us=timeout_us // 10,
@@ -181,6 +184,25 @@ def draw_with_moves(seed: int) -> Setting:
     )
 
 
+def draw_with_rots(seed: int) -> Setting:
+    """The setting of a seed whose files go bad, with so much data that segments are full soon.
+
+    Such histories are none of those that `draw` makes.
+    """
+    setting = draw(seed)
+    return msgspec.structs.replace(
+        setting,
+        nodes=max(setting.nodes, 3),
+        rots=True,
+        controlled=False,
+        write_caching=False,
+        trims=False,
+        size=max(setting.size, 1_000),
+        operations_per_s=50,
+        checkpoint_bytes=8 << 10,
+    )
+
+
 def draw_for_campaign(seed: int) -> Setting:
     """The setting that a campaign plays a seed in: each kind of history in turn."""
     return _KINDS[seed % len(_KINDS)](seed)
@@ -188,7 +210,7 @@ def draw_for_campaign(seed: int) -> Setting:
 
 def _other_half(seed: int) -> bool:
     """Half of the seeds of each kind."""
-    return seed // len(_KINDS) % 2 == 1
+    return seed // 8 % 2 == 1
 
 
 _KINDS: Final = (
@@ -200,4 +222,5 @@ _KINDS: Final = (
     draw_with_members,
     draw_with_rests,
     draw_with_moves,
+    draw_with_rots,
 )
