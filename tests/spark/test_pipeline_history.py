@@ -120,7 +120,8 @@ def commits(place):
 @pytest.mark.timeout(3600)
 def test_history_and_present_are_exact_when_both_are_killed_around_the_hand_over(orders, tmp_path):
     """``MILLSTREAM_KILLS`` times a backfill, a run that catches up and goes on live, or both at once are killed."""
-    kills, chance = int(os.environ.get("MILLSTREAM_KILLS", "9")), random.Random(os.environ.get("MILLSTREAM_SEED", "7"))
+    kills, seed = int(os.environ.get("MILLSTREAM_KILLS", "9")), os.environ.get("MILLSTREAM_SEED", "7")
+    chance = random.Random(seed)
     orders.send(4000)
     source = msgspec.structs.replace(orders.pipeline().source, start="latest", max_records=100)
     often = Trigger(every="200ms")
@@ -157,7 +158,9 @@ def test_history_and_present_are_exact_when_both_are_killed_around_the_hand_over
     for number in range(kills):
         orders.send(100)
         verbs = (["backfill"], ["run"], ["backfill", "run"])[number % 3]
-        killed += until_killed(verbs, number // 3 % 3)  # the first commit, or one or two later: a live one by then
+        found = until_killed(verbs, number // 3 % 3)  # the first commit, or one or two later: a live one by then
+        killed += found
+        print(f"seed {seed}, kill {number}: {found} of {' and '.join(verbs)} killed at {commits(tmp_path)} commits")
     assert killed >= kills // 2, (tmp_path / "log").read_text()[-3000:]
     for verb in (["run", "--once"], ["backfill"]):
         with open(tmp_path / "log", "ab") as log:

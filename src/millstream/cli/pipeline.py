@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -186,6 +187,7 @@ def name_of(sink: Any) -> str:
 def plain_errors(loaded: Loaded | None = None) -> Generator[None]:
     """Turn errors into sentences; those in a query name the line of the file."""
     from millstream.pipeline.checks import Problem
+    from millstream.pipeline.missing import Missing
 
     try:
         yield
@@ -193,13 +195,23 @@ def plain_errors(loaded: Loaded | None = None) -> Generator[None]:
         path = getattr(error, "path", None)
         if loaded is not None and path is not None:
             problem = Problem(path, error.message, line=getattr(error, "line", 0), column=getattr(error, "column", 0))
-            raise WrongUsage(loaded.document.complain(problem)) from error
+            failure = CommandFailed if isinstance(error, Missing) else WrongUsage
+            raise failure(loaded.document.complain(problem)) from error
         raise CommandFailed(error.message) from error
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise CommandFailed(f"Spark failed: {lines[0] if lines else type(error).__name__}") from error
+        raise CommandFailed(_said_by_spark(str(error)) or f"Spark failed: {type(error).__name__}") from error
+
+
+def _said_by_spark(text: str) -> str:
+    """The sentence in an error of Spark's: ours, if it came from one of our workers, else the first that says why."""
+    ours = re.findall(r"millstream\.errors\.\w+: (.+)", text)
+    if ours:
+        return ours[-1].strip()
+    lines = [line.strip() for line in text.splitlines()]
+    reasons = [line for line in lines if line and not line.startswith("An error occurred while calling ")]
+    return f"Spark failed: {re.sub(r'^: ([a-z]+[.])+', '', reasons[0])}" if reasons else ""
 
 
 @contextlib.contextmanager

@@ -47,6 +47,10 @@ def analysed(loaded: Loaded) -> list[list[tuple[str, str]]]:
 def planned(loaded: Loaded) -> list[SinkPlan]:
     """What a run would do for each sink."""
     with plain_errors(loaded), tempfile.TemporaryDirectory(prefix="millstream-") as place, quiet_engine(place):
+        _need_pyspark()
+        from millstream.pipeline.reach import require_topics
+
+        require_topics(loaded.pipeline)
         spark = _session(loaded)
         from millstream.pipeline.plan import plan
 
@@ -127,6 +131,7 @@ def _go(loaded: Loaded, view: RunView, opened: AbstractContextManager[Run], once
 
 def _session(loaded: Loaded) -> SparkSession:
     _need_pyspark()
+    remark(f"{loaded.pipeline.pipeline}: starting Spark")
     from millstream.pipeline.session import pipeline_session
 
     return pipeline_session(loaded.pipeline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _SHOWN_REASONS = 10
+_SOURCE = re.compile(r"StreamingRelationV2 .*(\[[^\[\]]*\])(?:, name=\S+)?$", re.MULTILINE)
+"""How Spark shows the source of a stream: with all of its options, and its columns last."""
 
 
 class RunView:
@@ -97,13 +100,17 @@ def show_plan(pipeline: Pipeline, plans: list[SinkPlan]) -> None:
             [
                 ("state", where),
                 ("way", way),
-                ("to read", f"{plan.offsets:,} offsets, {human_size(plan.bytes)}, {plan.batches} batches"),
+                ("to read", f"{plan.offsets:,} offsets, {human_size(plan.bytes)}, {_batches(plan.batches)}"),
                 ("estimate", f"about {_duration(plan.estimated_seconds)}"),
                 ("columns", ", ".join(f"{name} {kind}" for name, kind in plan.columns)),
             ]
         )
         emit("query\n")
-        emit("".join(f"  {line}\n" for line in plan.query.splitlines()))
+        emit("".join(f"  {line}\n" for line in _SOURCE.sub(r"source \1", plan.query).splitlines()))
+
+
+def _batches(count: int) -> str:
+    return f"{count} batch" if count == 1 else f"{count} batches"
 
 
 def show_summary(summary: Summary) -> None:

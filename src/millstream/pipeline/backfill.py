@@ -29,6 +29,7 @@ from millstream.pipeline.checks import kind_of, problems_of, sink_name
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline, Sink
+from millstream.pipeline.reach import require_topics
 from millstream.pipeline.runner import Run, prepared_run
 from millstream.pipeline.sink_query import NoWatch, Watch
 from millstream.pipeline.start import Offsets, decode_offsets, open_logs
@@ -63,6 +64,7 @@ def prepared_backfill(
     sinks = [sink for sink in pipeline.sinks if kind_of(sink) != "topic"]
     if not sinks:
         raise Rejected(f"pipeline {pipeline.pipeline} has no table sink, and a topic cannot be backfilled")
+    require_topics(pipeline, sinks=False)
     state = PipelineState(state_directory(pipeline, directory))
     declared = inferred(declared, state, pin=True)
     until = {sink_name(sink) + BACKFILL_SUFFIX: _hand_over(pipeline, sink, directory, state) for sink in sinks}

@@ -9,8 +9,9 @@ mapping is an error, because one of the two would be lost.
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -24,6 +25,7 @@ _MAX_DEPTH: Final = 32
 _MAX_VALUES: Final = 10_000
 """Also the bound on what aliases may multiply."""
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`")
+_ENUM: Final = re.compile(r"Invalid enum value (.+?)(?= - at |$)")
 _PATH: Final = re.compile(r" - at `\$?(.*?)`$")
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
@@ -160,9 +162,15 @@ def _problem(text: str, value: Any) -> Problem:
     unknown = _UNKNOWN.match(sentence)
     if unknown:
         name = unknown[1]
-        near = difflib.get_close_matches(name, _fields_at(path), 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(_fields_at(path))}"
+        known = _fields_at(path)
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}" if known else ""
         return Problem((*path, name), f"{name} is not known here{hint}", at_key=True)
+    enum = _ENUM.match(sentence)
+    if enum:
+        kinds = [field.type for field in _struct_fields(path[:-1]) if field.encode_name in path[-1:]]
+        hint = f"; known are {', '.join(_choices_of(kinds[0]))}" if kinds else ""
+        return Problem(path, f"{enum[1]} is unknown{hint}")
     sentence = sentence.replace("Object missing required field", "missing").replace("`", "")
     return Problem(path, sentence[:1].lower() + sentence[1:])
 
@@ -179,21 +187,32 @@ def _steps(text: str, value: Any) -> Iterator[str | int]:
 
 def _fields_at(path: Path) -> list[str]:
     """The keys that the model knows at a place."""
+    return [field.encode_name for field in _struct_fields(path)]
+
+
+def _struct_fields(path: Path) -> Sequence[Any]:
+    """The fields of the model's structure at a place; none if there is no structure."""
     kind: Any = Pipeline
     for step in path:
-        if isinstance(step, int):
-            kind = kind.__args__[0]
+        if get_origin(kind) in (list, dict):
+            kind = get_args(kind)[-1]
         else:
             kind = next((f.type for f in msgspec.structs.fields(kind) if f.encode_name == step), None)
-        options = getattr(kind, "__args__", None)
-        if options and not isinstance(kind, type):
-            kind = next((option for option in options if option is not type(None)), None)
+        if get_origin(kind) in (Union, UnionType):
+            kind = next(option for option in get_args(kind) if option is not type(None))
         if kind is None:
-            return []
+            return ()
     try:
-        return [field.encode_name for field in msgspec.structs.fields(kind)]
+        return msgspec.structs.fields(kind)
     except TypeError:
-        return []
+        return ()
+
+
+def _choices_of(kind: Any) -> list[str]:
+    """The texts that a literal type, or one of a union, allows."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [text for option in get_args(kind) for text in _choices_of(option)]
 
 
 def _order(document: Document, problem: Problem) -> tuple[int, int]:

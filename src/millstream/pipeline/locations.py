@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pyarrow import fs
 
+from millstream.errors import Unavailable
 from millstream.pipeline.model import Pipeline
 
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
@@ -36,9 +37,17 @@ class Location:
         return fs.FileSystem.from_uri(self.address)
 
     def make(self) -> None:
-        """Create the directory, and those above it."""
+        """Create the directory, and those above it.
+
+        Raises:
+            Unavailable: that is not possible.
+        """
         filesystem, path = self.open()
-        filesystem.create_dir(path, recursive=True)
+        try:
+            filesystem.create_dir(path, recursive=True)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise Unavailable(f"the directory {self.address} cannot be made: {reason}") from error
 
     def remove(self) -> None:
         """Remove the directory with everything in it; nothing happens if it is not there."""

@@ -31,6 +31,7 @@ from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline, Sink
 from millstream.pipeline.query import arrow_schema, make_side_tables, require_single_rows, result_of, share_of
+from millstream.pipeline.reach import require_topics
 from millstream.pipeline.rows import METADATA, row_schema
 from millstream.pipeline.session import pipeline_session
 from millstream.pipeline.sink_query import NoWatch, Watch
@@ -80,6 +81,9 @@ def replay(pipeline: Pipeline, directory: str = ".", *, watch: Watch | None = No
         )
     state = PipelineState(state_directory(pipeline, directory))
     with state.running():
+        if not any(_has_letters(sink, directory) for _, sink in sinks):
+            return [_nothing(sink, directory) for _, sink in sinks]
+        require_topics(pipeline, source=False, sinks=False)
         pipeline = pinned(inferred(pipeline, state, pin=True))
         watch.phase("starting Spark")
         spark = pipeline_session(pipeline)
@@ -87,8 +91,21 @@ def replay(pipeline: Pipeline, directory: str = ".", *, watch: Watch | None = No
         done: list[Replayed] = []
         for index, sink in sinks:
             watch.phase(f"replaying the dead letters of {sink_name(sink)}")
-            done.append(_SinkReplay(spark, pipeline, index, sink, directory).run())
+            found = _has_letters(sink, directory)
+            done.append(
+                _SinkReplay(spark, pipeline, index, sink, directory).run() if found else _nothing(sink, directory)
+            )
         return done
+
+
+def _has_letters(sink: Sink, directory: str) -> bool:
+    """Whether the table of dead letters, or a commit that has some for it, can be there: the sink's table is."""
+    return open_table(sink, directory).exists() or open_table(sink, directory, suffix=DEAD_LETTERS_SUFFIX).exists()
+
+
+def _nothing(sink: Sink, directory: str) -> Replayed:
+    target = shown_target(sink, directory)
+    return Replayed(sink=sink_name(sink), target=target, letters=0, replayed=0, rows=0, reasons={})
 
 
 class _SinkReplay:

@@ -31,6 +31,7 @@ from millstream.pipeline.checks import kind_of, problems_of, seconds, sink_name
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline
+from millstream.pipeline.reach import require_topics
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import Offsets, open_logs
 from millstream.pipeline.state import PipelineState
@@ -83,7 +84,7 @@ def run(pipeline: Pipeline, directory: str = ".", *, once: bool | None = None, w
         watch: follows the run.
 
     Raises:
-        Rejected: the declaration is wrong, or does not fit a table.
+        Rejected: the declaration is wrong, or does not fit a table; ``Missing``: a topic or a subject is not there.
         Unavailable: it runs already; no Java; no broker; a library is not installed.
         SinkFailed: a query failed.
     """
@@ -151,10 +152,11 @@ class Run:
         from millstream.pipeline.query import make_side_tables
         from millstream.pipeline.session import pipeline_session
 
+        self._watch.phase(f"asking {self._pipeline.brokers} for the topics")
+        require_topics(self._pipeline)
         self._pipeline = pinned(inferred(self._pipeline, self._state, pin=True))
         logs = open_logs(self._pipeline)
         try:
-            logs.source_partitions()  # a missing broker or topic ends the run before Spark takes its seconds to start
             self._watch.phase("starting Spark")
             spark = pipeline_session(self._pipeline)
             self._watch.phase("opening tables")

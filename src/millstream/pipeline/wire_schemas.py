@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.errors import Rejected
+from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Pipeline, SideTable, Source
 from millstream.pipeline.rows import METADATA
 from millstream.spark.registry_values import RegistryDecoder, latest_schema
@@ -50,15 +51,19 @@ def pinned(pipeline: Pipeline) -> Pipeline:
     """The declaration with the latest schema of each subject that it reads.
 
     Raises:
-        Rejected: the registry has no such subject.
+        Missing: the registry has no such subject.
         Unavailable: the registry does not answer, or its libraries are not installed.
     """
-    source = _pinned(pipeline.source)
-    tables = {name: _pinned(table) for name, table in pipeline.tables.items()}
+    source = _pinned(pipeline.source, ("source",))
+    tables = {name: _pinned(table, ("tables", name)) for name, table in pipeline.tables.items()}
     return msgspec.structs.replace(pipeline, source=source, tables=tables)
 
 
-def _pinned(declared: Any) -> Any:
+def _pinned(declared: Any, path: tuple[str, ...]) -> Any:
     if not has_schema_ids(declared):
         return declared
-    return msgspec.structs.replace(declared, pinned=latest_schema(declared.registry, subject_of(declared)))
+    try:
+        schema = latest_schema(declared.registry, subject_of(declared))
+    except Rejected as error:
+        raise Missing(error.message, (*path, "subject" if declared.subject else "registry")) from None
+    return msgspec.structs.replace(declared, pinned=schema)

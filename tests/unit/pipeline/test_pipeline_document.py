@@ -45,7 +45,16 @@ def test_a_good_file_is_a_pipeline_and_knows_its_directory(tmp_path):
         ("sinks:", "sink:", "8:1", "did you mean sinks?"),
         ("    id: bigint not null", "    id: bigger", "6:9", "type bigger is unknown"),
         ("    country: string", "    _offset: string", "7:14", "column of the pipeline's own"),
-        ("  format: json", "  format: jason", "4:11", "jason"),
+        (
+            "  format: json",
+            "  format: jason",
+            "4:11",
+            "'jason' is unknown; known are raw, string, json, avro, protobuf",
+        ),
+        ("  - delta: tables/orders", "  - delta: a\n    sqll: x", "10:5", "sqll is not known here; did you mean sql?"),
+        ("sinks:", "tables: {c: {topik: c}}\nsinks:", "8:9", "topik is not known here"),
+        ("sinks:", "tables: {c: {topic: c, format: jason}}\nsinks:", "8:9", "'jason' is unknown"),
+        ("  - delta: tables/orders", "  - {topic: a, delivery: twice}", "9:26", "at-least-once, exactly-once"),
         ("  - delta: tables/orders", "  - delta: tables/orders\n    delivery: at-least-once", "10:15", "exactly once"),
         (
             "  - delta: tables/orders",

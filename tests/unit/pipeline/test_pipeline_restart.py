@@ -97,7 +97,12 @@ def test_a_call_that_lost_its_worker_is_made_again_and_in_the_end_given_up(monke
 
 def test_an_error_of_sparks_own_is_a_sentence_and_one_of_ours_a_traceback():
     with pytest.raises(CommandFailed, match=r"^Spark failed: \[STREAM_FAILED\] Query"), plain_errors():
+        raise StreamingQueryException(f"\n{WRONG.replace('millstream', 'other')}")
+    with pytest.raises(CommandFailed, match=r"^a record is wrong$"), plain_errors():
         raise StreamingQueryException(f"\n{WRONG}")
+    java = "An error occurred while calling None.org.X.\n: org.apache.spark.SparkException: it is gone\n\tat a.b.c"
+    with pytest.raises(CommandFailed, match=r"^Spark failed: SparkException: it is gone$"), plain_errors():
+        raise StreamingQueryException(java)
     with pytest.raises(ZeroDivisionError), plain_errors():
         raise ZeroDivisionError
 

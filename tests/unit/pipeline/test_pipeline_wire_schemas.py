@@ -9,14 +9,17 @@ import pytest
 
 pytest.importorskip("confluent_kafka.schema_registry")
 
-from millstream.errors import Rejected
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.checks import decoder_of, problems_of
+from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Pipeline, Sink, Source
 from millstream.pipeline.wire_schemas import pinned
 from millstream.registry.model import Schema
 from millstream.spark import schemas as spark_schemas
 from millstream.spark.registry_values import SchemaChanged
-from millstream.spark.schemas.source import Resolved
+from millstream.spark.schemas.source import RegistrySchemas, Resolved
 
 V1 = [{"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
 V2 = [*V1, {"name": "item", "type": ["null", "string"], "default": None}]
@@ -76,6 +79,43 @@ def test_the_schema_is_asked_for_once_and_each_record_decodes_by_itself(registry
     assert decoder.fields[1].type.value_field.name == "element"  # as Spark has it
     assert decoded.columns.to_pylist() == [{"id": 1, "tags": ["a"]}, None, None]
     assert [error is None for error in decoded.errors.to_pylist()] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("source", "path"), [({}, ("source", "registry")), ({"subject": "orders-value"}, ("source", "subject"))]
+)
+def test_a_missing_subject_is_told_at_its_place(registry, monkeypatch, source, path):
+    def latest(_):
+        raise Rejected("there is no such subject")
+
+    monkeypatch.setattr(registry, "latest", latest)
+    with pytest.raises(Missing, match="no such subject") as caught:
+        pinned(declared(**source))
+    assert caught.value.path == path
+
+
+def test_what_is_no_registry_makes_no_dead_letters(monkeypatch):
+    schemas = RegistrySchemas({"url": "http://127.0.0.1:1", "max.retries": 0})
+    with pytest.raises(Unavailable, match=r"registry at http://127\.0\.0\.1:1 cannot be reached: .*refused"):
+        schemas.latest("orders-value")
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        schemas.by_id(1)
+    answer = {"error": None}
+
+    def refuse(*_):
+        raise answer["error"]
+
+    client = type("Client", (), {"get_latest_version": refuse, "get_schema": refuse})()
+    monkeypatch.setattr(schemas, "_client", client)
+    answer["error"] = SchemaRegistryError(404, -1, "not found")  # a proxy, say
+    for call in (lambda: schemas.latest("orders-value"), lambda: schemas.by_id(1)):
+        with pytest.raises(Unavailable, match="does not give"):
+            call()
+    answer["error"] = SchemaRegistryError(404, 40401, "Subject not found")
+    with pytest.raises(Rejected, match="'millstream schema register orders-value FILE' makes it"):
+        schemas.latest("orders-value")
+    answer["error"] = SchemaRegistryError(404, 40403, "Schema not found")
+    assert schemas.by_id(1) is None
 
 
 def test_a_record_with_more_fields_stops_the_batch_and_the_next_run_has_them(registry):

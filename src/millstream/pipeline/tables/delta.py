@@ -40,6 +40,9 @@ class DeltaTable:
     def location(self) -> Location:
         return self._location
 
+    def exists(self) -> bool:
+        return self._existing() is not None
+
     def prepare(self, schema: Any) -> Any:
         address = self._location.address
         table = self._existing()

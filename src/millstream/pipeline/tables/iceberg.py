@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.errors import Rejected
+from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile, conform
 from millstream.pipeline.locations import Location, absolute
@@ -30,7 +30,12 @@ _GROUP_BYTES: Final = 256 << 20
 
 
 def open_catalog(declared: Mapping[str, str] | None, directory: str) -> Any:
-    """The declared catalog, or the embedded one: SQLite and a warehouse directory beside the pipeline's file."""
+    """The declared catalog, or the embedded one: SQLite and a warehouse directory beside the pipeline's file.
+
+    Raises:
+        Rejected: pyiceberg does not take the declared properties.
+        Unavailable: the catalog does not answer, or pyiceberg is not installed.
+    """
     need_extra("pyiceberg", "Iceberg tables")
     from pyiceberg.catalog import load_catalog
 
@@ -43,7 +48,15 @@ def open_catalog(declared: Mapping[str, str] | None, directory: str) -> Any:
             "warehouse": f"file://{location}/warehouse",
         }
     named = dict(declared)
-    return load_catalog(named.pop("name", "millstream"), **named)
+    try:
+        return load_catalog(named.pop("name", "millstream"), **named)
+    except OSError as error:  # a REST catalog is asked for its configuration
+        reason = str(getattr(error.args[0] if error.args else error, "reason", error)).rpartition(": ")[2]
+        raise Unavailable(
+            f"the Iceberg catalog at {declared.get('uri')} does not answer ({reason}); start it, or correct catalog:"
+        ) from error
+    except (ValueError, ImportError) as error:
+        raise Rejected(f"catalog: pyiceberg does not take these properties: {error}") from error
 
 
 class IcebergTable:
@@ -58,6 +71,9 @@ class IcebergTable:
     @property
     def location(self) -> Location:
         return Location(_path(self._fresh().location())) / "data"
+
+    def exists(self) -> bool:
+        return bool(self._catalog.table_exists(self._name))
 
     def prepare(self, schema: Any) -> Any:
         if not self._catalog.table_exists(self._name):

@@ -43,6 +43,9 @@ class ParquetTable:
     def location(self) -> Location:
         return self._root / _STAGING
 
+    def exists(self) -> bool:
+        return bool(self._batches())
+
     def prepare(self, schema: Any) -> Any:
         self.location.make()
         newest = max(self._batches(), key=lambda path: os.stat(path).st_mtime_ns, default=None)

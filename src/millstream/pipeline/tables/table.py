@@ -54,6 +54,10 @@ class Table(Protocol):
         """The directory that tasks write files to."""
         ...
 
+    def exists(self) -> bool:
+        """Whether the table has been made."""
+        ...
+
     def prepare(self, schema: Any) -> Any:
         """Make the table, or widen it by columns that it lacks; returns the Arrow schema that files must have.
 

@@ -5,8 +5,9 @@ batch (``Unavailable``), because it says nothing about a record; an id that the 
 the records that carry it.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 import msgspec
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -15,6 +16,9 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from millstream.errors import Rejected, Unavailable
 from millstream.registry.formats.parsed import Named
 from millstream.registry.model import SCHEMA_TYPES, Schema
+
+_NO_SUBJECT: Final = 40401
+_NO_SCHEMA: Final = 40403
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -65,28 +69,40 @@ class RegistrySchemas:
         """See ``SchemaSource``."""
         if schema_id not in self._by_id:
             try:
-                self._by_id[schema_id] = self._resolved(self._client.get_schema(schema_id))
+                with self._request():
+                    self._by_id[schema_id] = self._resolved(self._client.get_schema(schema_id))
             except SchemaRegistryError as error:
-                if error.http_status_code != 404:
-                    raise Unavailable(f"the schema registry does not give id {schema_id}: {error}") from error
+                if error.error_code != _NO_SCHEMA:  # also whatever is no registry and answers 404
+                    raise Unavailable(f"{self._name} does not give id {schema_id}: {error}") from error
                 return None  # it may come
-            except OSError as error:
-                raise self._unreachable(error) from error
         return self._by_id[schema_id]
 
     def latest(self, subject: str) -> Resolved:
         """See ``SchemaSource``."""
         try:
-            return self._resolved(self._client.get_latest_version(subject).schema)
+            with self._request():
+                return self._resolved(self._client.get_latest_version(subject).schema)
         except SchemaRegistryError as error:
-            if error.http_status_code == 404:
-                raise Rejected(f"the schema registry has no subject {subject}") from error
-            raise Unavailable(f"the schema registry does not give {subject}: {error}") from error
-        except OSError as error:
-            raise self._unreachable(error) from error
+            if error.error_code == _NO_SUBJECT:
+                raise Rejected(
+                    f"{self._name} has no subject {subject}; 'millstream schema register {subject} FILE' makes it"
+                ) from None
+            raise Unavailable(f"{self._name} does not give {subject}: {error}") from error
 
-    def _unreachable(self, error: OSError) -> Unavailable:
-        return Unavailable(f"the schema registry at {self._conf.get('url')} cannot be reached: {error}")
+    @property
+    def _name(self) -> str:
+        return f"the schema registry at {self._conf.get('url')}"
+
+    @contextmanager
+    def _request(self) -> Generator[None]:
+        """Around a request: whatever the client's HTTP library says of a connection is ``Unavailable``."""
+        try:
+            yield
+        except Exception as error:
+            # Not by class: which library it is depends on the version of confluent-kafka.
+            if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
+                raise Unavailable(f"{self._name} cannot be reached: {error}") from error
+            raise
 
     def _resolved(self, found: Any) -> Resolved:
         references: dict[str, Named] = {}

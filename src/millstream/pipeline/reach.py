@@ -1,0 +1,78 @@
+"""What a pipeline names and others keep: brokers, topics, subjects. Asked for before Spark takes its seconds to
+start.
+
+``require_topics`` asks once for all topics of a declaration. What is missing is a ``Missing``: one sentence with the
+remedy, and the place of the value that names it. Nothing is created and nothing is held: a topic that is deleted later
+is noticed by the query that reads or writes it.
+"""
+
+import re
+from typing import Final
+
+from millstream.client.cluster import error_of
+from millstream.errors import Unavailable
+from millstream.model.error_code import ErrorCode
+from millstream.pipeline.checks import kind_of, topics_of
+from millstream.pipeline.missing import Missing
+from millstream.pipeline.model import Pipeline
+from millstream.pipeline.start import open_logs
+from millstream.spark.logs import CREATE_IT
+
+_ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
+
+
+class NoBroker(Unavailable):
+    """No broker of the declaration answers."""
+
+    def __init__(self, brokers: str, reason: str) -> None:
+        super().__init__(
+            f"no broker answers at {brokers} ({reason}); start the broker, or name another in brokers: or by "
+            "--bootstrap",
+            ErrorCode.NETWORK_EXCEPTION,
+        )
+
+
+def require_topics(pipeline: Pipeline, *, source: bool = True, sinks: bool = True) -> None:
+    """Refuse a pipeline whose topics are not there: those that it reads, and those that it writes to.
+
+    Args:
+        pipeline: the checked declaration.
+        source: whether the source's topics are looked for; those of ``tables`` always are.
+        sinks: whether those of topic sinks and of dead letters are.
+
+    Raises:
+        Missing: a topic does not exist; ``path`` names the value that says it.
+        NoBroker: nobody can be asked.
+        MillstreamError: the brokers refuse the question.
+    """
+    wanted: dict[str, tuple[str | int, ...]] = {}
+    if source:
+        wanted |= dict.fromkeys(topics_of(pipeline.source), ("source", "topic"))
+    for name, table in pipeline.tables.items():
+        wanted.setdefault(table.topic, ("tables", name, "topic"))
+    topic_sinks = [(index, sink) for index, sink in enumerate(pipeline.sinks) if sinks and kind_of(sink) == "topic"]
+    for index, sink in topic_sinks:
+        wanted.setdefault(str(sink.topic), ("sinks", index, "topic"))
+    if topic_sinks and pipeline.errors.topic is not None:
+        wanted.setdefault(pipeline.errors.topic, ("errors", "topic"))
+    if not wanted:
+        return
+    found = _error_codes(pipeline, list(wanted))
+    for name, path in wanted.items():
+        if found[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Missing(f"topic {name} {CREATE_IT.format(name)}", path, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if found[name]:
+            raise error_of(found[name], f"topic {name}")
+
+
+def _error_codes(pipeline: Pipeline, names: list[str]) -> dict[str, int]:
+    logs = open_logs(pipeline)
+    try:
+        topics = logs.cluster.metadata(names).topics
+    except Unavailable as error:
+        if error.code is not ErrorCode.NETWORK_EXCEPTION:
+            raise
+        raise NoBroker(pipeline.brokers, _ERRNO.sub("", error.message.rpartition(": ")[2])) from error
+    finally:
+        logs.close()
+    return {name: topics[name].error_code for name in names}
