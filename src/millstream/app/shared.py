@@ -12,6 +12,7 @@ from millstream.cluster.identity import Identity
 from millstream.cluster.load import LoadedCluster
 from millstream.config.settings import Settings
 from millstream.iobuf import Arena
+from millstream.model.quantities import ShardId
 from millstream.shard.control import ControlPair
 from millstream.shard.handover import Handover
 from millstream.shard.mesh import Mesh
@@ -46,7 +47,8 @@ class Shared:
         self.cluster = cluster
         self.identity = identity
         """Who this broker is in its cluster; None for a single broker."""
-        self.arenas = [Arena.create(shard, each, poison=settings.internal_arena_poison) for shard in range(shards)]
+        poison = settings.internal_arena_poison
+        self.arenas = [Arena.create(ShardId(shard), each, poison=poison) for shard in range(shards)]
         self.mesh = Mesh(shards)
         self.stats = stats  # the supervisor's
         self.shard_stats = [{role: StatsSlab(shard, role) for role in ROLES} for shard in range(shards)]

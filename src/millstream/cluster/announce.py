@@ -29,7 +29,7 @@ from millstream.telemetry.log import log
 
 
 def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
-    """Say what ``commands``, which were just committed, change; ``cache`` still holds what they change."""
+    """Log the changes of ``commands``, which were just committed; ``cache`` has the state before them."""
     for command in commands:
         match command:
             case ClusterCreated():
@@ -107,7 +107,7 @@ def _announce_broker(
 
 
 def is_take_over(command: AnyCommand, cache: MetadataCache) -> bool:
-    """Whether the disk of a dead broker goes on elsewhere by this command."""
+    """Whether this command continues the disk of a dead broker on another broker."""
     if not isinstance(command, BrokerReplaced) or not command.version:
         return False  # a replacement by its number of before, which version 0 does not say
     before = cache.state.registry.brokers.get(command.node)

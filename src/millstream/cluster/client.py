@@ -63,7 +63,7 @@ class ControllerClient:
         self._wanted: list[str] = []
 
     def submit(self, request: AnyRequest, done: Done, timeout_ms: int = INTERNAL_TIMEOUT_MS) -> None:
-        """Have ``request`` carried out. ``done`` gets one result for each of its parts, in a later turn."""
+        """Send ``request`` to the controller. ``done`` gets one result for each of its parts, in a later turn."""
 
         def answered(answer: bytes | MillstreamError) -> None:
             if isinstance(answer, OutcomeUnknown):
@@ -180,7 +180,10 @@ class ControllerClient:
         if topic is not None:
             self._settle(name, topic)
         elif result.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            self._settle(name, Retriable(f"topic {name} is gone again", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            self._settle(
+                name,
+                Retriable(f"topic {name} was deleted right after its creation", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            )
         else:
             self._settle(name, Rejected(result.message or "", result.error))
 

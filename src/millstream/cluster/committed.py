@@ -4,10 +4,10 @@
 
     group commits ──advance──► log: cache, else the worker ──► deliver(base, commands), one batch at a time
 
-What is not committed is never delivered, so a truncation takes nothing back. After a start the group's commit may be
-behind what the log holds: it is delivered when a leader says that it is committed. A command is delivered when this
-broker's own disk has it, too: recovery replays a partition only if the log here says that it exists, and a replica must
-not count for what its next start would not find.
+Only committed commands are delivered, so a truncation revokes nothing. After a start the log may hold entries beyond
+the group's commit; they are delivered when a leader reports them as committed. A command is delivered only when this
+broker's own disk has it. Otherwise the next start might not find a partition that the command created: recovery replays
+a partition only if the log on this disk names it.
 
 **Failure.** A read that fails is repeated; a line says so. A batch that does not decode is ``Corruption``: this broker
 cannot know the cluster any more, and the shard stops. **Overload.** One read is under way at a time, of at most
@@ -30,7 +30,7 @@ from millstream.wire.records import iter_records
 READ_BYTES: Final = 1 << 20
 _RETRY_US: Final = 200_000
 _SYNC_US: Final = 1_000
-"""Until the next look at what the own disk has."""
+"""Interval between checks of what this broker's disk has."""
 
 Deliver = Callable[[int, tuple[AnyCommand, ...]], None]
 
@@ -52,13 +52,13 @@ class CommittedCommands:
         self.next_offset = next_offset
 
     def advance(self) -> None:
-        """The group's commit has moved: read what is new, in a callback of its own."""
+        """The group's commit has moved: read the new commands, in a callback of their own."""
         if not self._reading:
             self._reading = True
             self._reactor.call_soon(self._read)
 
     def stop(self) -> None:
-        """Deliver nothing any more."""
+        """Stop delivering."""
         self._stopped = True
 
     def _read(self) -> None:

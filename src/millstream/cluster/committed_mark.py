@@ -1,16 +1,16 @@
-"""How far the controller's log is known to be committed, on this broker's disk.
+"""The committed mark: stores on this broker's disk how far the controller's log is committed.
 
 ::
 
     <data>/controller/committed      a revision: the commands below it are committed
 
 A broker of a cluster starts from its snapshot, and learns of later commands when a leader says that they are committed.
-What it removes from its disk must not wait for that: it would come up with partitions whose files are gone. So before
-the files of a deletion are removed the mark is moved past it, durably, and a start applies the log up to the mark. The
-mark also follows other changes after a few seconds: a partition that it covers, and that has no files, has lost them.
+Deletions must not wait for that: the broker would open partitions without files. So before the files of a deletion are
+removed the mark is moved past it, durably, and a start applies the log up to the mark. The mark also follows other
+changes after a few seconds: a partition that it covers, and that has no files, has lost them.
 
-A mark that is missing or damaged costs what it would have said: the start is that of the snapshot, and a replica whose
-files are gone takes part in nothing until a leader has filled it (`storage.log.lost`).
+Without a readable mark the broker starts from its snapshot, and a replica whose files are gone does not vote or
+acknowledge until a leader has filled it (`storage.log.lost`).
 """
 
 from __future__ import annotations

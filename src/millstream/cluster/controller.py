@@ -1,4 +1,4 @@
-"""The controller: the one place that changes the cluster. It runs on shard 0, on top of Raft group 0.
+"""The controller, which makes all changes of the cluster. It runs on shard 0, on top of Raft group 0.
 
 ::
 
@@ -7,8 +7,8 @@
                            └─► leader's state: runs ahead of the commit, so that requests need not wait for each other
 
 What it promises: a request that was answered as done is durable and visible on every shard. Requests are decided in the
-order in which they arrive, each against everything decided before it, and answered no earlier than what they were
-judged by is durable: no client learns of a topic that a crash could still take away.
+order of their arrival, each against all earlier decisions. An answer waits until these decisions are durable, so no
+client learns of a topic that a crash could still remove.
 
 **Start of a broker**, in this order:
 
@@ -134,7 +134,7 @@ class Controller:
 
     @property
     def leader(self) -> NodeId:
-        """The broker that decides: this one."""
+        """The active controller: this broker."""
         return NodeId(self._cache.node_id)
 
     @property
@@ -180,7 +180,7 @@ class Controller:
         self._uncommitted.append(Commit(base, commands, tuple(homes)))
 
     def _place(self, command: AnyCommand, homes: list[int]) -> None:
-        """Choose the home shards of new partitions; forget those of a topic that goes."""
+        """Choose the home shards of new partitions; drop those of a deleted topic."""
         if isinstance(command, TopicCreated):
             homes += self._placement.place(part.raft_group for part in command.partitions)
         elif isinstance(command, PartitionsAdded):
@@ -197,7 +197,7 @@ class Controller:
     # Commit, apply, answer
 
     def _on_commit(self, high_watermark: int) -> None:
-        """Group 0's log is durable further. Shards get the news in a callback of their own."""
+        """More of group 0's log is durable. Shards get the commands in a callback of their own."""
         _ = high_watermark
         if not self._commit_seen:
             self._commit_seen = True
@@ -214,7 +214,7 @@ class Controller:
             self._snapshots.state_changed()
 
     def _on_applied(self) -> None:
-        """A shard has come further: answer the requests that waited for the last one to get there."""
+        """A shard has applied more: answer the requests for which it was the last one."""
         settled = self._shards.settled_revision
         pending = self._pending
         while pending and pending[0].end <= settled:
@@ -246,7 +246,7 @@ def controller_log_config(settings: Settings, segment_bytes: int | None = None) 
 
 
 def new_topic_id() -> bytes:
-    """A random id, none of those that Kafka reserves or whose text would look like a command-line option."""
+    """A random id that Kafka does not reserve and whose text does not begin like a command-line option."""
     while True:
         made = uuid.uuid4().bytes
         if int.from_bytes(made, "big") > 1 and not _text(made).startswith("-"):

@@ -1,4 +1,4 @@
-"""A broker whose controller's log ends before those of the others begin: it is given the controller's snapshot.
+"""Sends the controller's snapshot to a broker that lacks commands which no other broker's log has any more.
 
 ::
 
@@ -6,9 +6,9 @@
     SNAPSHOT calls ──pieces of the leader's snapshot file──► checked ► note ► both slots ► log adopted ► begin anew
 
 The controller's log is trimmed behind the snapshots of each broker, so a broker that joins, or was away for long, may
-need commands that nobody has. What they came to is in the snapshot. The state of a running broker does not jump: with
-snapshot and log in their place the broker stops in order and begins anew by itself, like after an upgrade, and comes up
-with the new state. Partitions and topics that it holds no more are removed by that start (`app.stale_topics`).
+need commands that nobody has. The snapshot has the state that they produced. A running broker does not replace its
+state: once snapshot and log are on its disk it stops in order and starts again by itself, with the new state.
+Partitions and topics that it holds no more are removed by that start (`app.stale_topics`).
 
 **Crash.** The note comes first and says which revision follows: it counts only when a snapshot of that revision is
 there. With the snapshot and without the log the next start is behind again, and the same happens. **Failure.** A leader

@@ -1,4 +1,5 @@
-"""Committed commands on their way to this broker's shards: one that removes files waits until a start would know of it.
+"""Passes committed commands to this broker's shards. A command that removes files waits until the next start would know
+of it.
 
 ::
 
@@ -6,7 +7,7 @@
                               │ before a deletion: every shard has what came before it, durably; then the mark is moved
                               └──► committed mark (`committed_mark`)
 
-Commands keep their order: what follows a deletion waits with it. **Crash.** Before the mark is durable the topic and
+Commands keep their order: the commands after a deletion wait, too. **Crash.** Before the mark is durable the topic and
 its files are there; after it, the next start does not open the topic, and removes what is left of its files.
 **Failure.** A disk that refuses the mark delays the deletion; it is tried again.
 """
@@ -32,7 +33,7 @@ _AGAIN_US: Final = 500_000
 
 
 class Deletions:
-    """The commits of one broker on their way.
+    """The commits of one broker that its shards have not received yet.
 
     Lifecycle: made with the controller; ``advance`` after a shard has come further. Shard: the controller's.
     Invariant: commits leave in the order in which they came.
@@ -56,12 +57,12 @@ class Deletions:
         self._refused = False
 
     def pass_on(self, commit: Commit) -> None:
-        """Hand a commit on, now or when it may be."""
+        """Pass a commit to the shards, now or when the mark allows it."""
         self._waiting.append(commit)
         self.advance()
 
     def advance(self) -> None:
-        """Hand on what may be."""
+        """Pass on the commits that the mark allows."""
         while self._waiting:
             commit = self._waiting[0]
             if any(isinstance(command, REMOVING) for command in commit.commands) and not self._marked(commit):
@@ -75,7 +76,7 @@ class Deletions:
         try:
             self._move_mark(commit.end)
         except OSError as error:
-            operator_log.warning("a deletion waits, it can't be noted in the data directory: %s", error.strerror)
+            operator_log.warning("a deletion waits, because the data directory cannot be written: %s", error.strerror)
             self._refused = True
             self._reactor.call_later(_AGAIN_US, self._try_again)
             return False

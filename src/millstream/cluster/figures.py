@@ -1,4 +1,4 @@
-"""What the metrics say of the cluster: brokers, and who is the controller."""
+"""Gauges of the cluster: brokers, and whether this broker is the controller."""
 
 from collections.abc import Iterable
 

@@ -78,7 +78,7 @@ class Follower:
     def report_heard(
         self, topic_id: bytes, index: int, leader_epoch: int, leader: int, in_sync: tuple[int, ...] = ()
     ) -> None:
-        """Report which node a replica of this shard takes for the leader, or that it hears none (`UNKNOWN`, `LOST`)."""
+        """Report the leader of a replica of this shard, or that it hears none (`UNKNOWN`, `LOST`)."""
         if not self._leaders:
             self._shard.reactor.end_of_turn(self._tell_leaders)
         self._leaders.setdefault(topic_id, {})[index] = (leader_epoch, leader, in_sync)

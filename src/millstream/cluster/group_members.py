@@ -1,15 +1,15 @@
-"""Takes the Raft groups that this shard leads to the members that the metadata say.
+"""Changes the members of the Raft groups that this shard leads to those in the metadata.
 
 ::
 
     ReplicasMoving, BrokerReplaced ──► leader's shard: `steer`, step by step ──done──► CompleteMoves ──► controller
 
 The members of a group are the replicas of its partition by the disks of their brokers; while the partition moves, those
-that it moves to. The leader of the moment goes on where the one before it was, because each step shows in the group's
-own log. A group that has its members costs nothing; the others are visited every ``LOOK_US``.
+that it moves to. A new leader continues after its predecessor's last step, because each step is in the group's own log.
+A group with the right members costs nothing; the others are checked every ``LOOK_US``.
 
-A replica on a disk that was declared lost is none until another disk takes its place. As long as one is missing, an odd
-number of the others votes and the rest learns, so that no two must both be alive.
+A replica on a disk that was declared lost is no member until another disk takes its place. While a replica is missing,
+an odd number of the others votes and the rest are learners.
 
 **Crash.** Nothing is kept here: a replica that begins to lead looks at its group once. **Failure.** A completion that
 was not taken is reported again. **Overload.** The look is background work, in slices.
@@ -61,7 +61,7 @@ class GroupMembers(MetadataListener):
         self._disks: dict[NodeId, ReplicaId] = self._disks_now()
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start checking."""
         self._cache.subscribe(self)
         self._table.on_open(self._note)
 
@@ -144,7 +144,7 @@ class GroupMembers(MetadataListener):
         return replicas if raft_group not in self._reported else None
 
     def _tell(self, done: tuple[tuple[int, tuple[int, ...]], ...]) -> None:
-        """Tell the controller of moves that are done, until the metadata show it."""
+        """Report finished moves to the controller until the metadata show them."""
         groups = [raft_group for raft_group, _ in done]
         self._reported.update(groups)
 

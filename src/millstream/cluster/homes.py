@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def homes_after(command: AnyCommand, state: ControllerState, placement: Placement, node: NodeId) -> list[int]:
-    """Homes for the partitions that ``command`` creates or gives to other brokers, in order; `placement` has them then,
-    and forgets what this broker, ``node``, holds no more. ``state`` is that before the command.
+    """Home shards for the partitions that ``command`` creates or moves, in order. Updates `placement`, which drops the
+    partitions that this broker, ``node``, no longer holds. ``state`` is that before the command.
     """
     if isinstance(command, TopicCreated):
         return _placed(command.partitions, (), placement, node)

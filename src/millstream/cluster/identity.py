@@ -1,4 +1,4 @@
-"""What a data directory is: the disk of one broker of one cluster. Kept in ``<data>/identity.json``.
+"""The identity of a data directory: the disk of one broker of one cluster. Stored in ``<data>/identity.json``.
 
 ::
 
@@ -14,9 +14,9 @@ them, and a ``replacement`` (`model.replication.replica_id`) that tells its disk
 A single broker that is started with ``--seeds`` that name itself founds a cluster of one, with all that it has, which
 others can join.
 
-The file is replaced atomically and synced before anything follows from it, so a crash leaves the old or the new one. A
-file that does not read as above is ``Corruption``: a broker must not guess who it is. A directory of a single broker
-has no such file.
+The file is replaced atomically and synced before anything depends on it, so a crash leaves the old or the new one. A
+file with other content is ``Corruption``: a broker must not guess its identity. A directory of a single broker has no
+such file.
 """
 
 import os
@@ -61,7 +61,7 @@ class Identity(msgspec.Struct, frozen=True):
     contacts: tuple[FounderRecord, ...] = ()
     replacement: int = 0
     next_incarnation: str = ""
-    """That with which this disk is being taken over, until the cluster has agreed. No broker starts with it."""
+    """Incarnation of a take-over of this disk that the cluster has not agreed to yet. No broker starts with it."""
 
     @property
     def replica(self) -> ReplicaId:

@@ -1,4 +1,5 @@
-"""Brokers say to each other which partitions they lead and who is in sync, so that each answers Metadata for all.
+"""Brokers tell each other which partitions they lead and which replicas are in sync, so that each answers Metadata for
+all.
 
 ::
 
@@ -67,7 +68,7 @@ class LeaderNews(MetadataListener):
             self._follower.learn_leaders([LeaderEpochs(topic_id, epochs) for topic_id, epochs in changed.items()])
 
     def topic_created(self, topic: TopicMeta) -> None:
-        """What was said of the topic before is known now."""
+        """Apply the news about the topic that arrived before its creation."""
         self._recall(topic)
 
     def partitions_added(self, topic: TopicMeta, first_index: int) -> None:
@@ -87,7 +88,7 @@ class LeaderNews(MetadataListener):
                 self.learn(news.leader, [news])
 
     def _tell(self, changed: Iterable[LeaderEpochs]) -> None:
-        """Partitions of this broker have new leaders: this broker itself."""
+        """This broker has begun to lead partitions."""
         news: list[Leadership] = []
         for each in changed:
             topic = self._cache.topic_by_id(each.topic_id)

@@ -1,6 +1,6 @@
-"""A broker that stops says so to the controller, which then takes it for not alive at once, not after some silence.
+"""A broker that stops tells the controller, which then fences it at once instead of after some silence.
 
-Whatever happens, the stop goes on after ``LEAVE_US``: silence says the same, later.
+The stop continues after ``LEAVE_US`` in any case; then the broker is fenced for its silence.
 """
 
 from collections.abc import Callable

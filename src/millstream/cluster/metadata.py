@@ -1,4 +1,4 @@
-"""The metadata cache: what a shard knows of the cluster, without asking anybody.
+"""The metadata cache: a shard's copy of the cluster's state.
 
 ::
 
@@ -6,14 +6,14 @@
                                                                                   ▲
                                                   handlers, partitions, coordinators read here
 
-Each shard has one and applies the same commands in the same order, so all of them are equal but for how far they have
-come; ``revision`` says how far. Look-ups are dictionary reads. A ``TopicMeta`` is never changed: a topic that changes
-becomes a new one, and what was derived from the old one (its resolved configuration, its encoded answers) goes with it.
+Each shard has one and applies the same commands in the same order. At the same ``revision`` all caches are equal.
+Look-ups are dictionary reads. A ``TopicMeta`` is never changed: a topic that changes becomes a new one, and what was
+derived from the old one (its resolved configuration, its encoded answers) goes with it.
 
 Listeners open and close partitions, follow configurations. They are called after the cache has changed, in order; a
 listener whose work takes long returns a generator, and the follower advances it in slices. A listener that raises stops
-the shard: the partitions it was to open would be missing. Bad commands cannot come (``core.controller.state``), a crash
-needs nothing.
+the shard: the partitions it was to open would be missing. Commands were checked before they were committed
+(``core.controller.state``). The cache is in memory only, so a crash needs no cleanup.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -65,8 +65,8 @@ DELETED_MAX: Final = 1024
 
 
 class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
-    """One partition. ``home_shard`` is where it lives on this node, ``placement.ELSEWHERE`` if it does not; ``in_sync``
-    are the replicas that are in sync, as its leader said last.
+    """One partition. ``home_shard`` is its shard on this node, ``placement.ELSEWHERE`` without a replica here.
+    ``in_sync`` are the replicas that its leader reported last as in sync.
     """
 
     index: int
@@ -97,7 +97,7 @@ class TopicMeta:
         self.data_of = data_of
         self.topic_id = topic.topic_id
         self.configs = topic.configs
-        """What the topic says for itself, by Kafka name."""
+        """The topic's own properties, by Kafka name."""
         self.partitions = partitions
         self.internal = topic.name in INTERNAL_TOPICS
         self.encoded: dict[int, bytes] = {}
@@ -113,13 +113,15 @@ class TopicMeta:
 
 
 class MetadataListener:
-    """What to do when the metadata changes; derive from it and override what matters. See ``Steps``."""
+    """Callbacks for changes of the metadata. Derive from it and override the methods that matter. ``Steps`` is their
+    result.
+    """
 
     def topic_created(self, topic: TopicMeta) -> Steps:
         """A topic exists, with all its partitions."""
 
     def topic_deleted(self, topic: TopicMeta) -> Steps:
-        """This topic is gone."""
+        """The topic was deleted."""
 
     def partitions_added(self, topic: TopicMeta, first_index: int) -> Steps:
         """The topic has new partitions, from ``first_index`` on."""
@@ -159,7 +161,7 @@ class MetadataCache:
         self.encoded: dict[int, Shared] = {}
         """Pieces of responses about all topics, by a key of the Kafka handlers; emptied when any topic changes."""
         self.group_configs: dict[str, dict[str, int]] = {}
-        """What consumer groups say for themselves: id → property → value. Always the same object, for who keeps it."""
+        """Properties of consumer groups: id → property → value. The object is never replaced, so it may be kept."""
         self.deleted: dict[str, None] = {}
         """Names of topics that were deleted since the start and that no client asked for since, oldest first; at most
         ``DELETED_MAX``. The handler that answers about a name removes it.
@@ -207,9 +209,9 @@ class MetadataCache:
         return part.leader if self.is_alive(part.leader) else None
 
     def sends_away(self, topics: Iterable[TopicMeta]) -> bool:
-        """Whether a client that asks for these topics should ask another broker: the replica here of a partition has
-        heard no leader for some seconds, so this broker may be cut off. Every other time, so that a client that finds
-        no other broker is answered.
+        """Whether a client that asks for these topics should ask another broker, because a replica here has heard no
+        leader for some seconds and this broker may be cut off. True every other time only, so that a client without
+        another broker is answered.
         """
         if not any(part.leader == LOST for topic in topics for part in topic.partitions):
             return False
@@ -236,7 +238,7 @@ class MetadataCache:
         return self._group_places.get(raft_group)
 
     def home_of_group(self, raft_group: int) -> int | None:
-        """The shard of this broker on which a Raft group lives; None if it has no replica of it."""
+        """The home shard of a Raft group on this broker; None if this broker has no replica of it."""
         place = self._group_places.get(raft_group)
         if place is None:
             return None
@@ -260,12 +262,12 @@ class MetadataCache:
     # Following
 
     def subscribe(self, listener: MetadataListener) -> None:
-        """Tell ``listener`` of every change from now on. What exists already is for it to look up."""
+        """Call ``listener`` for every change from now on. It looks up by itself what exists already."""
         self._listeners.append(listener)
 
     def apply(self, command: AnyCommand, homes: Iterator[int]) -> Generator[None, None, None]:
-        """Make ``command`` true and tell the listeners, in steps; ``homes`` gives those of the partitions that are
-        new or held by others than before, in order.
+        """Apply ``command`` and call the listeners, in steps. ``homes`` has the home shards of new and moved
+        partitions, in order.
 
         Raises:
             Corruption: the command contradicts the state.
@@ -308,7 +310,7 @@ class MetadataCache:
         command: TopicCreated | PartitionsAdded | TopicConfigsChanged | ReplicasMoving | ReplicasChanged,
         homes: Iterator[int],
     ) -> Callable[[MetadataListener], Steps]:
-        """Hold a topic's new value, after the state has it; returns the notification of listeners."""
+        """Store a topic's new value, after the state has it; returns the notification of listeners."""
         match command:
             case TopicCreated():
                 state = self.state.topics_by_id[command.topic_id]
@@ -343,8 +345,8 @@ class MetadataCache:
         return lambda listener: listener.topic_deleted(gone)
 
     def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[LeaderFact]) -> None:
-        """Partitions of a topic have these leaders and replicas in sync. What is gone, and what a newer epoch has
-        replaced, is ignored.
+        """Partitions of a topic have these leaders and replicas in sync. Deleted partitions and older epochs are
+        ignored.
         """
         topic = self._by_id.get(topic_id)
         if topic is None:
@@ -359,7 +361,9 @@ class MetadataCache:
         self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
 
     def _set_group(self, group: str) -> None:
-        """Hold what ``group`` says. What another release stored and this one does not take is left out, with a line."""
+        """Store the properties of ``group``. Properties of another release that this one refuses are left out, with a
+        log line.
+        """
         configs = self.state.group_configs.get(group)
         self.group_configs.pop(group, None)
         if configs is None:
@@ -391,7 +395,9 @@ class MetadataCache:
         return topic
 
     def _moved(self, command: ReplicasMoving | ReplicasChanged, homes: Iterator[int]) -> TopicMeta:
-        """The new value of a topic whose replicas changed, after the state has it; leaders stay until they tell."""
+        """The new value of a topic whose replicas changed, after the state has it. Leaders stay as they are until they
+        report.
+        """
         state = self.state.topics_by_id[command.topic_id]
         partitions = list(self._by_id[command.topic_id].partitions)
         for change in command.changes:
@@ -445,7 +451,9 @@ def _partitions(
 
 
 def live_settings(state: ControllerState, start_settings: Settings) -> Settings:
-    """A node's settings with the live changes of ``state``; what this release does not take is left out with a line."""
+    """A node's settings with the live changes of ``state``. Changes that this release refuses are left out, with a log
+    line.
+    """
     try:
         return effective_settings(state, start_settings, start_settings.node_id)
     except ConfigError as error:
@@ -454,7 +462,7 @@ def live_settings(state: ControllerState, start_settings: Settings) -> Settings:
 
 
 def resolved_config(name: str, configs: dict[str, str], settings: Settings) -> TopicConfig:
-    """A topic's configuration. What another release stored and this one does not take is left out, with a line."""
+    """A topic's configuration. Properties of another release that this one refuses are left out, with a log line."""
     try:
         return topic_config(configs, settings)
     except ConfigError:

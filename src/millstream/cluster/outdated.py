@@ -1,13 +1,13 @@
-"""A note that this broker was given the controller's snapshot of another one, and what it holds may be outdated.
+"""A note on disk: this broker received another broker's snapshot of the controller, and its files may be outdated.
 
 ::
 
     <data>/controller/received      a revision: the snapshot with it, or with a later one, has everything that this
                                     broker ever knew
 
-A broker makes files for a topic or a partition only when the command for them is committed. So once its state is that
-of the note or newer, a directory of which the state knows nothing is of the past. The note is written before the
-snapshot, and removed when what is outdated is gone; without such a snapshot it says nothing.
+A broker makes files for a topic or a partition only when the command for them is committed. So once its state is at the
+note's revision or later, a directory that the state does not name is outdated. The note is written before the snapshot,
+and removed when what is outdated is gone; without such a snapshot it says nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def write_note(disk: Disk, data_dir: str, revision: int) -> None:
 
 
 def remove_note(disk: Disk, data_dir: str) -> None:
-    """What was outdated is gone. Raises OSError."""
+    """Remove the note, because outdated files were removed. Raises OSError."""
     disk.unlink(f"{data_dir}/{PATH}")
     disk.sync_directory(os.path.dirname(f"{data_dir}/{PATH}"))

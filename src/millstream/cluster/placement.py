@@ -1,6 +1,6 @@
 """Chooses the home shard of each partition.
 
-Placement is local to this node: logs belong to no shard on disk, so a partition may live on another core after every
+Placement is local to this node: logs belong to no shard on disk, so a partition may have another home shard after every
 start. A new partition goes to the shard with the fewest partitions of its topic, then with the fewest in all. This
 spreads the partitions of one topic, and many topics with one partition each.
 

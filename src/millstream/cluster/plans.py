@@ -1,9 +1,9 @@
-"""What the active controller does by itself, at each of its ticks: members of its own group, moves of replicas.
+"""Work that the active controller begins by itself at each of its ticks: members of its own group, moves of replicas.
 
 - Group 0: every registered broker is a member; `core.controller.quorum` says who votes. A broker that leaves the
-  cluster goes on learning, so that it hears what becomes of it, until it is registered no more.
+  cluster is a learner until it is unregistered, so that it learns of its removal.
 - Replicas on brokers that leave move away, and those on brokers that have not been alive for
-  ``dead.broker.replicas.move.after.ms``. A broker that has left everything is registered no more.
+  ``dead.broker.replicas.move.after.ms``. A leaving broker without replicas is unregistered.
 
 **Crash.** A new controller begins anew; how long a broker has been dead counts from then. Nothing happens below feature
 level 2: older brokers would not understand it.
@@ -63,7 +63,7 @@ class Plans:
             self._submit(EvacuateBrokers(dead))
 
     def _dead(self, state: ControllerState) -> tuple[NodeId, ...]:
-        """Brokers that have not been alive for too long, and hold something."""
+        """Brokers that hold replicas and have not been alive for too long."""
         now = self._now_us()
         brokers = state.registry.brokers
         fenced = [node for node, broker in brokers.items() if broker.fenced]
@@ -75,7 +75,7 @@ class Plans:
         return tuple(node for node in fenced if self._fenced_since_us[node] <= oldest and state.load.replicas.get(node))
 
     def _steer(self, state: ControllerState) -> None:
-        """Bring group 0 nearer to the members that it should have."""
+        """Take the next step towards the members that group 0 should have."""
         registry = state.registry
         voting = [NodeId(node_of(voter)) for voter in self._group.configuration.voters]
         if any(node not in registry.brokers and not registry.has_left(node) for node in voting):

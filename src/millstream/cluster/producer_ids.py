@@ -36,7 +36,7 @@ clients (30 s), which would go on to wait for an answer.
 """
 
 ASK_TIMEOUT_MS: Final = 5_000
-"""After this time without an answer the controller is asked again, if anybody needs ids."""
+"""After this time without an answer the controller is asked again, if a request needs ids."""
 
 AGAIN_US: Final = 5_000_000
 """Until a block that is asked for ahead is asked for again."""
@@ -70,7 +70,7 @@ class ProducerIds:
         self._timer: Timer | None = None
 
     def ask_ahead(self) -> None:
-        """Have ids before the first producer comes."""
+        """Request a block before the first producer needs an id."""
         self._asks_ahead = True
         self._ask()
 

@@ -1,4 +1,4 @@
-"""The controller of a cluster of several brokers: decided by the leader of Raft group 0, known to every broker.
+"""The controller of a cluster of several brokers. The leader of Raft group 0 decides; every broker applies the commits.
 
 ::
 
@@ -18,11 +18,11 @@ on. **Resigning** answers every request that waits with an unknown outcome, befo
 **Brokers.** Each broker registers with the controller after its start, again and again until it is answered, and is
 ready when its registration and its unfencing are applied here. Then it says every `BEAT_US` that it is alive; the
 leader fences who is silent, and who says that it stops (``core.controller.liveness``), and does what follows for the
-members of group 0 and for replicas (``plans``). A refusal of the registration ends the start, in words.
+members of group 0 and for replicas (``plans``). A refused registration ends the start with an error message.
 
-**Crash.** Group 0's log decides; nothing else is kept. **Overload.** As in ``controller``. A request that was forwarded
-and gets no answer in time has an unknown outcome. Without a leader a request is refused with NOT_CONTROLLER, which
-clients repeat.
+**Crash.** The state is that of group 0's log. **Overload.** As in ``controller``. A request that was forwarded and gets
+no answer in time has an unknown outcome. Without a leader a request is refused with NOT_CONTROLLER, which clients
+repeat.
 """
 
 import struct
@@ -112,7 +112,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class _Leadership:
-    """What the leader has beside what every broker has.
+    """State of the leader only.
 
     Lifecycle: from the commit of the term start to the resignation.
     Invariants: ``state`` is the committed state and what was proposed since; ``waiting`` is sorted by ``end``.
@@ -174,7 +174,7 @@ class QuorumController:
         self._asked = False
         self._refused = 0
         self._was_ready = False
-        """Whether what is committed is news; before that it is what happened while this broker was away."""
+        """Whether commits are new. Before that they are changes from the time when this broker was stopped."""
         self._ready: Callable[[MillstreamError | None], None] | None = None
         self._figures = ClusterFigures(shard.stats)
         self._plans = Plans(
@@ -182,7 +182,7 @@ class QuorumController:
         )
         self._stopping = False
         self._leaving = False
-        """This broker says no more that it is alive."""
+        """This broker has stopped reporting that it is alive."""
         group.events.on_commit = self._on_commit
         group.events.on_serving = self._on_serving
         group.events.on_resign = self._on_resign
@@ -215,7 +215,7 @@ class QuorumController:
 
     @property
     def leader(self) -> NodeId | None:
-        """The broker that decides, as far as this one knows."""
+        """The active controller, as far as this broker knows."""
         if self._group.is_serving:
             return self._node
         leader = self._group.leader
@@ -253,7 +253,7 @@ class QuorumController:
     # A request
 
     def submit(self, request: AnyRequest, done: Done) -> None:
-        """Decide ``request``, or let the leader decide it; ``done`` gets the results."""
+        """Decide ``request``, or forward it to the leader; ``done`` gets the results."""
         self._submit(request, done, 0)
 
     def _submit(self, request: AnyRequest, done: Done, waited_us: int) -> None:
@@ -265,7 +265,9 @@ class QuorumController:
             self._forward(request, done, waited_us)
 
     def _forward(self, request: AnyRequest, done: Done, waited_us: int) -> None:
-        """Let the leader decide. What certainly was not done is tried again for as long as an election may take."""
+        """Forward a request to the leader. A request that was certainly not carried out is tried again for as long as
+        an election may take.
+        """
 
         def again(error: Retriable) -> None:
             if waited_us >= FORWARD_US:
@@ -413,7 +415,7 @@ class QuorumController:
     # Brokers
 
     def _tick(self) -> None:
-        """Register, or say that this broker is alive; fence who is silent."""
+        """Register, or report that this broker is alive; as the leader, fence silent brokers."""
         if self._stopping or self._leaving:
             return
         leadership = self._leadership
@@ -429,7 +431,7 @@ class QuorumController:
         self._shard.reactor.call_later(START_US if self._ready is not None else BEAT_US, self._tick)
 
     def _fence(self, leadership: _Leadership) -> None:
-        """Fence who is silent, and lift the fence of who is alive again."""
+        """Fence silent brokers, and unfence those that are alive again."""
         for request in leadership.liveness.due(leadership.state, self._shard.reactor.now_us()):
             self._decide(leadership, request, _ignore)
 

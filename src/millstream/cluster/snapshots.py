@@ -53,13 +53,13 @@ class LaggingLog:
         self._kept = kept
 
     def trim_prefix(self, offset: Offset) -> None:
-        """Let the log begin ``kept`` commands before ``offset``. Raises ArenaFull."""
+        """Trim the log to begin ``kept`` commands before ``offset``. Raises ArenaFull."""
         if offset > self._kept:
             self._log.trim_prefix(Offset(offset - self._kept))
 
 
 class KeptLog:
-    """Stands for a log that is kept as a whole: simulated brokers, which are not sent a snapshot."""
+    """A log that is never trimmed, for simulated brokers, which receive no snapshot."""
 
     def trim_prefix(self, offset: Offset) -> None:
         """Keep what is below ``offset``."""
@@ -110,7 +110,7 @@ class Snapshots:
             self._reactor.call_later(_MARK_US, self._mark)
 
     def _mark(self) -> None:
-        """Note how far commands are committed and carried out: so much the next start knows by itself."""
+        """Store how far commands are committed and applied, for the next start."""
         if self.settled is None or self._stopping is not None or self._frozen:
             return
         revision = self.settled()
@@ -128,7 +128,7 @@ class Snapshots:
         write_mark(self._disk, self._data_dir, revision)
 
     def freeze(self) -> None:
-        """Write nothing any more: what is on the disk comes from another broker, and is newer."""
+        """Stop writing, because the files on disk come from another broker and are newer."""
         self._frozen = True
         if self._timer is not None:
             self._timer.cancel()

@@ -266,7 +266,7 @@ class SnapshotStore:
 
 
 def _nothing(_: AnyCommand) -> None:
-    """Nobody wants to know."""
+    """Default callback without effect."""
 
 
 def _replay(

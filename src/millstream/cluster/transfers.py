@@ -11,7 +11,7 @@ A transfer is answered when the leader has begun it, or refuses it. That the new
 **Bad input.** A group that is unknown, or that this broker does not lead, is refused retriably; so is one that hands
 over already. A target that is no replica, or has not caught up, is ``Rejected``. **Crash.** A transfer is over with the
 leader that had begun it; nothing is lost either way. **Overload.** At most ``TRANSFERS_MAX`` of a plan are under way; a
-group that refused rests for ``REST_US``.
+group that refused is left out for ``REST_US``.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ Done = Callable[[MillstreamError | None], None]
 
 
 class MovableGroup(Protocol):
-    """A Raft group as this page needs it."""
+    """The part of a Raft group that is used here."""
 
     def transfer(self, to: ReplicaId) -> None:
         """Begin to hand over; a ``MillstreamError`` that it raises is the answer."""
@@ -54,7 +54,7 @@ class MovableGroup(Protocol):
 
 
 class Transfers:
-    """Both ends of the way on one shard.
+    """Both ends of a transfer request on one shard.
 
     Lifecycle: made with the shard; ``start_balancing`` on the controller's. Shard: one each.
     """
@@ -72,7 +72,7 @@ class Transfers:
         self._network = network
         self._group = group
         self._resting: dict[int, int] = {}
-        """Groups that refused a transfer of a plan, and until when they rest."""
+        """Groups that refused a transfer of a plan, and the time until which they are left out."""
         shard.mailbox.serve(MOVE_HERE, self._serve_move_here)
         if shard.id == CONTROLLER_SHARD:
             shard.mailbox.serve(MOVE, self._serve_move)

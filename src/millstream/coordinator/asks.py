@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ApiKey
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedConsumerGroup
 from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -118,7 +119,7 @@ decode_describe_ask: Final = msgspec.msgpack.Decoder(DescribeAsk).decode
 decode_described: Final = msgspec.msgpack.Decoder(Described).decode
 
 
-def decode_request(api: int, body: bytes) -> Message:
+def decode_request(api: ApiKey, body: bytes) -> Message:
     """The request in an ``Ask``."""
     return _decoders[api][0].decode(body)
 
@@ -130,7 +131,7 @@ def encode_answer(answer: Message | ErrorCode) -> bytes:
     return encode(Answered(0, encode(answer)))
 
 
-def decode_answer(api: int, data: bytes) -> Message | ErrorCode:
+def decode_answer(api: ApiKey, data: bytes) -> Message | ErrorCode:
     """Decode what ``encode_answer`` encoded."""
     answered = decode_answered(data)
     return ErrorCode(answered.error) if answered.error else _decoders[api][1].decode(answered.body)

@@ -39,6 +39,7 @@ from millstream.core.group.outputs import (
 )
 from millstream.core.group.state import GroupState
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ApiKey, ApiVersion
 from millstream.partition.verifying import Ask as VerifyAsk
 from millstream.partition.verifying import nobody
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -121,8 +122,8 @@ class LocalGroups:
     def ask(
         self,
         partition: int,
-        api: int,
-        version: int,
+        api: ApiKey,
+        version: ApiVersion,
         client_id: str,
         client_host: str,
         request: Message,
@@ -141,7 +142,7 @@ class LocalGroups:
             groups.step(_input(api, version, client_id, client_host, request, require_stable, done))
 
     def _commit_in_transaction(
-        self, groups: GroupsPartition, version: int, request: TxnOffsetCommitRequest, done: Done
+        self, groups: GroupsPartition, version: ApiVersion, request: TxnOffsetCommitRequest, done: Done
     ) -> None:
         def verified(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
@@ -168,7 +169,7 @@ class LocalGroups:
                 listed += list_groups(groups.core.groups.values(), states, types)
         return error, listed
 
-    def describe(self, partition: int, group_id: str, version: int) -> DescribedGroup:
+    def describe(self, partition: int, group_id: str, version: ApiVersion) -> DescribedGroup:
         """One group of a partition."""
         groups = self.partitions.get(partition)
         if groups is None:

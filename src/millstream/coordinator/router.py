@@ -48,6 +48,7 @@ from millstream.core.group.outputs import ConsumerSettings, GroupSettings
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import data_topic_id, data_topic_name
+from millstream.model.quantities import ApiKey, ApiVersion
 from millstream.wire.messages.describe_groups import DescribedGroup
 from millstream.wire.messages.list_groups import ListedGroup
 from millstream.wire.schema import Message
@@ -150,8 +151,8 @@ class GroupRouter:
     def ask(
         self,
         group_id: str,
-        api: int,
-        version: int,
+        api: ApiKey,
+        version: ApiVersion,
         client_id: str | None,
         host: str,
         request: Message,
@@ -203,7 +204,9 @@ class GroupRouter:
         error, groups = self.local.list(ask.states, ask.types)
         reply.send(encode(Listed(int(error), groups)))
 
-    def describe_groups(self, group_ids: list[str], version: int, done: Callable[[list[DescribedGroup]], None]) -> None:
+    def describe_groups(
+        self, group_ids: list[str], version: ApiVersion, done: Callable[[list[DescribedGroup]], None]
+    ) -> None:
         """Each group as its coordinator describes it, in the order of the request. Other shards are asked for a few at
         a time.
         """

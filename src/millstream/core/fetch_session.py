@@ -45,7 +45,7 @@ from typing import Final
 
 from millstream.core.controller.topic_names import NAME_LENGTH_MAX
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset, ShardId
+from millstream.model.quantities import ApiVersion, Offset, ShardId
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest
 from millstream.wire.schema import ZERO_UUID
 
@@ -346,7 +346,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext | ErrorCode:
+    def begin(self, request: FetchRequest, version: ApiVersion, now_ms: int) -> FetchContext | ErrorCode:
         """Start a request; an ``ErrorCode`` is the whole answer (with session id 0)."""
         epoch = request.session_epoch
         odd = any(len(topic.topic) > NAME_LENGTH_MAX for topic in request.topics)  # such names are not kept
@@ -482,7 +482,7 @@ class FetchSessions:
         session.wake = None
 
 
-def is_follower(request: FetchRequest, version: int) -> bool:
+def is_follower(request: FetchRequest, version: ApiVersion) -> bool:
     """Whether a broker asks, not a consumer."""
     replica = request.replica_state.replica_id if version >= 15 else request.replica_id
     return replica >= 0

@@ -43,7 +43,7 @@ from crc32c import crc32c
 from millstream.core.txn.partition_state import PartitionTransactions
 from millstream.errors import Corruption
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId
+from millstream.model.quantities import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId, Sequence
 
 BATCHES_KEPT: Final = 5
 """Maximum in-flight batches of a client with idempotence (``max.in.flight.requests.per.connection``)."""
@@ -190,7 +190,7 @@ class ProducerState:
         return len(self._producers)
 
     def check(
-        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, base_sequence: int, record_count: int
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, base_sequence: Sequence, record_count: int
     ) -> Literal[Verdict.APPEND] | Duplicate | ErrorCode:
         """Decide about a client's batch, without changing anything. ``producer_id`` is >= 0."""
         producer = self._producers.get(producer_id)
@@ -223,7 +223,7 @@ class ProducerState:
         self,
         producer_id: ProducerId,
         producer_epoch: ProducerEpoch,
-        base_sequence: int,
+        base_sequence: Sequence,
         record_count: int,
         base_offset: Offset,
         timestamp: int,

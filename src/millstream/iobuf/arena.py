@@ -44,6 +44,7 @@ import msgspec
 from millstream.errors import Unavailable
 from millstream.iobuf.fragment import Fragment, SizeClass, Slab
 from millstream.iobuf.sizes import ALLOC_TABLE, BLOCK_BYTES, MAX_FRAGMENT_BYTES, SLAB_BYTES
+from millstream.model.quantities import ShardId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,7 +126,7 @@ class Arena:
     )
 
     def __init__(
-        self, owner_shard: int, capacity_bytes: int, poison: bool, shares: Mapping[MemoryClass, float]
+        self, owner_shard: ShardId, capacity_bytes: int, poison: bool, shares: Mapping[MemoryClass, float]
     ) -> None:
         slab_count = capacity_bytes // SLAB_BYTES
         if slab_count < 1:
@@ -157,7 +158,7 @@ class Arena:
     @classmethod
     def create(
         cls,
-        owner_shard: int,
+        owner_shard: ShardId,
         capacity_bytes: int,
         poison: bool = False,
         shares: Mapping[MemoryClass, float] = DEFAULT_SHARES,

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.model.quantities import ArenaOffset, ShardId
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,8 +26,8 @@ class ForeignFragment:
 
     def __init__(
         self,
-        owner_shard: int,
-        offset: int,
+        owner_shard: ShardId,
+        offset: ArenaOffset,
         length: int,
         token: int,
         arena_view: memoryview,

@@ -120,7 +120,7 @@ class Acknowledgements:
 
 
 class _Acknowledgement:
-    """One request at work: read what is stored, write what is more."""
+    """One request under way: it reads the stored positions and writes those that are greater."""
 
     __slots__ = ("_ask", "_coordinator", "_done", "_stored")
 

@@ -16,6 +16,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from millstream.iobuf.outbox import Holder
+from millstream.model.quantities import ApiVersion
 from millstream.net.connection import Connection, Exchange
 from millstream.net.shared import Shared
 from millstream.wire.codec import encode_message, encode_response_vectored
@@ -112,7 +113,7 @@ class RequestContext(Exchange):
         self,
         connection: Connection,
         api: "Api",
-        api_version: int,
+        api_version: ApiVersion,
         correlation_id: int,
         frame: memoryview,
         body_at: int,

@@ -9,6 +9,7 @@ from time import thread_time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.kafka.served import FETCH, READING
+from millstream.model.quantities import ApiKey
 from millstream.telemetry.metrics import BUCKETS
 from millstream.wire.codec import API_VERSIONS, Decoder, api_name, response_header_version
 from millstream.wire.codec import flexible_from as codec_flexible_from
@@ -49,7 +50,7 @@ class Api:
         "turn",
     )
 
-    def __init__(self, node: "Node", key: int, handle: Handle) -> None:
+    def __init__(self, node: "Node", key: ApiKey, handle: Handle) -> None:
         self.key = key
         self.name = api_name(key)
         self.min_version, self.max_version = API_VERSIONS[key]
@@ -69,7 +70,7 @@ class Api:
         self.sum_at = latency.base + BUCKETS
         self.now_us = node.shard.reactor.now_us
         self.templates: dict[tuple[object, ...], tuple[bytes, int]] = {}
-        """Encoded answers with the place of what varies; the handler's to fill."""
+        """Encoded answers, with the positions of the fields that vary. Filled by the handler."""
         self.decoders: dict[int, Decoder] = {}
 
     def _timed(self, handle: Handle) -> Handle:

@@ -1,7 +1,7 @@
 """The broker's loggers for Kafka's tools: a single one, ``root``, whose level all shards share.
 
-A level that is set here lasts until the broker stops, as in Kafka. The setting ``logging.level`` is the level at start.
-It does not affect the supervisor's own lines (start, stop, a process that died).
+A level that a client sets lasts until the broker stops, as in Kafka. The setting ``logging.level`` is the level at
+start. It does not affect the supervisor's own lines (start, stop, a process that died).
 """
 
 from collections.abc import Iterable

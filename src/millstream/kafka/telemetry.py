@@ -3,7 +3,7 @@
 ``core.client_telemetry`` decides. Subscriptions are configurations (resource CLIENT_METRICS) and follow changes.
 Accepted metrics become records of the topic in the setting ``client.telemetry.topic``: the key is the client's instance
 id in Kafka's notation, the value is the payload as pushed (OpenTelemetry's MetricsData, compressed as the header
-``compression`` says), and headers identify the client. The response leaves when the record is durable. A client whose
+``compression`` says), and headers identify the client. The response is sent when the record is durable. A client whose
 metrics cannot be stored now is throttled and retries after its interval.
 
 Without such a topic these APIs are not advertised, as in an Apache Kafka without a receiver. Requests are answered all

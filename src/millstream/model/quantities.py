@@ -43,5 +43,26 @@ ProducerEpoch: TypeAlias = int
 CoordinatorEpoch: TypeAlias = int
 """Leader epoch of the partition of ``__transaction_state`` whose leader coordinates a transaction; -1 for none."""
 
+ApiKey: TypeAlias = int
+"""Number of a Kafka API, such as 0 for Produce."""
+
+ApiVersion: TypeAlias = int
+"""Version of a Kafka API in which a request is encoded."""
+
+LeaderEpoch: TypeAlias = int
+"""Leader epoch that a client names; -1 stands for none. The broker's own epochs are a ``Term``."""
+
+MemberEpoch: TypeAlias = int
+"""Version of a member's assignment in a consumer group (KIP-848); negative numbers mean that it leaves."""
+
+RequestedTime: TypeAlias = int
+"""Timestamp of ListOffsets: milliseconds since 1970 UTC, or one of the negative numbers that stand for an offset."""
+
+Sequence: TypeAlias = int
+"""Number of a record of an idempotent producer, from 0 to 2^31 - 1, then from 0 again."""
+
+SlotIndex: TypeAlias = int
+"""Place of a partition in the order of its request, from 0."""
+
 TransactionVersion: TypeAlias = int
 """Version of transactions (KIP-890): from 2 on each ends with a new epoch."""

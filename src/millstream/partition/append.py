@@ -50,6 +50,7 @@ from millstream.errors import MillstreamError, Rejected, Retriable, Unavailable
 from millstream.format.events.batch import EVENTS
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import SlotIndex
 from millstream.partition.event_records import as_events
 from millstream.partition.events import check_events
 from millstream.partition.partition import Gate, Partition
@@ -107,11 +108,11 @@ class AppendCall(Protocol):
 
     results: list[AppendResult]
 
-    def acked(self, slot: int) -> None:
+    def acked(self, slot: SlotIndex) -> None:
         """The slot is settled, with the result that was entered."""
         ...
 
-    def failed(self, slot: int, error: ErrorCode) -> None: ...
+    def failed(self, slot: SlotIndex, error: ErrorCode) -> None: ...
     def expire(self, now_us: int) -> None: ...
 
 
@@ -236,7 +237,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     return Outcome(_NONE, base, base + count, append_time)
 
 
-def settle(partition: Partition, outcome: Outcome, call: AppendCall, slot: int, *, own_sync: bool) -> None:
+def settle(partition: Partition, outcome: Outcome, call: AppendCall, slot: SlotIndex, *, own_sync: bool) -> None:
     """Enter the outcome of an append into its slot, which is settled now or when a commit covers the batch.
     ``own_sync``: the leader's own disk is enough (acks=1).
     """

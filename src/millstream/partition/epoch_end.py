@@ -16,13 +16,14 @@ whose records were all deleted is not kept; the oldest one that is begins at the
 from bisect import bisect_right
 
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import LeaderEpoch
 from millstream.partition.partition import Partition
 
 # (error code, leader epoch, end offset, exclusive)
 EpochEnd = tuple[int, int, int]
 
 
-def epoch_end(partition: Partition, current_leader_epoch: int, leader_epoch: int) -> EpochEnd:
+def epoch_end(partition: Partition, current_leader_epoch: LeaderEpoch, leader_epoch: LeaderEpoch) -> EpochEnd:
     """The end of ``leader_epoch``; ``current_leader_epoch`` is who the caller thinks leads, -1 for no idea."""
     error = partition.serving(current_leader_epoch)
     if error is not ErrorCode.NONE:

@@ -10,7 +10,7 @@ from typing import Final
 
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.quantities import LeaderEpoch, Offset, RequestedTime, TimestampMs
 from millstream.partition.partition import Partition
 from millstream.tiers.messages import Found as FoundInArchive
 
@@ -34,8 +34,8 @@ OnFound = Callable[[tuple[int, int, int] | MillstreamError | None], None]
 
 def list_offset(
     partition: Partition,
-    timestamp: int,
-    current_leader_epoch: int,
+    timestamp: RequestedTime,
+    current_leader_epoch: LeaderEpoch,
     isolation_level: int,
     done: Callable[[Found], None],
 ) -> None:

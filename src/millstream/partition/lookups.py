@@ -13,6 +13,7 @@ import msgspec
 
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import LeaderEpoch, RequestedTime
 from millstream.partition.epoch_end import EpochEnd, epoch_end
 from millstream.partition.list_offsets import Found, list_offset
 from millstream.partition.table import PartitionTable, Remote
@@ -61,7 +62,12 @@ class Lookups:
         self._mailbox.call(entry.shard, method, _encode([entry.raft_group, *question]), finish, TIMEOUT_US)
 
     def list_offset(
-        self, entry: Remote, timestamp: int, leader_epoch: int, isolation_level: int, done: Callable[[Found], None]
+        self,
+        entry: Remote,
+        timestamp: RequestedTime,
+        leader_epoch: LeaderEpoch,
+        isolation_level: int,
+        done: Callable[[Found], None],
     ) -> None:
         """``partition.list_offsets.list_offset`` on the partition's home."""
 
@@ -84,7 +90,11 @@ class Lookups:
         list_offset(partition, timestamp, leader_epoch, isolation_level, lambda found: reply.send(_encode(found)))
 
     def epoch_end(
-        self, entry: Remote, current_leader_epoch: int, leader_epoch: int, done: Callable[[EpochEnd], None]
+        self,
+        entry: Remote,
+        current_leader_epoch: LeaderEpoch,
+        leader_epoch: LeaderEpoch,
+        done: Callable[[EpochEnd], None],
     ) -> None:
         """``partition.epoch_end.epoch_end`` on the partition's home."""
 

@@ -19,7 +19,7 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.core.producer_state import ProducerState
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset, RaftGroupId
+from millstream.model.quantities import LeaderEpoch, Offset, RaftGroupId, SlotIndex
 from millstream.model.replication import NO_REPLICA
 from millstream.partition.meters import Meters
 from millstream.raft.group import Group, GroupRole
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class AckWaiter(Protocol):
     """A produce call that waits for one or more partitions."""
 
-    def acked(self, slot: int) -> None:
+    def acked(self, slot: SlotIndex) -> None:
         """The batch in ``slot`` of the call is committed."""
         ...
 
-    def failed(self, slot: int, error: ErrorCode) -> None:
+    def failed(self, slot: SlotIndex, error: ErrorCode) -> None:
         """The batch in ``slot`` will never be committed here."""
         ...
 
@@ -302,7 +302,7 @@ class Partition:
         else:
             own.append(ack)
 
-    def serving(self, current_leader_epoch: int) -> ErrorCode:
+    def serving(self, current_leader_epoch: LeaderEpoch) -> ErrorCode:
         """NONE if this replica may answer a client; the client's idea of the leader epoch is behind (fenced) or ahead
         (unknown) of the group's, -1 for no idea. Kafka's order: the epoch first, then who leads.
         """

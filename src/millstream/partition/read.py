@@ -20,7 +20,7 @@ from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import AbortedSpan
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
+from millstream.model.quantities import LeaderEpoch, Offset
 from millstream.partition.epoch_end import epoch_end
 from millstream.partition.partition import Gate, Partition
 from millstream.wire.batch import HEADER_BYTES, OVERHEAD_BYTES, unpack_header
@@ -74,12 +74,12 @@ def read_here(
     partition: Partition,
     offset: Offset,
     max_bytes: int,
-    leader_epoch: int,
+    leader_epoch: LeaderEpoch,
     watch: Armed,
     *,
     minimum_one: bool,
     gather: bool = False,
-    last_fetched_epoch: int = -1,
+    last_fetched_epoch: LeaderEpoch = -1,
     committed: bool = False,
     near: bool = False,
 ) -> FetchResult | None:

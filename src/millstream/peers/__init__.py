@@ -1,14 +1,13 @@
-"""The wire between brokers: what is said in a frame, and who says it.
+"""The wire between brokers: frames, their messages, and the identity of the sender.
 
 Without sockets, bytes in and messages out: ``frames`` (bounds and checksums), ``hello`` (who speaks), ``items`` (what a
 turn says), ``beats`` (heartbeats in a few bytes), ``formation`` (how a cluster begins). On the reactor: ``receiving``,
 ``link`` (one connection), ``dial`` (keeps one), ``accepting`` (first frames), ``calls`` (requests), ``network`` (all of
 a shard).
 
-The room promises: nothing is believed before its bounds and its checksum were checked; record batches are sent from
-where they are; an idle pair of brokers exchanges a few bytes, however many groups it shares; a peer that is slow or
-gone costs a bounded queue. What is absent: decisions about what to send (``core.raft``, ``cluster``), and anything that
-Kafka's clients speak.
+The room promises: bytes are used only after their bounds and their checksum were checked; record batches are sent
+without a copy; an idle pair of brokers exchanges a few bytes, however many groups it shares; a slow or dead peer costs
+a bounded queue. Absent: decisions about what to send (``core.raft``, ``cluster``), and Kafka's protocol.
 """
 
 from millstream.peers.accepting import PeerListener

@@ -6,8 +6,8 @@
                           └► PROBE: answered with what this broker is, and closed
 
 The process that accepts is not the one that owns the connection afterwards, so exactly the first frame is read. A
-connection that says nothing within `OPENING_TIMEOUT_US`, or something else, is closed. At most `OPENINGS_MAX` wait for
-their first frame; the oldest of them makes room for a new one, so that strangers who connect and say nothing keep no
+connection without a whole first frame within `OPENING_TIMEOUT_US`, or with another one, is closed. At most
+`OPENINGS_MAX` connections wait for their first frame. A further one closes the oldest, so that silent strangers keep no
 broker out.
 """
 
@@ -52,7 +52,7 @@ class PeerListener:
     """
 
     def __init__(self, reactor: Reactor, says: Callable[[], Probe], on_hello: OnHello) -> None:
-        """``says`` gives what this broker answers to probes."""
+        """``says`` returns this broker's answer to probes."""
         self._reactor = reactor
         self._says = says
         self._on_hello = on_hello

@@ -126,7 +126,7 @@ class Calls:
         waiting.done(item.payload if isinstance(item, Answer) else _error_of(item))
 
     def lost(self, dial: Dial) -> None:
-        """The connection of ``dial`` has ended: what was asked on it may have been done."""
+        """The connection of ``dial`` ended: its calls have an unknown outcome."""
         late = [call_id for call_id, waiting in self._waiting.items() if waiting.dial is dial]
         self._end(late, f"the connection to {dial.name} was lost")
 
@@ -177,7 +177,7 @@ def _failure(call_id: int, error: MillstreamError) -> Failure:
 
 
 def _error_of(failure: Failure) -> MillstreamError:
-    """The error that a peer answered with. What this release does not know is an unknown outcome."""
+    """The error that a peer answered with. An error class that this release does not know is an unknown outcome."""
     cls = _CLASSES[failure.error_class] if failure.error_class < len(_CLASSES) else OutcomeUnknown
     try:
         return cls(failure.message, ErrorCode(failure.code))

@@ -1,4 +1,4 @@
-"""What stands for the heartbeats of groups at rest: one leader's claim for all of them, and the follower's answer.
+"""Items that stand for the heartbeats of groups at rest: a leader's claim for all of them, and the follower's answer.
 
 ::
 
@@ -6,8 +6,8 @@
            ──LedAgain(set 7)───────────►                  Followed(set 7, …) ──►                      each interval
 
 A set says which groups the sender leads, and in which terms. Its number grows with each change, and belongs to one
-``session`` of the sender: what a broker has said in another life is not mixed up with it. The answer names groups of
-the set that the receiver does not follow in that term, or no more. ``raft.contacts`` says what both ends make of it.
+``session`` of the sender, so that sets from before a restart are not mixed up with it. The answer names groups of the
+set that the receiver does not follow in that term, or no more. ``raft.contacts`` says what both ends make of it.
 
 Peers of protocol version 1 do not know these items.
 
@@ -28,7 +28,7 @@ FOLLOWED: Final = 38
 """Kinds of item."""
 
 Session = NewType("Session", int)
-"""A life of a shard that says which groups it leads."""
+"""One run of a shard that sends sets of groups."""
 
 CONTACT_VERSION: Final = 2
 """Protocol version from which on these items are known."""
@@ -46,7 +46,7 @@ class Led(msgspec.Struct, frozen=True, gc=False):
 
 
 class LedAgain(msgspec.Struct, frozen=True, gc=False):
-    """What the set ``number`` says still holds."""
+    """The set ``number`` is still valid."""
 
     session: Session
     number: int

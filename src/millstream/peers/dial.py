@@ -1,4 +1,5 @@
-"""Keeps one connection to a shard of a peer: dials, waits longer after each failure, collects what a turn has to say.
+"""Keeps one connection to a shard of a peer: dials, waits longer after each failure, and collects the messages of a
+turn.
 
 ::
 
@@ -6,13 +7,13 @@
     beats(…)         ─┼─ end of turn ─► one frame ─► link ─► peer's shard
     say(item)        ─┘
 
-Everything that is put here during a turn leaves as one frame at its end. Record batches are lent by their chains until
-the kernel has taken them.
+All messages of a turn are sent as one frame at its end. Record batches are lent by their chains until the kernel has
+taken them.
 
 **A slow or dead peer** costs nothing and never grows memory. Without an open link everything is refused at once. With
 more than `QUEUE_BYTES_MAX` queued, appends are refused (``send`` returns False, which the group's window counts as not
-sent) and other messages are dropped; Raft sends both again. Heartbeats have one place: newer ones replace older ones
-until the kernel has taken what was before them.
+sent) and other messages are dropped; Raft sends both again. Newer heartbeats replace older ones that the kernel has not
+taken yet.
 
 **Reconnecting.** The wait after a failure doubles from `BACKOFF_MIN_US` to `BACKOFF_MAX_US`, with a random part, so
 that brokers that lost a peer together do not return together. A link that lived for longer than the longest wait
@@ -39,7 +40,7 @@ QUEUE_BYTES_MAX: Final = 8 << 20
 """Twice the window of a group (``RaftOptions.max_in_flight_bytes``): two groups may fill it, and no peer holds more."""
 
 FRAME_BODY_BYTES: Final = 4 << 20
-"""A frame begins anew beyond this; a single append may be larger."""
+"""Size from which a further item begins another frame. A single append may be larger."""
 
 BACKOFF_MIN_US: Final = 50_000
 BACKOFF_MAX_US: Final = 1_000_000
@@ -62,7 +63,7 @@ class _Chains:
 
 
 class TurnFrame:
-    """What goes to one peer's shard at the end of this turn.
+    """The messages for one peer's shard in this turn.
 
     Lifecycle: one a link; `write` empties it. Invariants: the heads are below `HEAD_BYTES_MAX` together.
     """
@@ -167,7 +168,7 @@ class Dial:
         self._lost = lost
         self.name = name
         self.on_refused: Callable[[Refusal], None] = _ignore
-        """Called with what a peer says that takes no connection of this broker."""
+        """Called with the refusal of a peer that takes no connection of this broker."""
         self.link: Link | None = None
         self.turn = TurnFrame()
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}

@@ -1,12 +1,12 @@
-"""A log on its way from a leader to a replica that needs files: asked for piece by piece, by the replica that receives.
+"""The transfer of a log from a leader to a replica: the receiving replica requests it part by part.
 
 ::
 
     receiver ──FilesWanted(description)──►        ◄──FilesPart: what the log is at the point ``end``──
              ──FilesWanted(offset)──►             ◄──FilesPart: batches from ``offset`` up to ``next_offset``──
 
-These are messages between shells; the Raft core knows the offer before and the log after. A part that is lost is asked
-for again. ``failed`` ends an attempt: the sender leads no more, or what was to be sent is gone.
+The shells exchange these messages; the Raft core sees only the offer and the complete log. A lost part is requested
+again. ``failed`` ends an attempt: the sender no longer leads, or its files were deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FilesWanted(Struct, frozen=True, tag=10):
     offset: Offset
     """First offset that is wanted; 0 with ``description``."""
     description: bool = False
-    """What the log is at ``end`` is wanted, beside its batches."""
+    """The description of the log at ``end`` is wanted, in addition to its batches."""
 
 
 class FilesPart(Struct, frozen=True, tag=11):

@@ -7,25 +7,25 @@
                        │            seeds or brokers contradict     ─► Refuse, in words
                        └─ some are silent: ask again, for ever
 
-A pure state machine: probes and answers in, one outcome out. It never forms a cluster from fewer than all seeds, so two
-halves of a split network cannot form two. The cluster's id and its first members follow from the founders alone, so all
-founders form the same cluster without an election.
+A pure state machine: probes and answers in, one outcome out. A cluster is formed by all seeds only, so two halves of a
+split network cannot form two. The cluster's id and its first members follow from the founders alone, so all founders
+form the same cluster without an election.
 
 **Why two rounds.** A seed that answered "empty" may have formed a cluster since, with a broker whose disk was emptied
 after that. One round could mix its old answer with the answer of the emptied broker, and form a second cluster beside
 one that has committed. Two equal rounds prove that at the moment between them all founders were empty, with the disks
 that they have. (With one disk in three lost, one round fails in the simulation of the tests, two do not.)
 
-A founder that crashes before it knows asks again. The others answer that they belong to a cluster, with its founders,
-and a broker that finds itself among them (node id *and* disk) forms the same one. With a disk that was emptied in
-between it is no founder any more: it joins, and the controller decides whether its node id is free.
+A founder that crashes before it has an outcome asks again. The others answer that they belong to a cluster, with its
+founders, and a broker that finds itself among them (node id *and* disk) forms the same one. With a disk that was
+emptied in between it is no founder any more: it joins, and the controller decides whether its node id is free.
 
 Each broker answers probes at any time with what it is (``probe``), also while it asks itself. **Crash**: the caller
 makes an outcome durable before it acts on it; without one, the next start asks again. **Bad input**: answers that were
 decoded (``hello``); a second answer of a seed in one round replaces the first. Two clusters among the seeds are
 refused: a person must say which one is meant.
 
-A disk that belongs to a cluster never comes here.
+A disk that belongs to a cluster does not use this module.
 """
 
 import base64
@@ -79,7 +79,7 @@ def cluster_id_of(founders: Iterable[Founder]) -> str:
 
 
 class Formation:
-    """The way of one broker with an empty disk into a cluster.
+    """The formation as one broker with an empty disk runs it.
 
     Lifecycle: made at the start of the broker, dropped with its outcome. The caller sends ``probe`` to each of
     ``unanswered`` again and again, and hands answers in with the ``round`` in which it sent the probe. After each

@@ -7,8 +7,8 @@
     header │ magic 4 │ kind 1 │ zero 3 │ head bytes 4 │ body bytes 4 │ CRC-32C of the body 4 │
            │ CRC-32C of the 20 bytes before and of the head 4 │
 
-One frame carries what a shard has to say to one shard of a peer in one turn, for all Raft groups together. The body is
-never joined: a frame is a list of buffers for ``sendmsg``, and the record batches in it are views that the log cache
+One frame carries all messages of one turn from a shard to one shard of a peer, for all Raft groups together. The body
+is never joined: a frame is a list of buffers for ``sendmsg``, and the record batches in it are views that the log cache
 lends until the kernel has taken them. The receiver reserves memory for the whole body before it reads it.
 
 **Bad input.** A header with another magic, an unknown kind, a length above its bound or a wrong checksum is
@@ -48,7 +48,7 @@ _CRC: Final = struct.Struct("<I")
 
 
 class FrameKind(IntEnum):
-    """What a frame is; the first one on a connection is a hello, and only that."""
+    """Kind of a frame. The first frame of a connection, and no other, is a hello."""
 
     HELLO = 1
     WELCOME = 2

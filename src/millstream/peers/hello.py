@@ -1,4 +1,4 @@
-"""Who speaks: the first frames of a connection between brokers.
+"""The handshake: the first frames of a connection between brokers.
 
 ::
 
@@ -36,10 +36,10 @@ REFUSAL_LENGTH_MAX: Final = 2_000
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """What one end of a connection is.
+    """One end of a connection.
 
-    ``version_min`` and ``version_max`` are the protocol versions that it speaks. ``shard`` is its own shard,
-    ``target`` the shard that it wants to speak with, ``shards`` how many it has. ``cluster_id`` is never empty.
+    ``version_min`` and ``version_max`` are the protocol versions that it speaks. ``shard`` is its own shard, ``target``
+    the shard that it wants to reach, ``shards`` the number of its broker's shards. ``cluster_id`` is never empty.
     """
 
     version_min: int
@@ -70,7 +70,7 @@ class RefusalReason(IntEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True):
-    """A connection ends before it began; ``message`` is for a person."""
+    """The refusal of a connection; ``message`` is for a person."""
 
     reason: int
     message: str
@@ -101,7 +101,7 @@ class Founder(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Probe(msgspec.Struct, frozen=True, array_like=True):
-    """A broker's question to a seed, and in a `ProbeAnswer` what the seed says of itself.
+    """A broker's question to a seed. In a `ProbeAnswer` it describes the seed.
 
     ``cluster_id`` is empty as long as the broker belongs to no cluster. ``founders`` are those that form or formed the
     cluster of this broker, empty before that.

@@ -7,16 +7,16 @@
 A **Raft item** is one message of one group (``core.raft.messages``) with its fields in fixed places. An append says how
 many bytes of the frame's body are its record batches; appends take the body in order and together all of it.
 
-**Beats** are the heartbeats, or their replies, of many groups in columns of 8-byte integers: 40 bytes a group. Where
-nothing has moved since the last ones on this connection, the item has 2 bytes and the receiver repeats what it keeps
+**Beats** are the heartbeats, or their replies, of many groups in columns of 8-byte integers: 40 bytes a group. If the
+beats equal the last ones on this connection, the item has 2 bytes, and the receiver repeats the beats that it keeps
 (``beats``). Groups at rest are not among them (``contact_items``).
 
 **Leaders** are the leaderships that changed. **Calls** are requests to the controller that arrived at another broker,
 with the time that is left; **answers** and **failures** come back under the same id, in any order. A **status** says
-that a broker is alive, and how far it has applied the controller's log. **Home** corrects a sender whose message
-reached the wrong shard.
+that a broker is alive, and how far it has applied the controller's log. **Home** names the right shard to a sender
+whose message reached the wrong one.
 
-**Bad input.** Every count is checked against the bytes that are left before anything is made of it. An item that does
+**Bad input.** Every count is checked against the remaining bytes before memory is allocated for it. An item that does
 not end inside the head, an unknown kind, or appends that do not add up to the body are ``Corruption``.
 """
 
@@ -61,7 +61,7 @@ PAYLOAD_BYTES_MAX: Final = 512 << 10
 """Of a call, an answer or a failure."""
 
 PLACES_MAX: Final = 62
-"""Replicas of a group of which ``Leadership.in_sync`` can tell."""
+"""Maximum number of replicas of a group in ``Leadership.in_sync``."""
 
 assert sys.byteorder == "little", "columns are copied as they lie in memory"
 
@@ -94,7 +94,7 @@ class Beats(msgspec.Struct, frozen=True, gc=False):
 
 
 class BeatsAgain(msgspec.Struct, frozen=True, gc=False):
-    """The heartbeats (or replies) of before once more, each with its round higher by ``step`` (0 to 255)."""
+    """The previous heartbeats (or replies) again, each with its round higher by ``step`` (0 to 255)."""
 
     reply: bool
     step: int
@@ -113,7 +113,7 @@ class Leadership(msgspec.Struct, frozen=True, gc=False):
 
 
 class Leaders(msgspec.Struct, frozen=True, gc=False):
-    """Leaderships that began. ``full``: all that the sender knows, after a reconnect."""
+    """New leaderships. ``full``: all leaderships of the sender, after a reconnect."""
 
     full: bool
     leaderships: tuple[Leadership, ...]
@@ -154,7 +154,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class Home(msgspec.Struct, frozen=True, gc=False):
-    """``group`` lives on another shard of the answering broker. What was sent to the wrong one was passed on once."""
+    """The home of ``group`` is another shard of the answering broker. The message was forwarded to it once."""
 
     group: int
     shard: int

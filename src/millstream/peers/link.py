@@ -6,13 +6,13 @@
     accepting shard   Link.accept(hello) ─► the caller's check ─► WELCOME or REFUSAL ─► open
 
 A link is open after the handshake and carries turns in both directions. What is to be sent is queued as buffers, with
-the memory that is lent for them, and leaves with one ``sendmsg`` where the kernel takes it. ``queued_bytes`` is what
-the kernel has not taken; the caller keeps it within a bound.
+the memory that is lent for them, and leaves with one ``sendmsg`` where the kernel takes it. ``queued_bytes`` counts the
+bytes that the kernel has not taken; the caller keeps them within a bound.
 
 **Failure.** An error of the socket, a broken frame, a refusal, or a handshake longer than `HANDSHAKE_TIMEOUT_US` closes
-the link: lent memory is released, ``on_closed`` is called once with the reason. A peer that vanished without a word is
-found by the kernel: unacknowledged bytes or keep-alive probes end the connection after `DEAD_AFTER_MS`. A peer that is
-stopped keeps its connection; its queue stops at the caller's bound.
+the link: lent memory is released, ``on_closed`` is called once with the reason. The kernel detects a peer that
+vanished: unacknowledged bytes or keep-alive probes end the connection after `DEAD_AFTER_MS`. A peer that is stopped
+keeps its connection; its queue stops at the caller's bound.
 
 Nothing here blocks, and nothing is a task: the reactor calls ``_on_readable`` and ``_on_writable``.
 """
@@ -57,7 +57,7 @@ OnTurn = Callable[["Link", memoryview, Sequence[memoryview] | None], None]
 
 
 class Events(msgspec.Struct, frozen=True):
-    """What a link reports to its owner."""
+    """Callbacks of a link's owner."""
 
     opened: Callable[["Link"], None]
     """The handshake is done: ``Link.remote`` says who the peer is."""
@@ -65,7 +65,7 @@ class Events(msgspec.Struct, frozen=True):
     """``turn(link, head, body)``: a turn's frame arrived. The views are valid during the call; ``body`` is None if
     there was no memory for it."""
     drained: Callable[["Link"], None]
-    """The kernel took everything after it had not for a while."""
+    """The kernel has taken all queued bytes, after it had refused some."""
     closed: Callable[["Link", str], None]
     """The link has ended, for this reason. Called exactly once, unless the owner closed the link."""
 
@@ -111,7 +111,7 @@ class Link:
         self.remote: Hello | None = None
         """The hello of the other side."""
         self.refusal: Refusal | None = None
-        """What the other side answered, if it took no connection."""
+        """The other side's refusal, if there was one."""
         self._timer = shard.reactor.call_later(HANDSHAKE_TIMEOUT_US, self._too_late)
         tune(sock)
 
@@ -256,7 +256,7 @@ class Link:
             raise Corruption(f"a frame of kind {kind.name} is out of place")
 
     def _welcomed(self, remote: Hello) -> None:
-        """The accepting side says who it is."""
+        """Check the welcome of the accepting side."""
         mine = self._hello
         if remote.cluster_id != mine.cluster_id:
             raise Rejected(f"it belongs to cluster {remote.cluster_id}, this broker to {mine.cluster_id}")

@@ -1,4 +1,5 @@
-"""The brokers that a shard speaks with: who is connected, where a group's messages go, and who gets what arrives.
+"""A shard's connections to other brokers: finds the shard of a group's peer, sends messages, and dispatches those that
+arrive.
 
 ::
 
@@ -9,17 +10,17 @@ Raft messages of this shard go over the connections that this shard dialled; tho
 the peer dialled. Two brokers thus have two connections for each pair of shards that speak, and no rule is needed which
 of two to keep. Answers to calls and corrections (``Home``) go back on the connection that they belong to.
 
-**Homes.** A group lives on some shard of the peer. Nobody tells in advance; the first message goes to shard 0 (or where
-the last message of the group came from). A shard that gets a message of a group which lives on a sibling passes it on
-over the ring, once, and names the home in its answer. Passing on copies; a message of more than `FORWARD_BYTES_MAX` is
-dropped instead, and Raft sends it again.
+**Homes.** A group has a home shard on the peer, which the sender does not know at first. The first message goes to
+shard 0, or to the shard from which the group's last message came. A shard that receives a message for a sibling's group
+forwards it over the ring, once, and names the home in its answer. Passing on copies; a message of more than
+`FORWARD_BYTES_MAX` is dropped instead, and Raft sends it again.
 
 **Identity.** A connection belongs to one disk of one broker (``ReplicaId``). Messages for another disk of the same node
 are refused, and hellos are checked by ``admit``: cluster, node, disk.
 
 **Bad input.** A frame that does not decode ends its connection; the line in the log says which peer. **Overload.** See
-``dial`` and ``receiving``: every queue has a bound, and what exceeds it is a lost message. **Crash.** Nothing here is
-kept.
+``dial`` and ``receiving``: every queue has a bound, and what exceeds it is a lost message. **Crash.** This module keeps
+nothing on disk.
 """
 
 import struct
@@ -75,14 +76,14 @@ _LINES_A_MINUTE: Final = 6
 
 
 class Inbound(msgspec.Struct, frozen=True):
-    """Who gets what arrives. The views of a body are valid during the call."""
+    """Callbacks for arriving messages. The views of a body are valid during the call."""
 
     raft: Callable[[ReplicaId, RaftItem, Sequence[memoryview]], None]
     """A Raft message. A message whose body found no memory is left out."""
     beats: Callable[[ReplicaId, Sequence[Beat], bool], None]
     """Heartbeats, or (True) replies to heartbeats."""
     led: Callable[[ReplicaId, Led | LedAgain, Callable[[Followed], None]], None]
-    """Groups that a peer leads, or their repetition, with what sends the answer."""
+    """A set of groups that a peer leads, or its repetition, with a function that sends the answer."""
     followed: Callable[[ReplicaId, ShardId, Followed], None]
     """An answer to such a set, of a shard of a peer."""
     leaders: Callable[[ReplicaId, Sequence[Leadership], bool], None]
@@ -92,7 +93,7 @@ class Inbound(msgspec.Struct, frozen=True):
     lost: Callable[[ReplicaId], None]
     """The connection to a peer has ended: what was under way to it is lost."""
     home_of: Callable[[int], int | None]
-    """The shard of this broker on which a group lives; None for a group that it does not have."""
+    """The group's home shard on this broker; None if this broker has no replica of it."""
 
 
 class Network:
@@ -112,8 +113,8 @@ class Network:
         inbound: Inbound,
         random: Random,
     ) -> None:
-        """``hello`` says who this shard is; its ``target`` is replaced by that of each dial. ``address_of`` gives the
-        peer address of a broker, ``admit`` why a hello is refused.
+        """``hello`` describes this shard; its ``target`` is replaced by that of each dial. ``address_of`` returns the
+        peer address of a broker, ``admit`` the reason why a hello is refused.
         """
         self._shard = shard
         self._hello = hello
@@ -171,7 +172,7 @@ class Network:
                 dial.beats(tuple(of_shard), reply=reply)
 
     def place(self, to: ReplicaId, group: int) -> ShardId:
-        """The shard of ``to`` on which a group lives, as far as known."""
+        """The group's home shard on ``to``, as far as known."""
         return ShardId(self._home(to, group))
 
     def takes_contact(self, to: ReplicaId, place: int) -> bool:
@@ -335,7 +336,7 @@ class Network:
                     raise Corruption(f"a {type(item).__name__} is out of place")
 
     def _learn(self, sender: ReplicaId, group: int, shard: int) -> None:
-        """A message of ``group`` came from that shard of the peer: the group lives there."""
+        """A message of ``group`` came from that shard of the peer, which is the group's home."""
         key = (sender, group)
         if self._homes.get(key) != shard and (shard or key in self._homes):
             self._homes[key] = shard
@@ -374,7 +375,7 @@ class Network:
         self._shard.mailbox.tell(shard, FORWARD, _FORWARD.pack(sender, len(head)) + head + body)
 
     def _serve_forward(self, from_shard: int, payload: bytes, reply: Reply) -> None:
-        """A sibling passes on what reached it instead of this shard."""
+        """Receive a message that a sibling forwards."""
         _ = from_shard, reply
         sender, size = _FORWARD.unpack_from(payload)
         view = memoryview(payload)[_FORWARD.size :]

@@ -1,4 +1,4 @@
-"""Asks the seeds what they are, again and again, until the formation of the cluster has an outcome.
+"""Sends probes to the seeds until the formation of the cluster has an outcome.
 
 A pass asks every seed that has not answered in this round, all at once; a new pass begins `PASS_US` after the last one.
 Each question is a connection of its own, which ends with the answer or after `ANSWER_TIMEOUT_US`. A seed that is down,

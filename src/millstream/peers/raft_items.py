@@ -8,8 +8,8 @@ The kind of an item is the tag of its message class (``core.raft.messages``), be
 runs and control entries; an install offer with the configuration in force; a part of files with the size of its body. A
 control entry is its kind, its length and its fields, so that a reader may bound it before it looks inside.
 
-Positions, terms and rounds are below 2^63. What a peer sends beyond that, a count that the remaining bytes cannot hold,
-or a control entry that is not what it claims, is ``Corruption``.
+Positions, terms and rounds are below 2^63. A larger number, a count that the remaining bytes cannot hold, or a control
+entry that does not decode is ``Corruption``.
 """
 
 import struct
@@ -48,7 +48,7 @@ from millstream.model.replication import RaftPosition, ReplicaId, Term
 from millstream.peers.file_items import FilesPart, FilesWanted
 
 GroupMessage: TypeAlias = Message | FilesWanted | FilesPart
-"""What a replica of a group says to another: the cores' messages, and the shells'."""
+"""A message between two replicas of a group: of the cores, or of the shells."""
 
 MEMBERS_MAX: Final = 255
 """Replicas in each part of a configuration."""

@@ -1,4 +1,4 @@
-"""Groups at rest: one message an interval says for all of them that their leader is there, and one that they follow.
+"""Groups at rest: one message an interval stands for the heartbeats of all of them, and one for the replies.
 
 ::
 
@@ -7,7 +7,7 @@
 
 A heartbeat does three things: it says how far the group has committed, hears what the follower has, and renews the
 contact of both. For a group that is *settled* (`core.raft.leading.is_settled`) only the contact is left, and a set
-renews that of any number of groups in one step. A deadline or a vote request of a group looks at the set's time.
+renews that of any number of groups in one step. A deadline or a vote request of a group uses the set's time of contact.
 
 Invariants, on which every guard of the core (election timeout, check of the quorum, votes refused while a leader is
 heard, replicas in sync) depends:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from millstream.raft.transport import Transport
 
 FORGET_US: Final = 60_000_000
-"""A set that was not heard of for so long is from another life of its sender."""
+"""A set that was not repeated for this long belongs to an earlier session of its sender."""
 
 Answer: TypeAlias = Callable[[Followed], None]
 """Sends an answer back."""
@@ -114,12 +114,12 @@ class LedSets:
         return False
 
     def leave(self, group: ContactGroup) -> None:
-        """The group is led no more, or in another term."""
+        """The group has no leader here any more, or has another term."""
         for of_peer in list(self._of.get(group.group, {}).values()):
             self._take_out(of_peer, group.group)
 
     def renew(self, group: ContactGroup) -> None:
-        """Tell the core of a leader when its peers were there."""
+        """Give the core of a leader the last contacts with its peers."""
         for peer, of_peer in self._of.get(group.group, {}).items():
             if of_peer.answered_us is not None and of_peer.acknowledged >= of_peer.joined[group.group]:
                 group.core.contact(of_peer.answered_us, peer)
@@ -168,7 +168,7 @@ class LedSets:
         return out
 
     def lost(self, peer: ReplicaId) -> None:
-        """A connection to a peer is gone: its sets begin anew."""
+        """The connection to a peer ended: drop its sets."""
         for of_peer in self._sets.values():
             if of_peer.to == peer:
                 for group in list(of_peer.terms):
@@ -235,7 +235,7 @@ class HeardSets:
             heard.left_out.add(group.group)
 
     def renew(self, group: ContactGroup) -> None:
-        """Tell the core of a follower when its leader was there."""
+        """Give the core of a follower the last contact with its leader."""
         heard = self._of.get(group.group)
         if heard is not None:
             group.core.contact(heard.heard_us, heard.sender)
@@ -267,7 +267,7 @@ class HeardSets:
             self._of[number] = heard
 
     def _forget(self, now: TimeUs, sender: ReplicaId) -> None:
-        """Forget what this sender has said in other lives."""
+        """Drop the sets of earlier sessions of this sender."""
         for key, heard in list(self._sets.items()):
             if heard.sender == sender and now - heard.heard_us > FORGET_US:
                 for number in heard.groups:

@@ -1,21 +1,21 @@
-"""What a partition and the controller know of their Raft group, however many voters it has.
+"""The interface of a Raft group for partitions and the controller, for any number of voters.
 
 ::
 
     partition ──replicate──► Group ──write──► Log              `SoleVoterGroup`: one voter
               ◄──on_commit──       ◄─durable─                  `ReplicatedGroup`: several, over `core.raft`
 
-`replicate` is the only way a batch enters a log that this replica leads. A batch that a leader on another broker sent
-enters by the group itself, and ``on_replicated`` says so. Ends are announced once each, in order: ``on_commit`` gives
-the end of what clients may see.
+`replicate` is the only way a batch enters a log that this replica leads. The group itself writes batches of a leader on
+another broker, and reports them by ``on_replicated``. ``on_commit`` announces each new end of what clients may see,
+once and in order.
 
-**What an owner may rely on.** A commit is announced only for what a quorum has synced; under write caching for what a
-quorum has in memory. ``on_resign`` comes before any other effect of a lost leadership: a batch whose commit was not
-announced by then has an unknown outcome, and a later announcement at the same offset may be about another batch. What
-was announced as committed is never truncated.
+**What an owner may rely on.** A commit is announced only for entries that a quorum has synced; with write caching, for
+entries that a quorum has in memory. ``on_resign`` comes before any other effect of a lost leadership: a batch whose
+commit was not announced by then has an unknown outcome, and a later announcement at the same offset may be about
+another batch. What was announced as committed is never truncated.
 
-**Bad input.** A call that needs the leader raises on a replica that does not lead; nothing has happened then.
-**Crash.** The group continues from what the log holds on disk. **Overload.** `ArenaFull`, before anything happened.
+**Bad input.** A call that needs the leader raises on a replica that does not lead, and changes nothing.
+**Crash.** The group continues from what the log holds on disk. **Overload.** `ArenaFull`; nothing has changed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 class GroupRole(Enum):
-    """What a replica is for its owner."""
+    """Role of a replica for its owner."""
 
     LEADING = "leading"
     FOLLOWING = "following"
 
 
 class PeerState(NamedTuple):
-    """What a leader knows of another member. A time is when the peer last answered, on the shard's monotonic clock."""
+    """A leader's view of another member. A time is when the peer last answered, on the shard's monotonic clock."""
 
     replica: ReplicaId
     received: RaftPosition
@@ -52,8 +52,8 @@ class PeerState(NamedTuple):
 
 
 class GroupEvents:
-    """What a group tells its owner. The owner sets the events that it wants when it is made; each is a plain call on
-    the group's shard.
+    """Events of a group for its owner. The owner sets its callbacks when it is constructed. The group calls them on its
+    shard.
     """
 
     __slots__ = (
@@ -71,29 +71,31 @@ class GroupEvents:
     on_commit: Callable[[int], None]
     """The high watermark has moved to the offset given (exclusive)."""
     on_synced: Callable[[Offset], None]
-    """This replica leads and has synced its own log up to the offset given (exclusive), whatever the others have. A
-    sole voter does not say so: what it has synced is committed.
+    """This replica leads and has synced its own log up to the given offset (exclusive), whatever the others have. A
+    sole voter never calls it, because its synced entries are committed.
     """
     on_lead: Callable[[Term], None]
-    """This replica leads in the term given and takes batches. What earlier terms left may not be committed yet."""
+    """This replica leads in the given term and accepts batches. Entries of earlier terms may not be committed yet."""
     on_serving: Callable[[Term], None]
     """The term start of this leadership is committed: this replica knows every committed entry. After ``on_commit``
     for the same entries."""
     on_resign: Callable[[], None]
-    """This replica leads no more."""
+    """This replica no longer leads."""
     on_owner_entry: Callable[[EntryKind, bytes], None]
-    """An entry of the owner is committed: its kind and its payload. Each once, in order, but for those that
-    `Group.owner_history` gave.
+    """An entry of the owner is committed: its kind and its payload. Called once for each entry, in order, except for
+    those that `Group.owner_history` returned.
     """
     on_replicated: Callable[[Sequence[SentBatch]], None]
-    """Batches of a leader on another broker are in the log, not committed yet. The views are valid during the call."""
+    """Batches of a leader on another broker were written to the log; they are not committed yet. The views are valid
+    during the call.
+    """
     on_install: Callable[[StagedFiles], None] | None
-    """Files that replace the log are there, because the leader can't send its entries one by one. The owner takes this
-    group down at once, has the files put in place (``ShardStorage.adopt_log``) and opens the group again. None from an
-    owner that can't: the replica stays behind.
+    """Files that replace the log were received, because the leader cannot send its entries one by one. The owner closes
+    this group at once, lets the storage adopt the files (``ShardStorage.adopt_log``) and opens the group again. None if
+    the owner cannot do that; the replica then stays behind.
     """
     on_truncate: Callable[[Offset], None]
-    """Batches from the offset given on are about to be cut off; none of them was announced as committed."""
+    """Batches from the given offset on are about to be truncated; none of them was announced as committed."""
 
     def __init__(self) -> None:
         self.on_commit = _nothing
@@ -115,7 +117,9 @@ class Group(Protocol):
 
     @property
     def write_caching(self) -> bool:
-        """Whether what a quorum has in memory is visible. May change at any time; what was visible stays visible."""
+        """Whether entries that a quorum has in memory are visible. May change at any time; visible entries stay
+        visible.
+        """
         ...
 
     @write_caching.setter
@@ -172,7 +176,7 @@ class Group(Protocol):
 
     @property
     def peers(self) -> list[PeerState]:
-        """What this leader knows of the other members; nothing if it does not lead."""
+        """The other members as this leader knows them; empty if this replica does not lead."""
         ...
 
     @property
@@ -193,8 +197,8 @@ class Group(Protocol):
         ...
 
     def propose_owner_entry(self, kind: EntryKind, payload: bytes) -> None:
-        """Agree on an entry that only the owner understands. It takes no offset; ``on_owner_entry`` follows on each
-        replica. ``payload`` has at most `core.raft.messages.MAX_OPAQUE_BYTES`.
+        """Propose an entry of the owner. It takes no offset; ``on_owner_entry`` follows on each replica. ``payload``
+        has at most `core.raft.messages.MAX_OPAQUE_BYTES`.
 
         Raises:
             Retriable: this replica does not lead.
@@ -203,12 +207,12 @@ class Group(Protocol):
         ...
 
     def owner_history(self) -> OwnerHistory:
-        """What the owner's committed entries were when the group was opened."""
+        """The owner's committed entries when the group was opened."""
         ...
 
     def fold_with(self, give_state: Callable[[], bytes]) -> None:
-        """``give_state`` says what the entries of the owner came to, when they fold. The state may include entries that
-        `owner_history` gives too after the next start.
+        """When the owner's entries are folded, ``give_state`` returns the state that they produce. After the next start
+        the state may include entries that `owner_history` returns, too.
         """
         ...
 
@@ -223,7 +227,7 @@ class Group(Protocol):
         ...
 
     def transfer(self, to: ReplicaId) -> None:
-        """Begin to hand the leadership over to another voter; ``on_resign`` tells when it has worked.
+        """Begin to hand the leadership over to another voter; ``on_resign`` follows when that has succeeded.
 
         Raises:
             Retriable: this replica does not lead, or hands over already.
@@ -232,8 +236,8 @@ class Group(Protocol):
         ...
 
     def read_barrier(self, done: Callable[[MillstreamError | None], None]) -> None:
-        """Call ``done(None)`` when it is proved that this replica led after this call, and what was committed then is
-        announced; with the error if it can't be proved.
+        """Call ``done(None)`` when a quorum has confirmed that this replica led after this call, and everything
+        committed then is announced; call it with the error otherwise.
         """
         ...
 

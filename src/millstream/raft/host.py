@@ -1,4 +1,6 @@
-"""What a group of several voters needs of its shard; `raft.shard.RaftShard` in production and in tests."""
+"""The interface between a group of several voters and its shard. `raft.shard.RaftShard` implements it, in production
+and in tests.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class HostedGroup(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing happens in the group any more."""
+        """Whether the group is stopped."""
         ...
 
     @property
@@ -38,7 +40,7 @@ class HostedGroup(Protocol):
         ...
 
     def drain(self) -> None:
-        """Do what the core orders."""
+        """Carry out the core's orders."""
         ...
 
     def deadline_passed(self) -> None:
@@ -46,15 +48,15 @@ class HostedGroup(Protocol):
         ...
 
     def beats(self) -> Sequence[Outgoing]:
-        """Heartbeats that are due; none from a replica that does not lead."""
+        """Heartbeats that are due; empty unless this replica leads."""
         ...
 
     def peer_lost(self, peer: ReplicaId) -> None:
-        """What was under way to a peer is lost."""
+        """The connection to a peer ended; messages under way are lost."""
         ...
 
     def try_again(self) -> None:
-        """There may be room by now for what found none."""
+        """Try again what found no room."""
         ...
 
 
@@ -78,7 +80,7 @@ class GroupHost(Protocol):
         ...
 
     def try_later(self, group: HostedGroup) -> None:
-        """Call ``group.try_again`` soon: something found no room."""
+        """Call ``group.try_again`` soon, because something found no room."""
         ...
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> None:
@@ -86,15 +88,15 @@ class GroupHost(Protocol):
         ...
 
     def may_receive(self, group: HostedGroup) -> bool:
-        """Whether ``group`` may begin to receive files; it counts as one that does until `receives_no_more`."""
+        """Whether ``group`` may begin to receive files. If so, it is counted as receiving until `receives_no_more`."""
         ...
 
     def receives_no_more(self, group: HostedGroup) -> None:
-        """``group`` receives no files, or no more."""
+        """``group`` has stopped receiving files. No effect if it received none."""
         ...
 
     def renew(self, group: HostedGroup) -> None:
-        """Tell the group's core when its leader, or its peers, were there: those of groups at rest say so together."""
+        """Give the group's core the last contact with its leader or its peers. Groups at rest share their contacts."""
         ...
 
     def role_changed(self, group: HostedGroup) -> None:
@@ -106,5 +108,5 @@ class GroupHost(Protocol):
         ...
 
     def leads(self, group: HostedGroup) -> None:
-        """``group`` leads: ask it for heartbeats (``beats``) as long as it does."""
+        """``group`` leads: ask it for heartbeats (``beats``) while it leads."""
         ...

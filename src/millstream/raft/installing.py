@@ -1,5 +1,4 @@
-"""Files in place of entries: what a leader sends to a replica that can't be sent its entries one by one, and how that
-replica takes them.
+"""Installs: a leader sends the files of its log to a replica whose missing entries it no longer has one by one.
 
 ::
 
@@ -11,8 +10,8 @@ replica takes them.
                                                         down, has the files put in place, and opens it again
     appends go on from the point
 
-A replica that is opened again on new files is like one that was restarted: it knows what its disk holds. So nothing of
-the old log, and nothing of the old core, has to be mended.
+A replica that is opened again on new files starts as after a restart, from its disk. No state of the old log or the old
+core survives.
 
 **Bad input.** A part that is damaged, does not follow or is not what was asked for ends the attempt, and the log is as
 it was. **Crash.** The log is as it was; the next start goes on with what was received, if nothing speaks against it
@@ -58,12 +57,12 @@ PART_BYTES: Final = 256 * 1024
 """Batches of one part, unless a single batch is larger."""
 
 WAIT_US: Final = 2_000_000
-"""A part that has not come by then is asked for again."""
+"""Time after which a missing part is requested again."""
 
 TRIES: Final = 5
 
 KEPT_US: Final = 600_000_000
-"""How long what an interrupted attempt has received waits for the next one."""
+"""How long received parts of an interrupted attempt are kept for the next attempt."""
 
 _TELL_US: Final = 10_000_000
 _WAIT_MIN_US: Final = 1_000
@@ -153,7 +152,7 @@ class Sender:
         self._host.transport.send(to, RaftItem(group.group, part, 0, size), found.buf)
 
     def _refuse(self, to: ReplicaId, wanted: FilesWanted) -> None:
-        """This attempt is over; what is offered next is chosen anew."""
+        """End this attempt. The next offer chooses its files again."""
         group = self._group
         part = FilesPart(wanted.term, wanted.end, wanted.offset, wanted.offset, failed=True)
         self._host.transport.send(to, RaftItem(group.group, part))
@@ -194,7 +193,7 @@ class Receiver:
         self._asked = 0
         self._tries = 0
         self._writing = False
-        """The worker is at a part, or at the end."""
+        """The worker is writing a part, or is completing the files."""
         self._begun_us = 0
         self._told_us = 0
         self._part_bytes = 0
@@ -217,12 +216,12 @@ class Receiver:
         self._ask()
 
     def close(self) -> None:
-        """End the attempt without a word, and forget what was received."""
+        """End the attempt without a log line, and drop the received parts."""
         self._interrupt()
         self._drop_kept()
 
     def _interrupt(self) -> None:
-        """End the attempt, and keep what was received for the next one."""
+        """End the attempt, and keep the received parts for the next one."""
         self._asked += 1
         self._install = None
         self._writing = False
@@ -318,7 +317,7 @@ class Receiver:
         self._go_on(receiving)
 
     def _note(self, receiving: LogImport, install: Install) -> None:
-        """Say for others how far it is."""
+        """Publish the progress."""
         self._host.installs.received(
             InstallProgress(
                 self._group.group,

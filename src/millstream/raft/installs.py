@@ -1,4 +1,4 @@
-"""Files that the groups of one shard send and receive: counted, bounded in their pace, and how far they are."""
+"""The files that the groups of one shard send and receive: counters, a rate limit, and progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class InstallProgress(msgspec.Struct, frozen=True):
 
 
 class Installs:
-    """What the groups of one shard have sent and received as files, and how fast they may receive."""
+    """Bytes that the groups of one shard have sent and received as files, and the rate at which they may receive."""
 
     def __init__(self, stats: StatsSlab, bytes_per_s: float) -> None:
         self.adopted = stats.counter("replica_installs")
@@ -42,7 +42,7 @@ class Installs:
         return list(self._progress.values())
 
     def received(self, progress: InstallProgress) -> None:
-        """A log has come so far."""
+        """Note the progress of a log."""
         self._progress[progress.group] = progress
         self._show()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Reads:
-    """Who waits for which barrier; each caller gets one call."""
+    """The callers that wait for each barrier. Each is called once."""
 
     __slots__ = ("_name", "_next_id", "_waiting")
 
@@ -39,7 +39,7 @@ class Reads:
         self._waiting[read_id] = done
 
     def end(self, confirmed: Sequence[ReadConfirmed], failed: Sequence[ReadId], committed: RaftPosition) -> None:
-        """Barriers have passed, or cannot pass any more. ``committed`` is what this replica has announced."""
+        """Barriers have passed, or can no longer pass. ``committed`` is what this replica has announced."""
         for read_id in failed:
             self._waiting.pop(read_id)(refused(self._name, Refusal.NOT_LEADER))
         for read in confirmed:
@@ -47,6 +47,6 @@ class Reads:
             self._waiting.pop(read.read_id)(None)
 
     def fail_all(self) -> None:
-        """The group is taken down."""
+        """The group is being closed."""
         for read_id in list(self._waiting):
             self._waiting.pop(read_id)(refused(self._name, Refusal.NOT_LEADER))

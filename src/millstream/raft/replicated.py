@@ -7,16 +7,16 @@
     log synced ──► core.log_persisted ──Ready──► messages, orders to send ──► transport
                                               └► ends ──► `events.on_commit`
 
-The core decides; this page carries out what a `Ready` says, in the order that `core.raft.ready` gives, and translates
-positions to offsets for the owner (`group`).
+The core decides. This module carries out a `Ready` in the order that `core.raft.ready` gives, and translates positions
+to offsets for the owner (`group`).
 
-**Promises.** A message of a leader is parsed, and has room in the log, before the core sees it; where there is room for
-a part only, the core sees an append that ends there. What is announced as committed is in this replica's log.
+**Promises.** A leader's message is parsed, and room in the log is reserved, before the core sees it. If there is room
+for a part only, the core sees an append that ends there. Entries that are announced as committed are in this replica's
+log.
 
 **Bad input.** An append that does not add up, or whose offsets do not continue this log, is dropped and logged; the log
-is unchanged. **Crash.** Everything here is
-made anew from what the log holds. **Overload.** The leader sends again what found no room; a client's batch gets
-`ArenaFull`; a vote or a write that the core has decided waits until there is room.
+is unchanged. **Crash.** All state here is rebuilt from the log. **Overload.** The leader sends entries again that found
+no room. A client's batch gets `ArenaFull`. A vote or a write that the core has decided waits until there is room.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from millstream.storage.log.log import Log
 
 FOLD_CONTROLS: Final = 256
-"""Control entries that are kept before those which the log can spare are folded."""
+"""Number of control entries that are kept before older ones are folded."""
 
 _LINES_A_MINUTE: Final = 6
 
@@ -164,7 +164,9 @@ class ReplicatedGroup:
 
     @property
     def term(self) -> Term:
-        """The led term from ``on_lead`` to ``on_resign``, whatever the core knows; else that of now, durable or not."""
+        """From ``on_lead`` to ``on_resign`` the term of that leadership, whatever the core's term is; otherwise the
+        core's term, durable or not.
+        """
         return self.core.term if self._led_term is None else self._led_term
 
     @property
@@ -179,7 +181,7 @@ class ReplicatedGroup:
 
     @property
     def leads(self) -> bool:
-        """Whether this replica leads now, whatever its owner knows."""
+        """Whether the core leads now. The owner may learn of it later."""
         return self.core.leads
 
     @property
@@ -267,7 +269,7 @@ class ReplicatedGroup:
         return self.core.steer(self._host.now(), voters, learners)
 
     def leave(self) -> bool:
-        """Begin to hand over the leadership, and take none any more; whether a handover is under way."""
+        """Begin to hand over the leadership, and take no new one. Returns whether a handover is under way."""
         under_way = self.core.leave(self._host.now())
         self._host.schedule(self)
         return under_way
@@ -278,7 +280,7 @@ class ReplicatedGroup:
         self._host.schedule(self)
 
     def _check_leads(self) -> None:
-        """Whether a proposal is taken now; the Ready before it is carried out."""
+        """Whether the core accepts a proposal now. Carries out the pending Ready first."""
         core = self.core
         if core.has_write:
             self.drain()
@@ -324,16 +326,16 @@ class ReplicatedGroup:
         self._host.schedule(self)
 
     def beats(self) -> Sequence[Outgoing]:
-        """Heartbeats that are due; none from a replica that does not lead."""
+        """Heartbeats that are due; empty unless this replica leads."""
         return self.core.beats(self._host.now())
 
     def peer_lost(self, peer: ReplicaId) -> None:
-        """What was under way to a peer is lost."""
+        """The connection to a peer ended; messages under way are lost."""
         self.core.peer_lost(peer)
         self._host.schedule(self)
 
     def try_again(self) -> None:
-        """There may be room by now for what found none."""
+        """Try again what found no room."""
         if self.closed:
             return
         self._votes.try_again()
@@ -341,7 +343,7 @@ class ReplicatedGroup:
         self._starts.try_again()
 
     def close(self) -> None:
-        """The log is about to be closed or deleted: nothing happens any more."""
+        """Stop the group, because its log is about to be closed or deleted."""
         self.closed = True
         self._resign()
         self.log.on_persisted = None
@@ -358,9 +360,7 @@ class ReplicatedGroup:
     # What a Ready asks for
 
     def drain(self, entries: SentEntries | None = None) -> None:
-        """Carry out what the core's Ready says, until it orders nothing more. ``entries`` came with the append that
-        was stepped last.
-        """
+        """Carry out the core's Readys until one is empty. ``entries`` came with the append that was stepped last."""
         core = self.core
         while not self.closed:
             ready = core.ready()
@@ -481,7 +481,7 @@ class ReplicatedGroup:
         self.log.fold_controls(RaftPosition(position), folded)
 
     def folded_at(self, position: RaftPosition) -> bytes:
-        """What the control entries before a committed ``position``, at or behind the base, come to."""
+        """The state that the control entries before a committed ``position``, at or behind the base, produce."""
         return encode_folded(Folded(self.core.configuration_at(position), self._owner_state()))
 
     def warn(self, what: str) -> None:

@@ -1,8 +1,8 @@
-"""Entries on their way to a peer: read from the log, lent to the transport.
+"""Sends entries to a peer: reads them from the log and lends them to the transport.
 
-The core orders, for each peer one stretch at a time. What the log cache has is lent; older entries are read by the
-worker, and the order is open meanwhile. An order that can't be carried out is given back, and the peer is probed again
-after its next heartbeat.
+The core orders one range of entries at a time for each peer. Entries in the log cache are lent; the worker reads older
+ones, and the order stays open meanwhile. An order that cannot be carried out is returned to the core, and the peer is
+probed again after its next heartbeat.
 """
 
 from __future__ import annotations

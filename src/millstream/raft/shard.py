@@ -1,4 +1,5 @@
-"""All Raft groups of one shard: who gets what arrives, one timer for all deadlines, heartbeats by node.
+"""All Raft groups of one shard: dispatches arriving messages, keeps one timer for all deadlines, and sends heartbeats
+by node.
 
 ::
 
@@ -6,8 +7,8 @@
                                                         ├► messages, entries    one frame a peer (transport)
                                                         └► replies to heartbeats, joined by peer
 
-At the end of a turn the groups that something happened to are drained, before the turn's tick goes to the write-ahead
-log where the order matters: a vote, a term start and the batches of one turn share a sync.
+At the end of a turn the groups with new events are drained, before the turn's frame goes to the write-ahead log. So a
+vote, a term start and the batches of one turn share a sync.
 
 **Bad input.** A message for a group that is not here is dropped: the replica may not be open yet, or be gone.
 **Crash.** Nothing is kept here. **Overload.** The transport's queues have bounds; an idle group costs one heartbeat an
@@ -43,12 +44,13 @@ if TYPE_CHECKING:
     from millstream.storage.log.log import Log
 
 RECEIVING_MAX: Final = 4
-"""Groups of one shard that receive files at the same time. The others are offered theirs again and again."""
+"""Maximum number of groups of one shard that receive files at the same time. The others are offered their files again.
+"""
 
 SESSION_MASK: Final = (1 << 62) - 1
 
 TRY_AGAIN_US: Final = 5_000
-"""Until what found no room is tried again: a few ticks of the write-ahead log."""
+"""Delay until something that found no room is tried again: a few ticks of the write-ahead log."""
 
 
 class Alarm(Protocol):
@@ -113,7 +115,7 @@ class RaftShard:
         self._stuck: dict[HostedGroup, None] = {}
         self._receiving: set[HostedGroup] = set()
         self.forbidden = False
-        """No group here is to lead: its broker is drained. Written by `forbid_leadership`."""
+        """No group of this shard may lead, because its broker is drained. Written by `forbid_leadership`."""
 
     # Groups
 
@@ -147,28 +149,30 @@ class RaftShard:
         self._stuck.pop(group, None)
 
     def forbid_leadership(self, forbidden: bool) -> None:
-        """Let no group here stand for election from now on, or (False) let them again. What leads goes on leading until
-        it is handed over.
+        """Forbid all groups of this shard to stand for election, or (False) allow it again. Current leaders lead until
+        they hand over.
         """
         self.forbidden = forbidden
         for group in self.groups.values():
             _forbid(group, forbidden=forbidden)
 
     def hand_over(self) -> None:
-        """Begin to hand over what another replica can lead, and go on leading what this one has alone."""
+        """Begin to hand over each leadership that another replica can take. Groups with no other replica keep their
+        leader.
+        """
         for group in self.groups.values():
             configuration = group.configuration
             if len({*configuration.voters, *configuration.outgoing}) > 1:
                 group.leave()
 
     def leave(self) -> int:
-        """Hand over every leadership and take none any more; how many handovers are under way. To be called until it
-        is 0: what no other replica can take over stays here.
+        """Hand over every leadership and take no new one. Returns the number of handovers under way; call again until
+        it is 0. Leaderships that no other replica can take stay here.
         """
         return sum(group.leave() for group in self.groups.values())
 
     def lead_alone(self, number: RaftGroupId) -> None:
-        """Unsafe recovery of one group (`core.raft.forcing`); nothing happens in a group that leads already."""
+        """Unsafe recovery of one group (`core.raft.forcing`). No effect on a group that leads already."""
         group = self.groups[number]
         if group.core.has_write:
             group.drain()
@@ -182,7 +186,7 @@ class RaftShard:
             self.close(group)
 
     def at_rest(self) -> frozenset[int]:
-        """Groups that lead and of which every peer has everything; none if a peer was silent of late."""
+        """Groups that lead and whose peers all have every entry. A group with a silent peer is not among them."""
         if not self._led.answered_since(self._clock.now_us() - self._options.election_timeout_us):
             return frozenset()
         return frozenset(group.group for group in self._resting)
@@ -270,7 +274,7 @@ class RaftShard:
         self._led.renew(group)
 
     def role_changed(self, group: HostedGroup) -> None:
-        """No set that was sent or has arrived says anything about the group any more."""
+        """Remove the group from all sets that were sent or received."""
         self._heard.drop(group)
         self._led.leave(group)
         if self._resting.pop(group, self) is None:
@@ -376,5 +380,5 @@ class RaftShard:
 
 
 def _forbid(group: ReplicatedGroup, *, forbidden: bool) -> None:
-    """An only voter stands in any case: nobody else can lead."""
+    """A sole voter stands for election in any case, because nobody else can lead."""
     group.core.forbid_leadership(forbidden and len(group.configuration.voters) > 1)

@@ -1,9 +1,9 @@
-"""Raft's words in a log: control entries, and what they come to once they are folded.
+"""Raft's entries in a log: control entries, and the state into which they are folded.
 
-The log keeps the bytes and their places (`format.epochs`); this page says what the bytes are. A term start is empty,
-any other entry is a MessagePack map with its kind under ``type``. Fields are only ever added, with a default, so that
-an older release reads what a newer one wrote as long as it knows the kind. Bytes that do not decode are `Corruption`:
-the log is not opened.
+The log stores the bytes and their positions (`format.epochs`); this module encodes and decodes them. A term start is
+empty, any other entry is a MessagePack map with its kind under ``type``. Fields are only ever added, with a default, so
+that an older release reads what a newer one wrote as long as it knows the kind. Bytes that do not decode are
+`Corruption`: the log is not opened.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _decode_control: Final = msgspec.msgpack.Decoder(Control).decode
 
 
 class Folded(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the control entries before a point come to."""
+    """The state that the control entries before a position produce."""
 
     configuration: Configuration
     """Members in force there."""
 
     owner_state: bytes = b""
-    """What the entries of the group's owner came to; empty if there were none."""
+    """State of the group's owner; empty if it had no entries."""
 
 
 class OwnerHistory(NamedTuple):
     """The entries of a group's owner that were committed when the group was opened."""
 
     state: bytes
-    """What the folded ones came to; empty if there were none."""
+    """State into which older entries were folded; empty if there were none."""
 
     entries: tuple[Opaque, ...]
-    """Those that are not folded, in order; some may be in the state already."""
+    """Entries that are not folded, in order. Some may be in the state already."""
 
 
 _decode_folded: Final = msgspec.msgpack.Decoder(Folded).decode
@@ -90,7 +90,7 @@ def decode_folded(payload: bytes) -> Folded:
 
 
 def note_mended(log: Log, core: Raft) -> None:
-    """Let a log that was lost count again when its leader has made up for what was in it."""
+    """Let a lost log count as a replica again when its leader has replaced its entries."""
     if log.lost and not core.is_damaged:
         operator_log.info("%s: has everything again that was lost here", log.name)
         log.found_again()

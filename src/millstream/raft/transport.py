@@ -1,7 +1,7 @@
 """What Raft groups need of a network. `peers.network.Network` has sockets; tests and the simulated world have queues.
 
-Nothing is promised: a message may be lost, late, repeated or out of order with those of other groups. What is refused
-(False) was not sent. One frame a peer leaves at the end of a turn, whatever the number of groups.
+Nothing is promised: a message may be lost, late, repeated or out of order with those of other groups. A refused message
+(False) was not sent. At the end of a turn one frame is sent to each peer, whatever the number of groups.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Transport(Protocol):
         ...
 
     def place(self, to: ReplicaId, group: RaftGroupId) -> ShardId:
-        """The shard of ``to`` on which a group lives, as far as known."""
+        """The group's home shard on ``to``, as far as known."""
         ...
 
     def takes_contact(self, to: ReplicaId, place: ShardId) -> bool:

@@ -1,4 +1,4 @@
-"""Term and vote on their way to the disk. One that finds no room in the write-ahead log waits; the newest counts."""
+"""Writes term and vote to the disk. A vote that finds no room in the write-ahead log waits; a newer one replaces it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class Votes:
             self._waiting = None
 
     def try_again(self) -> None:
-        """There may be room by now."""
+        """Write the vote that waits, if there is room now."""
         if self._waiting is not None:
             self.save(self._waiting)

@@ -1,4 +1,4 @@
-"""What a core has decided to write, in order, until the log has it.
+"""The writes that a core has decided, in order, until they are in the log.
 
 The usual write goes to the log at once. A write with a truncation waits for the cut, which is durable in a later turn;
 a write for which the log has no room waits until there is some. A write that waits owns its bytes, and while one waits
@@ -10,7 +10,7 @@ starts.
     core's end      what the core has decided          ┐ waiting
     log_end         what is in the log and stays there ┘
 
-A crash loses what waits; no message has called it durable.
+A crash loses the writes that wait. No message has reported them as durable.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Writes:
 
     @property
     def waiting(self) -> bool:
-        """Whether the log lacks something that the core has decided."""
+        """Whether a write that the core has decided is not in the log yet."""
         return bool(self._waiting)
 
     @property
     def log_end(self) -> RaftPosition:
-        """End of what the log has and keeps."""
+        """End (exclusive) of the entries in the log that no pending truncation removes."""
         return self._waiting[0].write.start if self._waiting else self._log.next_raft_position
 
     def add(self, write: LogWrite, entries: SentEntries) -> None:
@@ -90,7 +90,7 @@ class Writes:
         self.advance()
 
     def advance(self) -> None:
-        """Do what can be done now of what waits."""
+        """Carry out waiting writes as far as possible."""
         while self._waiting and not self._cutting:
             first = self._waiting[0]
             write = first.write
@@ -106,7 +106,7 @@ class Writes:
             self._waiting.popleft()
 
     def drop(self) -> None:
-        """Forget what waits: the log is about to be closed."""
+        """Drop waiting writes, because the log is about to be closed."""
         self._waiting.clear()
 
     def _append(self, write: LogWrite, entries: SentEntries) -> None:

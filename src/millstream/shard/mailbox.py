@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.iobuf import ForeignFragment, Fragment
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import ShardId
+from millstream.model.quantities import ArenaOffset, ShardId
 from millstream.shard.messages import (
     ANSWER,
     CALL,
@@ -278,7 +278,7 @@ class Mailbox:
         """End a loan that was never sent."""
         self._loans.pop(token).release()
 
-    def borrow(self, lender: int, offset: int, length: int, token: int) -> ForeignFragment:
+    def borrow(self, lender: ShardId, offset: ArenaOffset, length: int, token: int) -> ForeignFragment:
         """The bytes of a descriptor, in the lender's memory. The caller releases the fragment."""
         return ForeignFragment(lender, offset, length, token, self._arenas[lender].view, self._returners[lender])
 

@@ -93,10 +93,10 @@ class Mesh:
         at = self._first_ring + (producer * (self.shard_count - 1) + column) * self._stride
         return Ring(self._memory[at : at + self._stride])
 
-    def outbound(self, producer: int, consumer: int) -> Ring:
+    def outbound(self, producer: ShardId, consumer: ShardId) -> Ring:
         """The producer's end."""
         return self._ring(producer, consumer)
 
-    def inbound(self, consumer: int, producer: int) -> Ring:
+    def inbound(self, consumer: ShardId, producer: ShardId) -> Ring:
         """The consumer's end."""
         return self._ring(producer, consumer)

@@ -57,10 +57,10 @@ class RecordTransfer:
         self._dirty: list[Peer] = []
         self._blocked: list[Peer] = []
         self.peers: list[Peer] = []
-        for other in range(mesh.shard_count):
+        for other in map(ShardId, range(mesh.shard_count)):
             outbound = None if other == shard_id else mesh.outbound(shard_id, other)
             inbound = None if other == shard_id else mesh.inbound(shard_id, other)
-            self.peers.append(Peer(ShardId(other), outbound, inbound, self.schedule, take_back))
+            self.peers.append(Peer(other, outbound, inbound, self.schedule, take_back))
         self._siblings = [peer for peer in self.peers if peer.inbound is not None]
         stats = reactor.stats
         self._bytes = stats.counter("ring_sent_bytes")

@@ -352,7 +352,7 @@ class LocalShard:
         self.disk = disk
         self.clean = clean
         self.reactor = LocalReactor(now_ms)
-        self.arena = Arena.create(shard_id, memory_bytes)
+        self.arena = Arena.create(ShardId(shard_id), memory_bytes)
         self.stats = StatsSlab(shard_id, "shard")
         # Not ``Settings``: its bounds are for people, a test wants a write-ahead log of a few KiB.
         self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})

@@ -6,6 +6,7 @@ from millstream.core.group.group import Group
 from millstream.core.group.member import Member
 from millstream.core.group.state import GroupState
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ApiVersion
 from millstream.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from millstream.wire.messages.list_groups import ListedGroup
 
@@ -34,7 +35,7 @@ def _type(group: Group) -> str:
     return CLASSIC if group.consumer is None else CONSUMER
 
 
-def describe_group(group_id: str, group: Group | None, version: int) -> DescribedGroup:
+def describe_group(group_id: str, group: Group | None, version: ApiVersion) -> DescribedGroup:
     """A group and its members. A group that does not exist is ``Dead`` (and an error from version 6 on, KIP-1043)."""
     if group is None or group.consumer is not None:
         if version < UNKNOWN_GROUP_IS_ERROR_FROM:

@@ -11,6 +11,7 @@ from millstream.core.group.rebalance import drop, maybe_complete_join, prepare_o
 from millstream.core.group.state import GroupState
 from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ApiVersion
 from millstream.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -21,14 +22,14 @@ from millstream.wire.messages.leave_group import (
 SEVERAL_MEMBERS_FROM = 3
 
 
-def leavers(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:
+def leavers(request: LeaveGroupRequest, version: ApiVersion) -> list[MemberIdentity]:
     """The members that leave; one in old versions."""
     if version >= SEVERAL_MEMBERS_FROM:
         return request.members
     return [MemberIdentity(member_id=request.member_id)]
 
 
-def leave_answer(results: list[MemberResponse], version: int) -> LeaveGroupResponse:
+def leave_answer(results: list[MemberResponse], version: ApiVersion) -> LeaveGroupResponse:
     """The response with these results. Old versions have one error code only."""
     if version >= SEVERAL_MEMBERS_FROM:
         return LeaveGroupResponse(members=results)

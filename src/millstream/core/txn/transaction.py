@@ -108,7 +108,7 @@ def with_partitions(
 
 
 def prepared(
-    image: Image, client_version: TransactionVersion, next_producer_id: int, wall_ms: int, *, commits: bool
+    image: Image, client_version: TransactionVersion, next_producer_id: ProducerId, wall_ms: int, *, commits: bool
 ) -> Image:
     """The producer's decision. Without a transaction that is open, an abort only brings the next epoch."""
     bumps = client_version >= EPOCH_PER_TRANSACTION

@@ -1,1 +1,1 @@
-"""One Kafka API per file. Each has ``handle``, and nothing that another API needs."""
+"""One Kafka API per file. Each file has a function ``handle``; code that several APIs need is in files of its own."""

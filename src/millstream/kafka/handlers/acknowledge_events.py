@@ -1,7 +1,8 @@
-"""AcknowledgeEvents: where a consumer stands in an event topic, kept as a group's offsets in ``__consumer_offsets``.
+"""AcknowledgeEvents: a consumer's position in an event topic, stored as a group's offsets in ``__consumer_offsets``.
 
-A consumer's name is a group, so that lag is shown by every tool of Kafka's. An acknowledgement only moves forward;
-``seek`` moves anywhere. ``kafka.acknowledgements`` sees to that on the shard of the group's coordinator.
+A consumer's name is the group's id, so every tool of Kafka's shows its lag. An acknowledgement moves the position
+forward only; ``seek`` moves it anywhere. ``kafka.acknowledgements`` enforces that on the shard of the group's
+coordinator.
 """
 
 from collections.abc import Callable

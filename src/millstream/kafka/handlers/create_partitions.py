@@ -1,6 +1,6 @@
 """CreatePartitions: add partitions to existing topics. Each topic has its own result.
 
-The response leaves when every shard has opened the new partitions. If ``timeout_ms`` passes first, each topic is
+The response is sent when every shard has opened the new partitions. If ``timeout_ms`` passes first, each topic is
 answered REQUEST_TIMED_OUT and may have grown.
 """
 

@@ -1,6 +1,6 @@
 """CreateTopics: create topics. Each has its own result, from version 5 on with its properties.
 
-The response leaves when every shard has opened the new partitions, so a producer may start at once. If ``timeout_ms``
+The response is sent when every shard has opened the new partitions, so a producer may start at once. If ``timeout_ms``
 passes first, each topic is answered REQUEST_TIMED_OUT: it may exist, and a retry then gets TOPIC_ALREADY_EXISTS. The
 properties of many topics are described in the background (``kafka.slices``).
 """

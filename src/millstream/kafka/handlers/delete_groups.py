@@ -1,6 +1,6 @@
 """DeleteGroups: delete groups without members, and their offsets (``core.group.delete``).
 
-Each group may be on another shard; the response leaves when all have answered. A group that is named twice is deleted,
+Each group may be on another shard; the response is sent when all have answered. A group that is named twice is deleted,
 and answered, once.
 """
 

@@ -1,7 +1,7 @@
 """DeleteRecords: move the log start offset of partitions. Each has its own result.
 
 ``partition.delete_records`` has the rules. Partitions of other shards are reached through ``partition.admin_home``, one
-call per shard; the response leaves when all changes are durable. If ``timeout_ms`` passes first, the others are
+call per shard; the response is sent when all changes are durable. If ``timeout_ms`` passes first, the others are
 answered REQUEST_TIMED_OUT: they may have been done, and a retry is harmless. An internal topic is refused, and a
 partition that is named twice gets the last offset, both as in Kafka.
 """

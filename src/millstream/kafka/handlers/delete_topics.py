@@ -1,6 +1,6 @@
 """DeleteTopics: delete topics by name, from version 6 on also by id. Each has its own result.
 
-The response leaves when no shard serves the topic any more; its files are deleted in the background. If ``timeout_ms``
+The response is sent when no shard serves the topic any more; its files are deleted in the background. If ``timeout_ms``
 passes first, each topic is answered REQUEST_TIMED_OUT and may be deleted.
 """
 

@@ -1,4 +1,4 @@
-"""EndTxn: commit or abort a transaction. The answer leaves when the decision is durable; markers follow."""
+"""EndTxn: commit or abort a transaction. The answer is sent when the decision is durable; markers are written later."""
 
 from collections.abc import Callable
 from typing import Final

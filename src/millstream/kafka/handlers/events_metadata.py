@@ -1,6 +1,6 @@
 """EventsMetadata: event topics, how their events are checked and encoded, and where their partitions are.
 
-First and next event ids are those of the partitions of this broker; of the others their leaders know.
+The response has first and next event ids of this broker's partitions only; the leaders of other partitions have theirs.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from millstream.wire.messages.events_metadata import (
 _UNKNOWN: Final = -1
 
 _Question = tuple[str, int, int]
-"""Topic, partition, and which of its offsets."""
+"""Topic, partition, and the kind of offset."""
 
 
 def handle(

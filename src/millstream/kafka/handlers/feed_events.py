@@ -1,6 +1,6 @@
 """FeedEvents: metadata and descriptors of the next events of a partition, within what the consumer granted.
 
-``partition.events_home`` reads where the partition lives, and waits there; the metadata are sent from where they are.
+``partition.events_home`` reads, and waits, on the partition's home shard. The metadata are sent without a copy.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ MAX_WAIT_MS: Final = 60_000
 def handle(
     node: Node, ctx: RequestContext, request: FeedEventsRequest, respond: Callable[[FeedEventsResponse], None]
 ) -> None:
-    """Answer when there is something, or when the time is up."""
+    """Answer when there are events, or when the granted time has passed."""
     entry = node.partitions.find(request.topic_id, request.partition_index)
     if not isinstance(entry, Partition | Remote):
         missing = node.partitions.missing(request.topic_id)

@@ -6,18 +6,18 @@
                  ▲                                                        │ no
                  └───────────── a watched partition changed ◄── parked ◄──┘
 
-A fetch is a ``FetchCall``. Which partitions it looks at is decided by the fetch session (KIP-227); a partition that
-had nothing to give is *watched*: its home shard says once when there is something. Watches outlive the request when
-there is a session, so a consumer of a thousand quiet partitions costs nothing per poll but the one that changed.
+A fetch is a ``FetchCall``. The fetch session (KIP-227) decides which partitions it reads. A partition without data is
+*watched*: its home shard reports once when data arrive. A session keeps its watches between requests, so a poll of a
+thousand quiet partitions costs only the partitions that changed.
 
-A partition that is not there does not end the wait of the others, one that fails while it is read does, as in Kafka;
-when none of them is there the answer goes out at once.
+A partition that does not exist does not end the wait for the others. A partition that fails while it is read does, as
+in Kafka. If none of the partitions exists, the answer is sent at once.
 
-Memory: answers share fragments of the log cache, or hold fragments that a cold read filled. What a shard may have
-under way is a share of its arena (KIP-74): without room an answer holds only its first batch, so that every reader
-makes progress. While a call is parked it holds no fragment at all, and where others need the room that its request
-takes, or its client is gone, its time is up (``net.parking``). A peer that does not take its answer is ``net.intake``'s
-to judge.
+Memory: answers share fragments of the log cache, or hold fragments that a cold read filled. All answers of a shard
+together are limited to a share of its arena (KIP-74). Without room an answer holds only its first batch, so that every
+reader makes progress. A parked call holds no fragment. It is answered early when other requests need the memory of its
+request, or when its client has disconnected (``net.parking``). ``net.intake`` closes the connection of a client that
+does not take its answer.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ GATHER_MAX: Final = 8 << 20
 """Maximum number of bytes that a fetch waits for, whatever its ``min_bytes``."""
 
 _SLACK: Final = 1 << 20
-"""What an answer of whole batches may lack of the bytes that it has room for."""
+"""Bytes that an answer of whole batches may leave unused."""
 
 _STORAGE_ERROR_FROM: Final = 6
 """First version whose clients know KAFKA_STORAGE_ERROR; the others get NOT_LEADER_OR_FOLLOWER, as from Kafka."""
@@ -77,10 +77,8 @@ _LEADERS_FROM: Final = 16
 
 
 class FetchCall:
-    """One fetch under way.
-
-    ``results`` holds what was read, in the order of the answer; ``partial`` the partitions whose data were too little
-    to answer with, and released again.
+    """One fetch under way. ``results`` holds the data that were read, in the order of the answer. ``partial`` holds the
+    partitions whose data were too few to answer with; those data were released.
     """
 
     __slots__ = (
@@ -138,9 +136,9 @@ class FetchCall:
     # Reading
 
     def read(self, partitions: list[SessionPartition], *, in_turn: bool = True) -> None:
-        """Fetch 4/8. Read ``partitions`` where they live; ``settle`` follows when all have answered.
+        """Fetch 4/8. Read ``partitions`` on their home shards; ``settle`` follows when all have answered.
 
-        Room goes by turn: the shard of the first partition reads before the others, which get what it leaves.
+        The shard of the first partition reads first; the others get the room that remains.
         """
         node = self.node
         room = self._room()
@@ -219,11 +217,13 @@ class FetchCall:
 
     @property
     def gathers(self) -> bool:
-        """A first batch may be too little to answer with: what has data is watched for more."""
+        """A first batch may be too small to answer with. Partitions with data are then watched for more."""
         return self.min_bytes > 1
 
     def _read_older(self, partition: Partition, asked: SessionPartition, limit: int) -> int:
-        """Have a partition of this shard read from its files; returns the bytes that it takes of the request's room."""
+        """Let the worker read a partition of this shard from its files. Returns the bytes that the read takes of the
+        request's room.
+        """
         self.reading += 1
 
         def done(result: FetchResult) -> None:
@@ -300,7 +300,7 @@ class FetchCall:
         self._park()
 
     def _fresh(self) -> list[SessionPartition]:
-        """What changed since it was read."""
+        """Partitions that changed after they were read."""
         fresh = self.context.take()
         if self.woken:
             fresh.extend(asked for asked in self.woken if asked not in fresh)
@@ -331,7 +331,7 @@ class FetchCall:
         self._unreserve()
 
     def _changed(self) -> None:
-        """A watched partition has something; look at it once this turn's commits are all in."""
+        """A watched partition has data. It is read at the end of this turn, after all commits of the turn."""
         if self.parked:
             self._unpark()
             assert self.timer is not None
@@ -452,7 +452,7 @@ class FetchCall:
         ctx.respond_vectored(message, sent)
 
     def _records(self, asked: SessionPartition, data: IoBuf) -> IoBuf | list[bytes]:
-        """What was read, as records."""
+        """The record data that were read."""
         if not has_events(data):
             return data
         metadata = self.node.metadata
@@ -480,7 +480,7 @@ class FetchCall:
 
 
 def handle(node: Node, ctx: RequestContext, request: FetchRequest, respond: Callable[[FetchResponse], None]) -> None:
-    """Fetch 3/8. Ask the session what to look at, and read it."""
+    """Fetch 3/8. Ask the session for the partitions to read, and read them."""
     if not READ_UNCOMMITTED <= request.isolation_level <= READ_COMMITTED:
         respond(refuse_all(request, ErrorCode.UNKNOWN_SERVER_ERROR))
         return

@@ -1,6 +1,6 @@
 """Collects the answers of many partitions, some on other shards, into one response.
 
-Each question is answered exactly once, at once or in a later turn. A partition that cannot be asked is answered with
+Each question is answered exactly once, in this turn or a later one. A partition that cannot be asked is answered with
 its error.
 """
 

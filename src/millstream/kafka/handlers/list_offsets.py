@@ -10,8 +10,8 @@
   >=0  the first record with a timestamp at or after it; none: -1
 =====  ==========================================================================
 
-A look-up by time reads the time index and one batch through the worker, so the response may leave in a later turn.
-Partitions of other shards are reached through ``partition.lookups``; the response leaves when all have answered.
+A look-up by time reads the time index and one batch through the worker, so the response may be sent in a later turn.
+Partitions of other shards are reached through ``partition.lookups``; the response is sent when all have answered.
 """
 
 from collections.abc import Callable, Iterable

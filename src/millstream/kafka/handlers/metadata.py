@@ -10,15 +10,15 @@ version   what a client may ask
  12-      topics by id; if one has an id, names are ignored
 ========  ===================================================================
 
-A topic that does not exist is created on the way, if client and broker allow it, and the answer waits for that: the
-client needs no second attempt. The first client that asks for a topic after its deletion is an exception: it gets
+A topic that does not exist is created if client and broker allow it. The answer waits for the creation, so the client
+needs no second attempt. The first client that asks for a topic after its deletion is an exception: it gets
 UNKNOWN_TOPIC_OR_PARTITION, as from Kafka, and the topic is created meanwhile, so that a client sees its deletion take
-effect. If it cannot be created, the response has the reason; if it is not known yet,
-LEADER_NOT_AVAILABLE, on which every client asks again.
+effect. If the topic cannot be created, the response has the reason. If the outcome is unknown, the response has
+LEADER_NOT_AVAILABLE, after which every client asks again.
 
 A broker that has heard no leader of a partition for seconds, though it holds a replica, may be cut off from the others.
-Every other time it answers by closing the connection, so that the client asks another broker: librdkafka goes on asking
-the one that it is connected with, for ever.
+Such a broker closes the connection every other time instead of answering, because librdkafka would otherwise ask the
+same broker for ever.
 
 Encoding a partition costs microseconds, and clients ask often and for much: the bytes of a topic are made once for each
 version and kept with the topic's metadata, which is a new object whenever the topic changes. An answer is those pieces
@@ -61,7 +61,7 @@ _FLEXIBLE_FROM: Final = MetadataResponse.FLEXIBLE
 
 
 NEVER_CREATED: Final = frozenset({CLUSTER_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""Topics of the broker's own that nothing in this version writes: asking for one does not bring it into being."""
+"""Internal topics that nothing in this version writes. A request for one does not create it."""
 
 
 def handle(
@@ -190,7 +190,7 @@ def _answer(node: Node, ctx: RequestContext, request: MetadataRequest, topics: b
 
 
 def _around_topics(node: Node, ctx: RequestContext, request: MetadataRequest, count: int) -> tuple[bytes, bytes]:
-    """What stands in an encoded answer before ``count`` encoded topics, and behind them."""
+    """The bytes of an encoded answer before ``count`` encoded topics, and the bytes after them."""
     version = ctx.api_version
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
     frame = encode_response(
@@ -212,7 +212,7 @@ def _around_topics(node: Node, ctx: RequestContext, request: MetadataRequest, co
 
 
 def _around(version: int) -> tuple[int, int]:
-    """Bytes of the number of topics when there are less than 127, and of what stands behind the topics."""
+    """Bytes of the topic count (of fewer than 127 topics), and bytes after the topics."""
     operations = 4 if 8 <= version <= 10 else 0
     error = 2 if version >= 13 else 0
     flexible = version >= _FLEXIBLE_FROM
@@ -264,7 +264,7 @@ def _partition(metadata: MetadataCache, part: PartitionMeta) -> MetadataResponse
 
 
 def _encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
-    """One topic's bytes: an answer with this topic alone, without what is around it."""
+    """One topic's bytes, cut out of an answer with this topic alone."""
     number, tail = _around(version)
     front = len(encode_response(MetadataResponse(), version)) - tail - number
     frame = encode_response(MetadataResponse(topics=[topic]), version)

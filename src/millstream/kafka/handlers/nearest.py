@@ -1,9 +1,9 @@
-"""Which replica a consumer is sent to (KIP-392): one that is in sync, alive and in the consumer's rack.
+"""The replica that a consumer is directed to (KIP-392): one that is in sync, alive and in the consumer's rack.
 
-A consumer says its rack (``client.rack``) in every fetch. With ``replica.selector.class`` the leader names such a
-replica instead of giving records, unless it is in that rack itself. The replica serves what it knows to be committed.
-Where it cannot (it hears no leader, is of another epoch, or has not got as far as the consumer), it answers with an
-error after which the consumer asks the leader again.
+A consumer sends its rack (``client.rack``) in every fetch. With ``replica.selector.class`` the leader names such a
+replica instead of giving records, unless it is in that rack itself. The replica serves the records that it knows to be
+committed. If it cannot (it hears no leader, has another epoch, or has less than the consumer has read), it answers with
+an error after which the consumer asks the leader again.
 
 Internal, tiered and event topics are read from their leaders only.
 """

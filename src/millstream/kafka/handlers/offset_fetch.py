@@ -1,6 +1,6 @@
 """OffsetFetch: the committed offsets of groups (``core.group.fetch``).
 
-One group up to version 7, several from version 8 on, each of which may be on another shard; the response leaves when
+One group up to version 7, several from version 8 on, each of which may be on another shard; the response is sent when
 all have answered. Topic ids (version 10) are resolved here. Requests by name get the id of the topic that has the name
 now, so that offsets of an earlier topic of that name are never returned.
 """

@@ -2,7 +2,7 @@
 
 A consumer whose partition has a new leader epoch (here: after a restart) requests the end of the epoch of its last
 record, and so learns whether the log still has what it read. ``partition.epoch_end`` has the rules. Partitions of other
-shards are reached through ``partition.lookups``; the response leaves when all have answered. ``replica_id`` has no
+shards are reached through ``partition.lookups``; the response is sent when all have answered. ``replica_id`` has no
 effect.
 """
 

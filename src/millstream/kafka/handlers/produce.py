@@ -1,15 +1,15 @@
-"""Produce: append record batches to partitions, and answer when they are as durable as the client asked.
+"""Produce: append record batches to partitions, and answer when they are as durable as ``acks`` demands.
 
-One request touches many partitions, which may live on several shards. Each is a *slot* of a ``ProduceCall``; a slot is
-settled when its partition refused the batch or has it as safe as was asked, and the call is answered when all slots
-are. acks=all waits for the commit, acks=1 for the leader's own disk, which is the same with one replica. acks=0 is
-never answered and never waits.
+One request names many partitions, whose home shards may differ. Each is a *slot* of a ``ProduceCall``. A slot is
+settled when its partition has refused the batch, or has it as durable as ``acks`` demands. The call is answered when
+all slots are settled. acks=all waits for the commit, acks=1 for the leader's own disk, which is the same with one
+replica. acks=0 is never answered and never waits.
 
 A partition whose commit takes longer than the request's ``timeout_ms`` is answered REQUEST_TIMED_OUT: the batch may
 well be in the log, and an idempotent producer's retry will be recognised. A shorter time-out than ``MIN_TIMEOUT_US``
 counts as ``MIN_TIMEOUT_US``: in Kafka the time for followers starts after the leader's own write, and here the leader's
-own sync is part of the wait, so that a time-out of 0 would fail on a healthy broker. Closing the connection changes
-nothing for what was appended.
+own sync is part of the wait, so that a time-out of 0 would fail on a healthy broker. Batches that were appended stay
+when the connection closes.
 """
 
 import struct
@@ -20,6 +20,7 @@ from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.readable import missing_to_write
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import SlotIndex
 from millstream.partition.append import BUSY, LOOK, VERIFY, AppendResult, Outcome, append, settle
 from millstream.partition.partition import ALL, Acks, Partition
 from millstream.partition.table import Remote
@@ -67,7 +68,7 @@ class ProduceCall:
             self.transaction = ProducerTransaction(request.transactional_id, context.api_version)
         self.refusals: dict[int, Refusal] | None = None  # by slot, of batches whose records were inspected
 
-    def acked(self, slot: int) -> None:
+    def acked(self, slot: SlotIndex) -> None:
         """Settle the slot with the result that was entered when the batch was appended."""
         _ = slot
         self.unsettled -= 1
@@ -82,14 +83,14 @@ class ProduceCall:
         ):
             self.context.connection.close()  # acks=0, refused by another shard after the exchange was completed
 
-    def failed(self, slot: int, error: ErrorCode) -> None:
+    def failed(self, slot: SlotIndex, error: ErrorCode) -> None:
         self.settle(slot, AppendResult(int(error)))
 
-    def explain(self, slot: int, refusal: Refusal) -> None:
+    def explain(self, slot: SlotIndex, refusal: Refusal) -> None:
         """Note why the slot's batch is refused, before the slot is settled."""
         self.refusals = {**(self.refusals or {}), slot: refusal}
 
-    def settle(self, slot: int, result: AppendResult) -> None:
+    def settle(self, slot: SlotIndex, result: AppendResult) -> None:
         """Settle the slot with its final result."""
         self.results[slot] = result
         self.acked(slot)
@@ -158,7 +159,7 @@ def _record_errors(refusal: Refusal | None) -> list[BatchIndexAndErrorMessage]:
 _NO_REQUEST: Final = ProduceRequest()
 
 _TEMPLATE_FROM: Final = 5
-"""First version whose answer has error, base offset, append time and log start side by side."""
+"""First version whose answer has error, base offset, append time and log start next to each other."""
 
 _TEMPLATES_MAX: Final = 4096
 _RESULT: Final = struct.Struct(">hqqq")
@@ -167,9 +168,8 @@ _PLACEHOLDER: Final = (0x5A5A, 0x5A5A5A5A5A5A5A5A, 0x5A5A5A5A5A5A5A5B, 0x5A5A5A5
 
 
 def _answer_one(ctx: RequestContext, request: ProduceRequest, result: AppendResult) -> None:
-    """Answer for one partition: the encoded answer differs only in four numbers and the correlation id.
-
-    The codec writes it once per partition and version; what follows patches a copy, which is most requests' whole cost.
+    """Answer for one partition. Encoded answers for a partition differ only in four numbers and the correlation id. The
+    codec writes the answer once per partition and version; later answers are patched copies, which is cheaper.
     """
     topic = request.topic_data[0]
     index = topic.partition_data[0].index
@@ -278,7 +278,7 @@ def _is_zstd(records: object) -> bool:
 
 
 def _refuse(node: Node, call: ProduceCall) -> None:
-    """Answer a request with impossible acks: what is wrong with a partition or batch goes before that, as in Kafka."""
+    """Answer a request with invalid acks. Errors of a partition or batch take precedence, as in Kafka."""
     by_id = call.context.api_version >= _BY_ID_FROM
     results: list[AppendResult] = []
     for topic in call.request.topic_data:
@@ -296,7 +296,9 @@ def _refuse(node: Node, call: ProduceCall) -> None:
     call.answer()
 
 
-def append_here(node: Node, partition: Partition, records: object, call: ProduceCall, slot: int, now_ms: int) -> None:
+def append_here(
+    node: Node, partition: Partition, records: object, call: ProduceCall, slot: SlotIndex, now_ms: int
+) -> None:
     """Produce 4/8. Append to a partition of this shard and park the slot until the commit covers it."""
     views: Sequence[memoryview]
     if call.request.acks == ALL and partition.lacks_replicas:
@@ -331,8 +333,8 @@ def _append_later(
     slot: int,
     why: Outcome,
 ) -> None:
-    """Have the records inspected first, or the transaction's coordinator asked. Without memory now, keep the batch and
-    stop reading from this producer.
+    """Let the worker inspect the records first, or ask the transaction's coordinator. Without memory now, keep the
+    batch and stop reading from this producer.
     """
 
     def done(outcome: Outcome, refusal: Refusal | None) -> None:

@@ -1,7 +1,7 @@
 """PushEvents: append one event batch, and answer with the id of its first event when it is committed.
 
 It is a produce with one slot (``kafka.handlers.produce``): same checks, same hop to the partition's home, same group
-commit, same idempotence. Only the answer differs: it says in words what was wrong.
+commit, same idempotence. Only the answer differs: it has an error message.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Partitions as their readers name them: those of a topic, and those of an event topic through the topic of its data.
 
-The data of event topic ``t`` are the topic ``t.data`` (``model.events``), which has no partitions of its own. Who reads
-looks up here. Who writes does not, and gets an error that says what the topic is.
+The data of event topic ``t`` are the topic ``t.data`` (``model.events``), which has no partitions of its own. Handlers
+that read look partitions up here. Handlers that write do not, and answer with an error that names the kind of topic.
 """
 
 from millstream.kafka.context import Node

@@ -1,4 +1,4 @@
-"""What the handlers of transactions share: error codes in the words of a version."""
+"""Error codes of the transaction handlers, by API version."""
 
 from millstream.model.error_code import ErrorCode
 

@@ -29,6 +29,7 @@ from millstream.core.group.outputs import ConsumerHeartbeat
 from millstream.core.group.step import Step
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import MemberEpoch
 from millstream.wire.messages.consumer_group_heartbeat import (
     AssignedTopicPartitions,
     ConsumerGroupHeartbeatRequest,
@@ -328,7 +329,7 @@ def _answer(
     )
 
 
-def left(member_id: str, epoch: int) -> ConsumerGroupHeartbeatResponse:
+def left(member_id: str, epoch: MemberEpoch) -> ConsumerGroupHeartbeatResponse:
     """The response to a member that has left."""
     return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from millstream.core.group.assign.spec import Partitions
+from millstream.model.quantities import MemberEpoch
 from millstream.wire.messages.consumer_group_storage import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -59,11 +60,11 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     assigned: Owned = NOTHING_OWNED
     revoking: Owned = NOTHING_OWNED
 
-    def is_reconciled_to(self, epoch: int) -> bool:
+    def is_reconciled_to(self, epoch: MemberEpoch) -> bool:
         """Whether it owns everything that the target assignment of ``epoch`` gives it."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
-    def at(self, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> "ConsumerMember":
+    def at(self, epoch: MemberEpoch, state: MemberState, assigned: Owned, revoking: Owned) -> "ConsumerMember":
         """The member with a new assignment. Its former epoch is kept, in case the response is lost."""
         return msgspec.structs.replace(
             self, previous_epoch=self.epoch, epoch=epoch, state=state, assigned=assigned, revoking=revoking

@@ -8,13 +8,14 @@ membership commits to an empty group only.
 from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.consumer_state.member import ConsumerMember
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ApiVersion
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
 
 MEMBER_EPOCHS_FROM = 9
 
 
-def check_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: int) -> ErrorCode:
+def check_commit(group: ConsumerGroup, request: OffsetCommitRequest, version: ApiVersion) -> ErrorCode:
     """NONE if the commit may be written."""
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and not group.members:
