@@ -140,7 +140,7 @@ def test_consume_leaves_a_broker_that_answers_no_more(broker_factory, topic):
         finally:
             os.killpg(broker.pid, signal.SIGCONT)
     assert reader.returncode == 1
-    assert "group 'g': what was printed last may not be committed" in complaints
+    assert "group 'g': the last printed records may not be committed" in complaints
     assert complaints.count("\n") == 1
 
 

@@ -1,7 +1,6 @@
-"""The command line: ``millstream start`` and the everyday commands beside it.
+"""The command line: ``millstream start`` and the commands for users and administrators.
 
 One file per noun or verb. Commands that talk to a broker use confluent-kafka, reached through ``cli/connect.py`` alone,
-so they work against any Kafka-compatible broker. Tables are for people, ``--json`` for programs, messages go to
-stderr. An error is one sentence with the remedy: exit code 1 for what went wrong, 2 for what was typed wrong, never a
-traceback.
+so they work against any Kafka-compatible broker. Tables are for people, ``--json`` for programs, messages go to stderr.
+An error is one sentence with the remedy, never a traceback. Exit code 1 is a failure, 2 is wrong usage.
 """

@@ -1,6 +1,7 @@
 """The commands of ``millstream``, put together under their nouns.
 
-A command's module is imported when the command runs, or when a help page lists it; so a command pays for no other.
+A command's module is imported when the command runs, or when a help page lists it, so a command starts without the
+imports of others.
 """
 
 from __future__ import annotations

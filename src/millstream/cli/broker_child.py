@@ -1,7 +1,6 @@
-"""A broker as a child of a command: it serves as long as the command lives, and stops in order with it.
-
-Its data directory has what it wrote to standard error, in ``take-over.log``. However the command ends, the kernel sends
-the broker SIGTERM: it hands over what it can, and says to the controller that it stops.
+"""A broker as a child process of a command. It serves until the command ends, and then stops in order.
+``take-over.log`` in its data directory has its standard error. However the command ends, the kernel sends the broker
+SIGTERM: it hands its leaderships over and tells the controller that it stops.
 """
 
 from __future__ import annotations

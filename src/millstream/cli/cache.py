@@ -1,6 +1,7 @@
-"""``millstream cache``: which cache serves the readers of a broker, and what the warm cache must hold.
+"""``millstream cache``: the hit rates of a broker's caches, and the size that the warm cache needs.
 
-Each cache is read when those above it miss. Its hit rate is the share of reads that it served of those that reached it.
+A read goes to each cache after the caches above it miss. The hit rate of a cache is the share of these reads that it
+served.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from millstream.cli.output import emit, print_facts, print_json, print_table
 from millstream.config.forms import human_size
 
 _ASK_S = 3.0
-"""How long one of several brokers may take."""
+"""Time limit for one of several brokers."""
 
 _NAMED = 20
 """Maximum number of partitions in the table."""
@@ -28,7 +28,7 @@ _NAMED = 20
 @bootstrap_option
 @timeout_option
 def health(as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Say whether the cluster is healthy; exit code 1 if not, with the reasons and what to do."""
+    """Show whether the cluster is healthy, with reasons and remedies; exit code 1 if it is not."""
     status = cluster_status(bootstrap, timeout)
     others = _others(status, timeout)
     status["installs"] = _installs(status, others)
@@ -126,7 +126,7 @@ def _installs(status: dict[str, Any], others: dict[int, dict[str, Any]]) -> list
 
 
 def _shared(status: dict[str, Any], others: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    """What brokers have of shared topics and the object store has not."""
+    """Records of shared topics that brokers have not uploaded yet."""
     return [
         {"broker": node, **theirs["shared"]}
         for node, theirs in sorted({status["node_id"]: status, **others}.items())

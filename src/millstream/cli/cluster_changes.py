@@ -45,7 +45,7 @@ work_timeout_option = click.option(
 @bootstrap_option
 @work_timeout_option
 def drain(node: int, wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Let a broker lead nothing, before maintenance; partitions that it has alone stay with it."""
+    """Move all leaderships off a broker, before maintenance; partitions without another replica stay."""
     change_cluster(bootstrap, {"type": "set_broker_mode", "node": node, "mode": "drained"})
 
     def left(status: dict[str, Any]) -> int:
@@ -61,7 +61,7 @@ def drain(node: int, wait: bool, as_json: bool, bootstrap: str, timeout: float) 
 @bootstrap_option
 @timeout_option
 def undrain(node: int, as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Let a drained broker, or one that was to leave, serve again; leaderships return to it by themselves."""
+    """End a drain or a decommission of a broker; leaderships return to it by themselves."""
     _ = timeout
     change_cluster(bootstrap, {"type": "set_broker_mode", "node": node, "mode": "serving"})
     _finish(f"broker {node} serves", _nothing_left, False, as_json, bootstrap, ASK_S)
@@ -74,7 +74,7 @@ def undrain(node: int, as_json: bool, bootstrap: str, timeout: float) -> None:
 @bootstrap_option
 @work_timeout_option
 def decommission(node: int, wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Move every replica of a broker to the others, and let the broker leave the cluster for good."""
+    """Move all replicas of a broker to other brokers, then remove it from the cluster for good."""
     change_cluster(bootstrap, {"type": "set_broker_mode", "node": node, "mode": "leaving"})
 
     def left(status: dict[str, Any]) -> int:

@@ -66,7 +66,7 @@ def recover(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Go on without brokers that are lost for good, though they were a majority; what only they had is lost."""
+    """Continue without a lost majority of the brokers; records that only lost brokers had are lost."""
     if not unsafe:
         raise WrongUsage(
             "records may be lost: read 'Most brokers are lost' in the page on operations, then give --unsafe"

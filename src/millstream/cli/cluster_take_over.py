@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 0.25
 _STORE_PATIENCE_S: Final = 30.0
-"""How long nothing may be uploaded before the records move as records."""
+"""Time without an upload after which the remaining records move between brokers instead."""
 _AT_ONCE: Final = NAMED_MAX // 2
 """Partitions that begin to move together; the status of the cluster names all of them."""
 _SET_AT_START: Final = 4
@@ -97,7 +97,7 @@ def take_over(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Let live brokers go on with what only the disk of a dead broker has; nothing acknowledged is lost."""
+    """Move records that only a dead broker's disk has to live brokers; nothing acknowledged is lost."""
     begun = time.monotonic()
     taking = _TakeOver(node, data, bootstrap, timeout)
     peers = [one["peer"] for one in cluster_status(bootstrap, ASK_S)["brokers"] if one["id"] != node]

@@ -56,7 +56,7 @@ def list_settings(as_json: bool, topics: bool, running: bool, bootstrap: str, ti
 @click.argument("name", metavar="NAME", help="A setting, such as num.partitions.")
 @as_json_option
 def show_setting(name: str, as_json: bool) -> None:
-    """Show all there is to know about one setting of the broker or of a topic."""
+    """Show one setting of the broker or of a topic: default, accepted values, meaning."""
     found: list[dict[str, Any]] = []
     if name in TOPIC_PROPERTIES:
         found.append(property_facts(topic_property(name), "topic"))

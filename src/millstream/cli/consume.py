@@ -1,8 +1,8 @@
 """``millstream consume``: records of a topic on stdout.
 
 Without ``--group`` it reads every partition (``cli/consume_partitions.py``): it stores no offsets and looks up no
-coordinator, so that the broker keeps nothing of it. With ``--group`` it joins that consumer group, starts where the
-group stands, and commits what it has printed (``cli/consume_group.py``). Ends after ``--count`` records, with
+coordinator, so the broker stores nothing for it. With ``--group`` it joins that consumer group, starts at the committed
+offsets, and commits the records that it has printed (``cli/consume_group.py``). Ends after ``--count`` records, with
 ``--exit-at-end`` at the end of all partitions, or on Ctrl-C or SIGTERM; each of those is success.
 
 Leaving takes no longer than ``--timeout``: with a broker that does not answer any more, the command ends with an error
@@ -84,7 +84,7 @@ def consume(
     bootstrap: str,
     timeout: float,
 ) -> None:
-    """Print the records of a topic, from its beginning unless --from says otherwise."""
+    """Print the records of a topic, from its beginning or from --from on."""
     if as_json and template is not None:
         raise WrongUsage("--json and --format cannot be given together; choose one")
     if group == "":

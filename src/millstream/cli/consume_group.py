@@ -75,8 +75,8 @@ class GroupSource:
         leaving.join(self._timeout_s)
         if leaving.is_alive():
             raise CommandFailed(
-                f"group '{self._group}': what was printed last may not be committed, and will be printed again then; "
-                f"{no_answer(self._bootstrap, self._timeout_s)}"
+                f"group '{self._group}': the last printed records may not be committed; the next consumer would print "
+                f"them again; {no_answer(self._bootstrap, self._timeout_s)}"
             )
         if leaving.failure is not None:
             with explained(f"group '{self._group}'", self._bootstrap):

@@ -163,7 +163,7 @@ def reset(
     bootstrap: str,
     timeout: float,
 ) -> None:
-    """Move a group's committed offsets. Shows the change only, unless --execute is given."""
+    """Move a group's committed offsets. Only shows the change without --execute."""
     if bool(topic) == all_topics:
         raise WrongUsage("give either --topic TOPIC or --all-topics, to say which offsets are to be moved")
     position = parse_position(to, "--to")

@@ -38,8 +38,8 @@ def repartition(
 ) -> None:
     """Copy a topic into one with other partitions: each record once, those of a key in their order.
 
-    It copies what there is when the job begins, with keys, headers and timestamps. A job that was ended, by whatever,
-    goes on where it was when the same command runs again; one that is done has nothing left to do.
+    It copies what there is when the job begins, with keys, headers and timestamps. Run the same command again to
+    continue an interrupted job. A finished job does nothing.
     """
     from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to
     from millstream.config.forms import parse_size

@@ -46,10 +46,10 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--target", metavar="SIZE", default="512MiB", help="Largest size of a merged segment.")
 @_common
 def merge(topic: str, target: str, **options: Any) -> None:
-    """Join small archived segments of a tiered topic: fewer objects, each record as it was.
+    """Join small archived segments of a tiered topic into fewer objects, without changing a record.
 
-    Neighbours of at most half of the target are joined up to it. Readers notice nothing; the old objects go after
-    file.delete.delay.ms. A job that was ended, by whatever, goes on where it was when the same command runs again.
+    Adjacent segments of at most half of the target are joined up to the target. Readers continue meanwhile. The old
+    objects are removed after file.delete.delay.ms. Run the same command again to continue an interrupted job.
     """
     from millstream.config.forms import parse_size
 
@@ -66,11 +66,10 @@ def merge(topic: str, target: str, **options: Any) -> None:
 )
 @_common
 def reencode(topic: str, codec: str, **options: Any) -> None:
-    """Give the batches of a tiered topic's archived segments another codec: offsets, times and producers stay.
+    """Compress the archived batches of a tiered topic with another codec: offsets, times and producers stay.
 
-    Batches that have the codec stay as they are, and so do transaction markers and events. Readers notice nothing; the
-    old objects go after file.delete.delay.ms. A job that was ended, by whatever, goes on where it was when the same
-    command runs again.
+    Batches with that codec, transaction markers and events stay as they are. Readers continue meanwhile. The old
+    objects are removed after file.delete.delay.ms. Run the same command again to continue an interrupted job.
     """
     from millstream.wire.compression import CODECS
 

@@ -47,8 +47,7 @@ def scrub(
     """Read whole topics and check every byte: all topics, or those named. Nothing is changed.
 
     It reads each archived object, and each closed segment file of every broker whose data directory is on this machine.
-    Exit code 1 if anything is damaged or missing. A job that was ended goes on where it was when the same command runs
-    again.
+    Exit code 1 if anything is damaged or missing. Run the same command again to continue an interrupted job.
     """
     from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to
     from millstream.pipeline.extra import need_extra

@@ -17,7 +17,7 @@ from millstream.cli.output import print_json, print_table, remark
 def table_maintain(file: str, keep_days: int, as_json: bool) -> None:
     """Merge small files and expire old versions in the Delta and Iceberg tables of a pipeline, while it does not run.
 
-    Readers see the same rows throughout. A run that was ended, by whatever, goes on when the same command runs again.
+    Readers see the same rows throughout. Run the same command again to continue an interrupted run.
     """
     import msgspec
 

@@ -1,8 +1,8 @@
 """``millstream log``: inspect a broker's data directory without a broker.
 
-``verify`` reads everything and says what is damaged; ``dump`` shows what is in a file, batch by batch or record by
-record. Neither changes anything. While a broker runs on the directory, ``verify`` needs ``--running``, and
-checks only data that are durable for certain.
+``verify`` reads every byte and reports damage. ``dump`` shows the content of a file, batch by batch or record by
+record. Neither changes anything. While a broker runs on the directory, ``verify`` needs ``--running``, and checks only
+data that are durable for certain.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def dump(
     records: bool,
     as_json: bool,
 ) -> None:
-    """Show what is in files, or in all segments of a partition; one JSON document a line with --json."""
+    """Show the content of files, or of all segments of a partition; one JSON document a line with --json."""
     from millstream.cli.log_dump import Dump
     from millstream.storage.disk import SystemDisk
     from millstream.storage.verification.log import find_logs, segment_paths
@@ -194,7 +194,9 @@ def _no_files(data: Path, topic: str, partition: int | None) -> CommandFailed:
 
 def _must_be_data(data: Path) -> None:
     if not (data / "wal").is_dir() and not (data / "topics").is_dir():
-        raise CommandFailed(f"{data} is no data directory of a broker; name the one that 'millstream start --data' got")
+        raise CommandFailed(
+            f"{data} is not the data directory of a broker; name the directory given to 'millstream start --data'"
+        )
 
 
 def _must_be_idle(data: Path) -> None:

@@ -65,7 +65,9 @@ class Refusal(CommandFailed):
 def register(
     subject: str, file: str, kind: str | None, references: tuple[str, ...], as_json: bool, registry: str
 ) -> None:
-    """Register a schema under a subject, as its next version. One that is there already keeps its version and id."""
+    """Register a schema under a subject, as its next version. A schema that is registered already keeps its version and
+    id.
+    """
     body = _body(file, kind, references)
     path = f"/subjects/{_quoted(subject)}"
     found = _ask(registry, "POST", f"{path}/versions", body)
@@ -130,7 +132,7 @@ def show(subject: str, version: str, as_json: bool, registry: str) -> None:
 @reference_option
 @registry_option
 def check(subject: str, file: str, kind: str | None, references: tuple[str, ...], registry: str) -> None:
-    """Say whether a schema could become the next version of a subject, and if not, why. Registers nothing."""
+    """Check whether a schema can become the next version of a subject. Registers nothing."""
     body = _body(file, kind, references)
     path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
     found = _ask(registry, "POST", path, body)

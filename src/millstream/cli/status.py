@@ -1,4 +1,4 @@
-"""``millstream status``: whether a cluster serves, its brokers, and what is not as it should be.
+"""``millstream status``: whether a cluster serves, its brokers, and its problems.
 
 Asks the brokers by Kafka's protocol, so it works against any Kafka-compatible cluster. The exit code is 1 if a
 partition has no leader; a partition that lacks replicas is shown and is no failure.

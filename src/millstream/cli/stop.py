@@ -1,8 +1,7 @@
-"""``millstream stop``: end the broker of a data directory on this machine, and wait until it is gone.
+"""``millstream stop``: stop the broker of a data directory on this machine, and wait for its end.
 
-The broker is the process that holds the directory's lock, whose number the lock file has. It gets SIGTERM, by which it
-answers what is under way and leaves everything in its segments. A broker that runs on another machine, or for another
-user, is not reached.
+The lock file of the directory has the broker's process id. The broker gets SIGTERM: it answers requests under way and
+syncs everything into its segments. A broker that runs on another machine, or for another user, is not reached.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _LOOK_S = 0.05
 def stop(data: Path, timeout: float) -> None:
     """Stop the broker that runs on a data directory of this machine, and wait for its end."""
     if not data.is_dir():
-        raise CommandFailed(f"there is no directory {data}; name the one that 'millstream start --data' got")
+        raise CommandFailed(f"there is no directory {data}; name the directory given to 'millstream start --data'")
     holder = lock_holder(data)
     if holder is None:
         remark(f"no broker runs on {data}")

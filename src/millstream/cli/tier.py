@@ -1,4 +1,4 @@
-"""``millstream tier``: how far topics are archived, what is wrong in the object store, and recovery from it.
+"""``millstream tier``: the progress of the archive, damage in the object store, and recovery from it.
 
 ``status`` and ``recover`` ask a running broker. ``verify`` and ``scrub`` look into the store themselves: that of
 ``--objects``, or the one that the broker names.
@@ -85,8 +85,8 @@ def status(topic: str | None, as_json: bool, bootstrap: str, timeout: float) -> 
 @as_json_option
 @bootstrap_option
 def recover(topics: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
-    """Create topics of a lost broker or cluster again, from the object store: all that it has, or those named. In a
-    cluster every broker must be alive.
+    """Recover topics of a lost broker or cluster from the object store: all topics, or the named ones. In a cluster
+    every broker must be alive.
     """
     lacks = "tells nothing of its tiers"
     first = http_url(bootstrap, _RECOVERY_S, "", lacks)
@@ -175,7 +175,7 @@ def scrub(
     bootstrap: str,
     timeout: float,
 ) -> None:
-    """Find objects that no manifest needs, such as those of uploads that a crash cut off, and remove them."""
+    """Find and remove objects that no manifest names, such as those of interrupted uploads."""
     from millstream.objects import ObjectKey
     from millstream.tiers.inspection import find_partitions, find_superfluous
 

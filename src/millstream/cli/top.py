@@ -1,11 +1,12 @@
 """``millstream top``: what each shard of a running broker is doing, renewed every few seconds.
 
-Everything comes from the broker's ``/metrics``, so looking costs its shards nothing. Rates, means and quantiles are of
-the time between two looks, not since the start. The view has 40 to 80 columns, as many as the terminal. Into a pipe or
-file, and with ``--count``, snapshots follow each other as plain text; with ``--json`` each is a document of one line.
+All figures come from the broker's ``/metrics``, which costs its shards nothing. Rates, means and quantiles are those of
+the time between two readings. The view has 40 to 80 columns, as many as the terminal. Into a pipe or file, and with
+``--count``, snapshots follow each other as plain text; with ``--json`` each is a document of one line.
 
-A broker that restarts begins anew, maybe at another address for its metrics; one that does not answer is asked again
-until it does, and the view says so. Troubles stand on top; a small terminal gets less of the rest.
+After a restart of the broker the figures begin again, perhaps with another address of ``/metrics``. A broker that does
+not answer is asked until it answers, and the view says so. Problems are shown on top; a small terminal shows fewer
+other lines.
 """
 
 from __future__ import annotations
@@ -78,9 +79,8 @@ def metrics_url(bootstrap: str, timeout: float) -> str:
 
 
 def _looks(find: Callable[[], str], interval: float, timeout: float) -> Iterator[Activity | str]:
-    """What happened between two looks, again and again; a sentence while the broker does not answer.
-
-    `find` says where the metrics are. The first time it must know; it is asked again when the place falls silent.
+    """The activity between two readings, repeatedly; a sentence while the broker does not answer. `find` returns the
+    URL of the metrics. It must succeed the first time, and is called again when that URL does not answer.
     """
     url: str | None = find()
     before: Exposition | None = None

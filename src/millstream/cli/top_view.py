@@ -1,4 +1,4 @@
-"""From two readings of a broker's metrics to what it did in between, and that as lines of 40 to 80 columns."""
+"""The activity of a broker between two readings of its metrics, and its view in lines of 40 to 80 columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _API_WIDTH = 26
 
 
 class ShardActivity(msgspec.Struct, frozen=True):
-    """One shard between two looks. Rates are per second, times in seconds; None: nothing to tell it from."""
+    """One shard between two readings. Rates are per second, times in seconds; None stands for no observation."""
 
     shard: int
     cores: float
@@ -48,7 +48,7 @@ class ShardActivity(msgspec.Struct, frozen=True):
 
 
 class ApiActivity(msgspec.Struct, frozen=True):
-    """One Kafka API between two looks."""
+    """One Kafka API between two readings."""
 
     api: str
     requests: float
@@ -57,7 +57,7 @@ class ApiActivity(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """The broker between two looks."""
+    """The broker between two readings."""
 
     seconds: float
     shards: tuple[ShardActivity, ...]
@@ -81,7 +81,7 @@ class Activity(msgspec.Struct, frozen=True):
 
 
 def activity(before: Exposition, now: Exposition) -> Activity | None:
-    """What happened in between; None if the broker was started anew."""
+    """The activity between two readings; None if the broker was restarted between them."""
     seconds = now.read_at - before.read_at
     shards = [int(shard) for shard in now.values_of("shard", "millstream_net_connections")]
     if seconds <= 0 or now.value(_STARTED) != before.value(_STARTED):
@@ -163,7 +163,7 @@ def as_document(seen: Activity) -> dict[str, Any]:
 def as_lines(seen: Activity, title: str, height: int | None = None, width: int = WIDTH) -> list[str]:
     """The view, each line at most ``width`` columns (40 to `WIDTH`), and no more than ``height`` lines.
 
-    What needs a person stands on top. A low terminal gets no bars and fewer APIs, a narrow one fewer columns.
+    Problems are shown on top. A low terminal gets no bars and fewer APIs, a narrow one fewer columns.
     """
     span = f"last {seen.seconds:.1f} s"
     width = max(WIDTH_MIN, min(WIDTH, width))

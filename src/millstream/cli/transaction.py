@@ -114,7 +114,7 @@ def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
 def abort(
     topic: str, partition: int, producer_id: int, execute: bool, as_json: bool, bootstrap: str, timeout: float
 ) -> None:
-    """Abort a transaction that no coordinator ends, in one partition. Shows it only, unless --execute is given."""
+    """Abort a transaction that no coordinator ends, in one partition. Only shows it without --execute."""
     from millstream.client import transactions
 
     with transaction_cluster(bootstrap, timeout) as cluster:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def trim(
     name: str, before: str, partitions: tuple[int, ...], execute: bool, as_json: bool, bootstrap: str, timeout: float
 ) -> None:
-    """Delete the oldest records of a topic, for good. Shows what would go only, unless --execute is given."""
+    """Delete the oldest records of a topic, for good. Only shows them without --execute."""
     from millstream.cli.confluent import OffsetSpec, TopicPartition
 
     what = f"topic '{name}'"

@@ -268,7 +268,7 @@ def test_a_group_is_not_waited_for_longer_than_the_timeout(millstream, cluster, 
     outcome = millstream("consume", "t", "--group", "g", "--timeout", 0.1)
     answered.set()
     assert (outcome.code, outcome.out) == (1, "a\n")
-    assert "group 'g': what was printed last may not be committed" in outcome.err
+    assert "group 'g': the last printed records may not be committed" in outcome.err
     assert "no answer within 0.1 s" in outcome.err
 
 
