@@ -174,7 +174,7 @@ class QuorumController:
         self._asked = False
         self._refused = 0
         self._was_ready = False
-        """Whether commits are new. Before that they are changes from the time when this broker was stopped."""
+        """Whether commits are new, and not those from before this broker's start."""
         self._ready: Callable[[MillstreamError | None], None] | None = None
         self._figures = ClusterFigures(shard.stats)
         self._plans = Plans(
@@ -265,9 +265,7 @@ class QuorumController:
             self._forward(request, done, waited_us)
 
     def _forward(self, request: AnyRequest, done: Done, waited_us: int) -> None:
-        """Forward a request to the leader. A request that was certainly not carried out is tried again for as long as
-        an election may take.
-        """
+        """Forward a request to the leader. One that was not carried out is tried again while an election may last."""
 
         def again(error: Retriable) -> None:
             if waited_us >= FORWARD_US:
