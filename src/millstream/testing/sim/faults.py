@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from millstream.core.raft.quorum import members
 from millstream.core.raft.ready import Role
 from millstream.model.replication import RaftPosition, node_of
+from millstream.testing.sim.recovery import recover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +51,10 @@ class Faults:
         self._schedule()
 
     def end(self) -> None:
-        """No more faults, and no late end of one."""
+        """No more faults, and no late end of one; the loss of a majority, in a part of the worlds."""
         self._until = 0
+        if self._world.knobs.recoveries:
+            recover(self._world)
 
     def _schedule(self) -> None:
         delay = int(self._chance.expovariate(1 / self._world.knobs.fault_every_us))

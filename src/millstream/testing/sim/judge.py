@@ -22,6 +22,8 @@ from millstream.model.replication import RaftPosition, node_of
 from millstream.testing.sim.image import EMPTY_CHAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.core.raft.messages import Message
     from millstream.model.replication import ReplicaId
     from millstream.testing.sim.image import Unit
@@ -56,6 +58,8 @@ class Judge:
         """Committed operations, with their ends."""
         self._reads: dict[int, int] = {}
         """Committed end when each read barrier was asked for."""
+        self._alone: set[tuple[ReplicaId, int]] = set()
+        """Replicas that lead alone by order, and the terms in which they begin to."""
         self.seen: Counter[str] = Counter()
         """Rare events reached."""
 
@@ -98,7 +102,9 @@ class Judge:
         cast = self._votes.setdefault(term, {})
         cast.setdefault(replica.identity, replica.identity)
         votes = {voter: True for voter, candidate in cast.items() if candidate == replica.identity}
-        if tally(configuration, votes) is not Outcome.WON:
+        if (replica.identity, term) in self._alone:
+            self.seen["lead alone"] += 1
+        elif tally(configuration, votes) is not Outcome.WON:
             self.fail("A8", f"{replica.identity} leads term {term} with votes of {sorted(votes)} in {configuration}")
         if replica.disk.state.term != term or replica.disk.state.voted_for != replica.identity:
             self.fail("A7", f"{replica.identity} leads term {term} while its disk holds {replica.disk.state}")
@@ -124,7 +130,7 @@ class Judge:
         assert core is not None
         new = unit.control
         assert isinstance(new, Configuration)
-        if core.role is not Role.LEADER:
+        if core.role is not Role.LEADER or self._is_alone(replica, new):
             return
         old = core.replica.log.configuration_at(RaftPosition(unit.start))
         joint = bool(new.outgoing) and new.outgoing == old.voters and not old.outgoing
@@ -135,6 +141,35 @@ class Judge:
         if not core.is_serving:
             self.fail("A12", f"{replica.identity} changes members before it has committed an entry of term {core.term}")
         self.seen["membership change"] += 1
+
+    def _is_alone(self, replica: SimReplica, new: Configuration) -> bool:
+        """Whether the replica begins to lead alone, with itself as the only member."""
+        core = replica.core
+        return core is not None and (replica.identity, core.term) in self._alone and new.voters == (replica.identity,)
+
+    def on_alone(self, replica: SimReplica, survivors: Sequence[SimReplica]) -> None:
+        """A replica is about to lead alone, because a majority is lost for good. What no survivor has is given up."""
+        core = replica.core
+        assert core is not None
+        term, memory = core.term + 1, replica.memory
+        held = [end for end, chain in self.committed.items() if memory.chain_at(end) == chain]
+        top = max(held, default=memory.base.position)
+        for other in survivors:
+            if other.committed > top:
+                self.fail("A9", f"{other.identity} has {other.committed} committed, {replica.identity} only {top}")
+            if any(unit.term >= term for unit in other.memory.units):
+                self.fail("A3", f"{replica.identity} leads in term {term}, of which {other.identity} has entries")
+        if top < self.top:
+            self.seen["committed and given up"] += 1
+        self._alone.add((replica.identity, term))
+        self.leaders = {of: leader for of, leader in self.leaders.items() if of < term}
+        self._chains = {point: chain for point, chain in self._chains.items() if point[1] < term}
+        self.committed = {end: chain for end, chain in self.committed.items() if end <= top}
+        self.top = min(self.top, top)
+        self._top_by_term = {of: min(end, top) for of, end in self._top_by_term.items()}
+        self._values = {value: end for value, end in self._values.items() if end <= top}
+        self.acknowledged = {value: end for value, end in self.acknowledged.items() if end <= top}
+        self._reads = {number: min(end, top) for number, end in self._reads.items()}
 
     def on_truncate(self, replica: SimReplica, position: RaftPosition, gone: list[Unit]) -> None:
         """Units have been cut off."""

@@ -52,6 +52,8 @@ class Knobs(Struct, frozen=True):
     transfers: bool
     damage: bool
     """Whether durable entries of a minority may go bad, and disks be replaced."""
+    recoveries: bool
+    """Whether a round may end with the loss of a majority, and an unsafe recovery."""
 
 
 def draw_knobs(seed: int, nodes: int | None = None, *, harsh: bool | None = None) -> Knobs:
@@ -83,6 +85,7 @@ def draw_knobs(seed: int, nodes: int | None = None, *, harsh: bool | None = None
         stalls=chance.random() < 0.6,
         transfers=chance.random() < 0.5,
         damage=chance.random() < 0.3,
+        recoveries=random.Random(f"{seed}/recoveries").random() < 0.2,
     )
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from millstream.core.raft import commit, election, following, leading, membership, quorum
+from millstream.core.controller import recovery_plan
+from millstream.core.raft import commit, election, following, forcing, leading, membership, quorum
 from millstream.core.raft.leader_log import append_control
 from millstream.core.raft.messages import AppendReply, Configuration
 from millstream.core.raft.ready import Refusal
@@ -23,8 +24,9 @@ from millstream.testing.sim.campaign import Report, run_seed
 from millstream.testing.sim.knobs import draw_knobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from millstream.core.controller.recovery_plan import GroupFacts, GroupPlan
     from millstream.core.raft.messages import Control, Heartbeat, LogPoint
     from millstream.core.raft.progress import Progress
     from millstream.core.raft.replica import Leading, Replica
@@ -178,6 +180,25 @@ def _never(*_arguments: object, **_more: object) -> bool:
     return False
 
 
+def _oldest_log(known: Sequence[tuple[int, GroupFacts]], lost: Collection[int]) -> GroupPlan | None:
+    """The survivor with the oldest log goes on with a group."""
+    turned = [(node, replace(one, last_term=-one.last_term, end_position=-one.end_position)) for node, one in known]
+    return _plan(turned, lost)
+
+
+_plan = recovery_plan._plan
+
+
+def _alone_in_this_term(replica: Replica) -> None:
+    """The replica leads alone in the term that it is in, in which another one may have led."""
+    term = replica.ballot.term
+    _lead_alone(replica)
+    replica.ballot.term = term
+
+
+_lead_alone = forcing.lead_alone
+
+
 # What makes them reachable
 
 
@@ -218,6 +239,11 @@ def _cut_off(knobs: Knobs) -> Knobs:
     )
 
 
+def _recovering(knobs: Knobs) -> Knobs:
+    """Majorities are lost."""
+    return replace(_plain(knobs), nodes=5, recoveries=True)
+
+
 PLANTED = (
     PlantedBug("follower acknowledges before its sync", ((following, "reply", _ack_before_sync),), 200_000, _any),
     PlantedBug("leader counts itself before its sync", ((commit, "durable_of", _own_memory_counts),), 200_000, _any),
@@ -256,6 +282,10 @@ PLANTED = (
         ((election, "tally", _learners_elect), (election, "is_voter", _is_member)),
         400_000,
         _changing_plainly,
+    ),
+    PlantedBug("the oldest survivor leads alone", ((recovery_plan, "_plan", _oldest_log),), 400_000, _recovering),
+    PlantedBug(
+        "leads alone in the term of another", ((forcing, "lead_alone", _alone_in_this_term),), 400_000, _recovering
     ),
     PlantedBug(
         "installed replica keeps its own members", ((TermLog, "reset", _own_members_kept),), 4_000_000, _folding
