@@ -7,7 +7,8 @@ writes their transcripts anew; a test compares them.
 
 ==================================  ===================================================================================
 ``> nodes 3 [OPTION=VALUE ...]``    begin; options are those of `core.raft.options`, ``no`` and ``yes`` for switches,
-                                    and ``units=1`` for appends of one entry each
+                                    ``units=1`` for appends of one entry each, ``spares=1`` for a node that is no member
+                                    yet, ``fold=1`` for logs that keep so few committed entries
 ``> wait 1500``                     let so many milliseconds pass
 ``> until 2 leads``                 … until the node serves as the leader; ``until acked a`` until a is acknowledged
 ``> append 1 a b``                  a client appends batches to node 1
@@ -18,6 +19,9 @@ writes their transcripts anew; a test compares them.
 ``> lose 10 heartbeats 1 -> 2``     the next so many are lost; ``show heartbeats`` writes down those that are not
 ``> hold 1 -> 2``                   messages wait; ``release 1 -> 2`` lets them go, after those that were sent since
 ``> crash 1``, ``> start 1``        power fails: what is not synced is lost
+``> wipe 1``, ``> replace 1``       the disk of a node that is down is empty: as the member that it was, or as a new one
+``> damage 1 3``                    the log of a node that is down can't be read from position 3 on
+``> members 1 voters 1 2 learns 3`` node 1 is asked for other members; ``alone 1``: for an unsafe recovery
 ``> pause 1``, ``> go on 1``        the process stops
 ``> stall 1``, ``> sync 1``         no sync of the node's disk ends until the second
 ``> transfer 1 -> 2``               node 1 is asked to hand its leadership over
@@ -25,8 +29,9 @@ writes their transcripts anew; a test compares them.
 ``> logs``                          show all logs
 ==================================  ===================================================================================
 
-A message takes 5 ms, a sync 1 ms. Heartbeats and their answers are left out of a transcript. In a log ``[2 . a]`` are
-the entries of term 2: the term start, and the batch a.
+A message takes 5 ms, a sync 1 ms, the transfer of files 125 ms. Heartbeats and their answers are left out of a
+transcript. In a log ``[2 . a]`` are the entries of term 2: the term start, and the batch a. Members stand there in
+parentheses, of a joint configuration the new and the former ones. ``4|`` is the end of the entries that a log lacks.
 """
 
 from __future__ import annotations
@@ -40,22 +45,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from millstream.core.raft import election
-from millstream.core.raft.messages import (
-    Append,
-    AppendRejected,
-    AppendReply,
-    Heartbeat,
-    HeartbeatReply,
-    NewerTerm,
-    TimeoutNow,
-    VoteReply,
-    VoteRequest,
-)
+from millstream.core.raft.messages import Configuration, Heartbeat, HeartbeatReply, InstallOffer
 from millstream.core.raft.options import RaftOptions
 from millstream.core.raft.ready import Role
 from millstream.model.replication import NO_REPLICA, RaftPosition, ReadId, node_of, replica_id
 from millstream.testing.sim.judge import Judge
 from millstream.testing.sim.knobs import MILLISECOND, SECOND, draw_knobs
+from millstream.testing.sim.script_words import members_in_words, message_in_words
 from millstream.testing.sim.world import World
 
 if TYPE_CHECKING:
@@ -108,6 +104,15 @@ class _Witness(Judge):
         super().__init__(stage)
         self._stage = stage
 
+    def on_append(self, replica: SimReplica, unit: Unit) -> None:
+        super().on_append(replica, unit)
+        if isinstance(unit.control, Configuration):
+            self._stage.say(f"{replica.slot} goes by the members {members_in_words(unit.control)}")
+
+    def on_adopt(self, replica: SimReplica, end: RaftPosition, chain: int) -> None:
+        super().on_adopt(replica, end, chain)
+        self._stage.say(f"{replica.slot} has the files up to {end}")
+
     def on_truncate(self, replica: SimReplica, position: RaftPosition, gone: list[Unit]) -> None:
         self._stage.say(f"{replica.slot} cuts {self._stage.shown(gone)} off its log")
         super().on_truncate(replica, position, gone)
@@ -138,6 +143,7 @@ class Stage(World):
         self._loud = False
         self._show_beats = False
         super().__init__(0, _knobs(nodes, words))
+        self._cut = self.network.cut
         self.judge = _Witness(self)
         self._loud = True
 
@@ -149,8 +155,8 @@ class Stage(World):
 
     def chance(self, stream: str) -> random.Random:
         """The random numbers of one purpose; a crash keeps nothing of what is not synced."""
-        nothing: Any = _Nothing()
-        return nothing if stream == "crash" else super().chance(stream)
+        fixed: Any = _Fixed()
+        return fixed if stream in ("crash", "install") else super().chance(stream)
 
     def send(self, sender: SimReplica, to: ReplicaId, message: Message, units: Sequence[Unit] = ()) -> None:
         """Let a message arrive, or wait, or be lost."""
@@ -158,7 +164,9 @@ class Stage(World):
         receiver = self.slot_of(node_of(to))
         way = (sender.slot, receiver.slot)
         fate = ""
-        deliver = partial(self._deliver, receiver, sender.identity, to, message, tuple(units), 0)
+        chain = sender.memory.chain_at(message.end.position) if isinstance(message, InstallOffer) else 0
+        assert chain is not None
+        deliver = partial(self._deliver, receiver, sender.identity, to, message, tuple(units), chain)
         is_beat = isinstance(message, Heartbeat)
         if way in self._cut:
             fate = "  (lost)"
@@ -174,7 +182,7 @@ class Stage(World):
         if not isinstance(message, Heartbeat | HeartbeatReply) or (
             is_beat and self._show_beats and way not in self._held
         ):
-            self.say(f"{way[0]} -> {way[1]}  {_words(message)}{fate}")
+            self.say(f"{way[0]} -> {way[1]}  {message_in_words(message)}{fate}")
 
     def note(self, kind: int, *what: int) -> None:
         """A core has another role, or another leader."""
@@ -209,8 +217,13 @@ class Stage(World):
             if unit.term != term:
                 parts.append(f"[{unit.term}")
                 term = unit.term
-            parts[-1] += " ." if unit.control is not None else f" {self.name(unit.value)}"
+            parts[-1] += f" {self._shown_entry(unit)}"
         return " ".join(f"{part}]" for part in parts) or "nothing"
+
+    def _shown_entry(self, unit: Unit) -> str:
+        if isinstance(unit.control, Configuration):
+            return members_in_words(unit.control)
+        return "." if unit.control is not None else self.name(unit.value)
 
     # Commands
 
@@ -256,21 +269,14 @@ class Stage(World):
 
     def _do_to_a_node(self, words: list[str]) -> None:
         match words:
-            case ["crash", node]:
-                self._node(node).crash()
-            case ["start", node]:
-                self._node(node).start()
+            case ["members", node, "voters", *names]:
+                self._change_members(self._node(node), names)
+            case ["alone", node]:
+                self._lead_alone(self._node(node))
             case ["pause", node]:
                 self._node(node).paused_until = _NEVER
             case ["go", "on", node]:
                 self._go_on(self._node(node))
-            case ["stall", node]:
-                self._node(node).disk.stalled_until = _NEVER
-            case ["sync", node]:
-                replica = self._node(node)
-                replica.disk.stalled_until = 0
-                if replica.disk.syncing:
-                    self.after(SYNC_US, replica, replica.synced)
             case ["transfer", node, "->", other]:
                 replica = self._node(node)
                 assert replica.core is not None
@@ -281,10 +287,54 @@ class Stage(World):
             case ["read", node, name]:
                 self._read_at(self._node(node), name)
             case _:
+                self._do_to_a_machine(words)
+
+    def _do_to_a_machine(self, words: list[str]) -> None:
+        match words:
+            case ["crash", node]:
+                self._node(node).crash()
+            case ["start", node]:
+                self._node(node).start()
+            case ["wipe", node]:
+                self._node(node).wipe()
+            case ["replace", node]:
+                self._node(node).replace()
+            case ["damage", node, position]:
+                self._damage(self._node(node), int(position))
+            case ["stall", node]:
+                self._node(node).disk.stalled_until = _NEVER
+            case ["sync", node]:
+                replica = self._node(node)
+                replica.disk.stalled_until = 0
+                if replica.disk.syncing:
+                    self.after(SYNC_US, replica, replica.synced)
+            case _:
                 raise ValueError(f"{' '.join(words)}: no such command")
 
     def _node(self, word: str) -> SimReplica:
         return self.slots[int(word) - 1]
+
+    def _damage(self, replica: SimReplica, position: int) -> None:
+        image = replica.disk.image
+        replica.damaged_until = RaftPosition(image.end)
+        replica.excused = True
+        image.truncate(position)
+
+    def _change_members(self, replica: SimReplica, names: Sequence[str]) -> None:
+        core, at = replica.core, names.index("learns") if "learns" in names else len(names)
+        assert core is not None
+        identities = [self._node(name).identity for name in names if name != "learns"]
+        refusal = core.propose_members(replica.now(), tuple(identities[:at]), tuple(identities[at:]))
+        if refusal is not None:
+            self.say(f"{replica.slot} refuses the change: {refusal.value}")
+        replica.drain()
+
+    def _lead_alone(self, replica: SimReplica) -> None:
+        core = replica.core
+        assert core is not None
+        self.judge.on_alone(replica, [one for one in self.slots if one.core is not None])
+        core.lead_alone(replica.now())
+        replica.drain()
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         begun = self.now
@@ -328,11 +378,12 @@ class Stage(World):
     def _state(self, replica: SimReplica) -> str:
         core = replica.core
         log: LogImage = replica.disk.image if core is None else replica.memory
+        lacks = f"{log.base.position}| " if log.base.position else ""
         if core is None:
-            return f"{replica.slot} is down      {self.shown(log.units)}"
+            return f"{replica.slot} is down      {lacks}{self.shown(log.units)}"
         synced = min(int(core.durable), log.end)
         ends = f"synced {synced}, committed {core.committed}"
-        return f"{replica.slot} {core.role.value:9} term {core.term}  {self.shown(log.units)}  {ends}"
+        return f"{replica.slot} {core.role.value:9} term {core.term}  {lacks}{self.shown(log.units)}  {ends}"
 
 
 def _serves(replica: SimReplica) -> bool:
@@ -344,56 +395,33 @@ def _knobs(nodes: int, words: Sequence[str]) -> Knobs:
     for word in words:
         name, _, value = word.partition("=")
         given[name] = {"yes": True, "no": False}[value] if value in ("yes", "no") else int(value)
-    units = given.pop("units", 1000)
+    units, spares, fold = given.pop("units", 1000), given.pop("spares", 0), given.pop("fold", 0)
     return replace(
         draw_knobs(0),
         nodes=nodes,
-        spares=0,
+        spares=spares,
         options=RaftOptions(**given),
         send_units=units,
-        fold_units=0,
+        fold_units=fold,
+        delay_us=MESSAGE_US,
         write_caching=False,
         cold_reads=0,
         loss=0,
         duplicate=0,
+        recoveries=False,
     )
 
 
-def _words(message: Message) -> str:
-    """A message in words."""
-    match message:
-        case VoteRequest(term=term, log_end=end, pre=pre):
-            asked = "pre-vote" if pre else "vote"
-            return f"asks for a {asked} in term {term}, its log ends at {end.position} of term {end.term}"
-        case VoteReply(term=term, granted=granted, pre=pre):
-            given = "pre-vote" if pre else "vote"
-            return f"grants the {given} in term {term}" if granted else f"refuses the {given}, is in term {term}"
-        case Append(prev=prev, runs=runs, committed=committed) if runs:
-            end = runs[-1].end_position
-            to = f"{end} of term {runs[-1].term}"
-            return f"append from {prev.position} of term {prev.term} to {to}, committed {committed}"
-        case Append(prev=prev, committed=committed):
-            return f"probe at {prev.position} of term {prev.term}, committed {committed}"
-        case AppendReply(received=received, durable=durable):
-            return f"has {received}, synced {durable}"
-        case AppendRejected(prev_position=position, hint=hint):
-            return f"rejects {position}, may match at {hint.position} of term {hint.term}"
-        case TimeoutNow(term=term):
-            return f"stand for election, term {term} ends"
-        case Heartbeat():
-            return "heartbeat"
-        case NewerTerm(term=term):
-            return f"there is a newer term {term}"
-        case _:
-            return type(message).__name__
-
-
-class _Nothing:
-    """A crash that keeps nothing of what is not synced."""
+class _Fixed:
+    """A crash keeps nothing of what is not synced; a transfer takes half of the longest time."""
 
     def randint(self, _low: int, _high: int) -> int:
         """As `random.Random`."""
         return 0
+
+    def randrange(self, end: int) -> int:
+        """As `random.Random`."""
+        return end // 2
 
 
 def main(paths: Sequence[str]) -> int:
