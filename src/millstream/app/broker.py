@@ -37,6 +37,7 @@ from millstream.app.cluster_status import CLUSTER, joined
 from millstream.app.forming import join_cluster, says
 from millstream.app.limits import CONNECTIONS_MAX
 from millstream.app.listening import bind, literal, plain, reached, serve
+from millstream.app.log_life import begin_log_life
 from millstream.app.overview import gather, named_metrics
 from millstream.app.recovering import order_to_lead, show_replicas
 from millstream.app.recovery import RecoveryChild, count
@@ -171,8 +172,9 @@ class Supervisor:
         recovered = recovery.wait()
         count(recovered, self.stats)
         addresses = {name: listener.getsockname()[:2] for name, listener in self.listeners.items()}
+        about = (self.identity, begin_log_life(settings, self.identity))
         self.shared = Shared(
-            settings, disk, addresses, self.http.url, recovered, load_cluster(disk, settings), self.stats, self.identity
+            settings, disk, addresses, self.http.url, recovered, load_cluster(disk, settings), self.stats, *about
         )
         self._fork()
         try:

@@ -14,7 +14,7 @@ from millstream.config.settings import Settings
 from millstream.model.cluster import NodeId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
-from millstream.model.replication import ReplicaId
+from millstream.model.replication import ReplicaId, Term
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.members import Members
 from millstream.partition.moving import Place
@@ -115,6 +115,7 @@ class Partitions(MetadataListener):
             topic.config,
             fresh=fresh,
             members=members,
+            known_term=Term(max(0, part.leader_epoch)),
             on_open=None if members.elect else self._report,
         )
 
@@ -133,8 +134,11 @@ class Partitions(MetadataListener):
         brokers = state.registry.brokers
         now = tuple(brokers[NodeId(each)].replica for each in part.replicas if NodeId(each) in brokers)
         origin = state.origins.get(part.raft_group)
-        if origin is None and len(part.replicas) == 1 and now in ((), (self._me,)):
-            return Members()
+        if origin is None and len(part.replicas) == 1:
+            # Of a disk that takes the place of another the registry may hear later than of the partition.
+            replaces = self._lifecycle.waits_for_store(topic.config) and part.replicas[0] == self._metadata.node_id
+            if replaces or now in ((), (self._me,)):
+                return Members()
         first = now if origin is None else origin.voters
         if self._me not in first or (origin is not None and self._metadata.node_id in origin.departed):
             return Members(now, learns=True)

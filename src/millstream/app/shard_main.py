@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from millstream.app.archiving import make_archiver
 from millstream.app.broker_mode import BrokerModeListener
 from millstream.app.cluster_changes import serve_changes
 from millstream.app.cluster_status import OwnParts, serve_cluster_status
@@ -42,9 +43,7 @@ from millstream.config.settings import Settings
 from millstream.coordinator.across_brokers import AcrossBrokers
 from millstream.coordinator.router import GroupRouter
 from millstream.coordinator.transactions import Transactions
-from millstream.core.controller.commands import REPLACING_SEGMENTS
 from millstream.core.fetch_session import FetchSessions, SessionPartition
-from millstream.core.shared import BacklogLimits, JoinLimits
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import TopicDescription
 from millstream.format.events.chunk import partition_uuid
@@ -84,12 +83,7 @@ from millstream.shard.stall import dump_on_signal
 from millstream.storage.processes.start import start_processes
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
-from millstream.tiers.archiver import Archiver
-from millstream.tiers.link import ArchiveLink
 from millstream.tiers.process import ArchiveProcess, start_archive_process
-from millstream.tiers.shared_joins import SharedJoins
-from millstream.tiers.shared_sweeps import SharedSweeps
-from millstream.tiers.shared_uploads import SharedUploads
 
 READY_TIMEOUT_US: Final = 60_000_000
 LOADING_US: Final = 10_000_000
@@ -108,7 +102,14 @@ def main(shared: Shared, shard_id: int) -> int:
     dump_on_signal()
     storage_processes = start_processes(ShardId(shard_id), shared.arenas[shard_id], shared.disk, settings, stats)
     start_archive = partial(
-        start_archive_process, shard_id, shared.arenas[shard_id], shared.disk, settings, stats["archive"], cores()
+        start_archive_process,
+        shard_id,
+        shared.arenas[shard_id],
+        shared.disk,
+        settings,
+        stats["archive"],
+        cores(),
+        shared.life,
     )
     if settings.shard_pinning:
         pin_to_own_core(shard_id)
@@ -156,7 +157,16 @@ class ShardProcess:
         self.lifecycle = Lifecycle(
             shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean, groups=groups
         )
-        self.archiver = self.lifecycle.archiver = self._archiver(start_archive)
+        self.archiver, self.sweeps = make_archiver(
+            shared,
+            shard,
+            storage,
+            self.metadata,
+            self._describe,
+            start_archive,
+            self.peers and self.peers.network.calls,
+        )
+        self.lifecycle.archiver = self.archiver
         me = replica_id(settings.node_id) if self.peers is None else self.peers.me
         self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed, me)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
@@ -173,32 +183,6 @@ class ShardProcess:
             dispatcher.on_chain,
         )
         self.drain = Drain(shard.reactor, self.intake)
-
-    def _archiver(self, start_archive: Callable[[], ArchiveProcess]) -> Archiver:
-        """What archives tiered topics, over a process that is forked for the first of them."""
-        shard = self.shard
-        link = ArchiveLink(
-            shard.reactor, shard.arena, shard.stats, start_archive, lambda why: shard.reactor.stop(EXIT_CHILD, why)
-        )
-        interval_ms = self.shared.settings.log_retention_check_interval_ms
-        settings = self.shared.settings
-        limits = BacklogLimits(
-            settings.shared_uncommitted_max_bytes // shard.count,
-            settings.shared_upload_bytes // shard.count,
-            settings.shared_upload_interval_ms,
-        )
-        object_bytes = min(settings.shared_upload_bytes, shard.arena.capacity_bytes // 16)
-        uploads = SharedUploads(
-            shard.reactor, self.storage.now_ms, link, shard.stats, limits, object_bytes, self._describe
-        )
-        topics = partial(_topic_ids, self.metadata)
-        calls = None if self.peers is None else self.peers.network.calls
-        self.sweeps = SharedSweeps(shard, uploads, link, topics, interval_ms * 1000, calls)
-        archiver = Archiver(shard.reactor, self.storage, link, shard.stats, interval_ms, self._describe, uploads)
-        joins = JoinLimits(settings.shared_join_bytes, settings.shared_join_interval_ms)
-        knows = partial(_knows_replacements, self.metadata)
-        SharedJoins(shard, self.storage.now_ms, uploads.archives, link, archiver.replacing, joins, knows).start()
-        return archiver
 
     def _describe(self, topic_id: bytes) -> TopicDescription | None:
         """What a recovery from the object store needs to know of a topic."""
@@ -481,16 +465,6 @@ def pin_to_own_core(shard_id: int) -> None:
     """Bind this shard to the core of its number, among those that the broker may use."""
     usable = cores()
     pin(usable[shard_id % len(usable)])
-
-
-def _topic_ids(metadata: MetadataCache) -> list[bytes]:
-    return list(metadata.state.topics_by_id)
-
-
-def _knows_replacements(metadata: MetadataCache) -> bool:
-    """Whether every broker understands that archived segments are replaced."""
-    state = metadata.state
-    return not state.registry.brokers or state.feature_level >= REPLACING_SEGMENTS
 
 
 def _nothing(answer: Any) -> None:

@@ -11,6 +11,7 @@ from millstream.app.recovery import Recovered
 from millstream.cluster.identity import Identity
 from millstream.cluster.load import LoadedCluster
 from millstream.config.settings import Settings
+from millstream.core.shared.catalogue import Writer
 from millstream.iobuf import Arena
 from millstream.model.quantities import ShardId
 from millstream.shard.control import ControlPair
@@ -35,6 +36,7 @@ class Shared:
         cluster: LoadedCluster,
         stats: StatsSlab,
         identity: Identity | None = None,
+        life: Writer | None = None,
     ) -> None:
         shards = settings.shards
         each = settings.memory_bytes // shards
@@ -47,6 +49,8 @@ class Shared:
         self.cluster = cluster
         self.identity = identity
         """Who this broker is in its cluster; None for a single broker."""
+        self.life = life
+        """Number of this start in the write-ahead log in the store; None without one (``shared.wal``)."""
         poison = settings.internal_arena_poison
         self.arenas = [Arena.create(ShardId(shard), each, poison=poison) for shard in range(shards)]
         self.mesh = Mesh(shards)

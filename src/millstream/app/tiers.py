@@ -11,46 +11,35 @@ was not archived is lost.
 
 from __future__ import annotations
 
-import os
+import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from millstream.core.controller.requests import CreateTopic
-from millstream.core.raft.messages import Configuration
-from millstream.errors import Corruption, MillstreamError, Rejected
-from millstream.format.archive import manifest_key
-from millstream.format.epochs import LogState, RaftBase, encode_log_state
-from millstream.format.manifest import ArchiveId, encode_manifest, unpack_run
-from millstream.format.names import EPOCHS_FILE, PARTITION_LEVELS, partition_directory
+from millstream.errors import MillstreamError, Rejected
+from millstream.format.manifest import ArchiveId
+from millstream.format.names import partition_directory
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
-from millstream.model.replication import RaftPosition, Term
-from millstream.model.shared import SharedPartition
-from millstream.objects import ObjectKey, open_store
+from millstream.objects import open_store
 from millstream.partition.partition import Partition
 from millstream.raft.group import GroupRole
-from millstream.raft.stored import Folded, encode_folded
-from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import replace_file
 from millstream.telemetry.table import OBJECT_OPERATION, OBJECT_TRANSFER
-from millstream.tiers.inspection import describe_topics, manifest_of, segments_of
-from millstream.tiers.manifest import Archive
+from millstream.tiers.inspection import describe_topics
 from millstream.tiers.messages import CacheReport
 from millstream.tiers.purging import forget_topic
 from millstream.tiers.readers import needed_bytes
-from millstream.tiers.sweeping import longest_chain, own_ranges, stored_ranges
+from millstream.tiers.restoring import StoreView, restore, topics_in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
 
     from millstream.app.shard_queries import ShardQueries
     from millstream.cluster.client import ControllerClient
     from millstream.cluster.metadata import MetadataCache
     from millstream.config.settings import Settings
     from millstream.format.archive import TopicDescription
-    from millstream.format.manifest import Manifest
     from millstream.objects import ObjectStore
     from millstream.partition.table import PartitionTable
     from millstream.shard.control import ControlEnd
@@ -58,7 +47,6 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.link import ArchiveLink
-    from millstream.tiers.sweeping import StoredRange
 
 TIERS: Final = "tiers"
 RECREATE: Final = "recreate"
@@ -244,18 +232,22 @@ def prepare_topics(
         Unavailable: the store.
     """
     store = open_store(url, _STORE_PATIENCE_S)
-    shared: dict[SharedPartition, list[StoredRange]] | None = None
+    view = StoreView(store)
     try:
+        in_use = topics_in_use(view)
         results: list[dict[str, Any]] = []
         for topic in _described(store, names):
             result: dict[str, Any] = {"topic": topic.name, "topic_id": topic.topic_id, "partitions": topic.partitions}
             try:
                 if any(queries.ask_all(KNOWN, topic.topic_id)):
                     raise Rejected(f"the topic {topic.name} is here already", ErrorCode.TOPIC_ALREADY_EXISTS)
+                if (node := in_use.get(bytes.fromhex(topic.topic_id))) is not None:
+                    raise Rejected(
+                        f"the write-ahead log of broker {node} in the store has records of {topic.name} and may still "
+                        f"be written: start broker {node} anew, or another one with this id, and recover again"
+                    )
                 forget_topic(disk, data_dir, uuid.UUID(topic.topic_id))
-                if shared is None:
-                    shared = stored_ranges(store)
-                result["records"] = _write_states(store, disk, data_dir, topic, shared)
+                result["records"] = _write_logs(view, disk, data_dir, topic)
             except MillstreamError as error:
                 result["error"] = error.message
             results.append(result)
@@ -297,83 +289,14 @@ def _described(store: ObjectStore, names: list[str]) -> list[TopicDescription]:
     return [described[name] for name in names or sorted(described)]
 
 
-def _write_states(
-    store: ObjectStore,
-    disk: Disk,
-    data_dir: str,
-    topic: TopicDescription,
-    shared: dict[SharedPartition, list[StoredRange]],
-) -> int:
-    """Write an ``epochs`` file for each partition of a topic that is not here; the number of archived records."""
+def _write_logs(view: StoreView, disk: Disk, data_dir: str, topic: TopicDescription) -> int:
+    """Make the log of each partition of a topic that is not here; the number of records that they have."""
     topic_id = bytes.fromhex(topic.topic_id)
-    states: dict[int, LogState] = {}
     records = 0
     for index in range(topic.partitions):
         owner = ArchiveId(uuid.UUID(topic.topic_id), index)
-        ranges = shared.get(SharedPartition(topic_id, index), ())
-        state = _shared_state(store, owner, ranges) if ranges else _state(store, owner)
-        if state is not None:
-            states[index] = state
-            records += state.local_start - state.start_offset
-    for index, state in states.items():
         directory = partition_directory(data_dir, topic_id, index)
-        if os.path.isdir(directory) and (others := set(disk.list(directory)) - {EPOCHS_FILE}):
-            raise Rejected(
-                f"{directory} has files of a topic that is not known here, such as {min(others)}: move it away"
-            )
-        make_directories_durably(disk, directory, PARTITION_LEVELS)
-        replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(state))
+        restored = restore(view, disk, owner, directory, time.time_ns() // 1_000_000)
+        if restored is not None:
+            records += restored.records
     return records
-
-
-def _manifest(store: ObjectStore, owner: ArchiveId) -> Manifest | None:
-    """The manifest of a partition; None if there is none."""
-    if store.head(ObjectKey(manifest_key(owner))) is None:
-        return None
-    manifest = manifest_of(store, owner)
-    if manifest.owner != owner:
-        raise Corruption(f"{store.url}: the object {manifest_key(owner)} is the manifest of another partition")
-    return manifest
-
-
-def _state(store: ObjectStore, owner: ArchiveId) -> LogState | None:
-    """The state of a log of which everything is archived; None if nothing of it is in the store."""
-    manifest = _manifest(store, owner)
-    if manifest is None:
-        return None
-    if any(one.object_id for run in manifest.runs for one in unpack_run(run)):
-        return _shared_state(store, owner, ())
-    return _state_of(owner, Archive.of(manifest), manifest.epochs)
-
-
-def _shared_state(store: ObjectStore, owner: ArchiveId, ranges: Sequence[StoredRange]) -> LogState | None:
-    """The same of a shared partition. Shared objects say themselves what they have; its manifest is only as new as the
-    last join, and says what was joined.
-    """
-    manifest = _manifest(store, owner)
-    own = () if manifest is None else own_ranges(segments_of(store, manifest), manifest.epochs)
-    chain = longest_chain([*ranges, *own])
-    if not chain:
-        return None
-    archive = Archive(chain[0].segment.base_offset)
-    epochs: list[tuple[Term, Offset]] = []
-    for one in chain:
-        archive.append(one.segment)
-        for epoch, offset in one.epochs:
-            if not epochs or epoch > epochs[-1][0]:
-                epochs.append((epoch, offset))
-    if manifest is not None:
-        archive.trim(min(manifest.start_offset, archive.end_offset))
-        archive.version = manifest.version
-    return _state_of(owner, archive, epochs)
-
-
-def _state_of(owner: ArchiveId, archive: Archive, epochs: Sequence[tuple[Term, Offset]]) -> LogState:
-    end = archive.end_offset
-    payload = encode_folded(Folded(Configuration(()), encode_manifest(archive.manifest(owner))))
-    return LogState(
-        start_offset=archive.start_offset,
-        epochs=tuple(one for one in epochs if one[1] < end),
-        base=RaftBase(end, RaftPosition(end), Term(0), payload),
-        local_start=end,
-    )

@@ -51,6 +51,8 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigError(
             "storage.mode.default", "tiered in a cluster needs objects.url: a store that every broker reaches"
         )
+    if settings.shared_wal == "object" and not settings.objects_url:
+        raise ConfigError("shared.wal", "object needs objects.url: the store that is to have the write-ahead log")
     if settings.storage_mode == "shared" and (why := shared_needs(settings)):
         raise ConfigError("storage.mode.default", f"shared {why}")
     peer = settings.peer_listen

@@ -36,10 +36,12 @@ from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Opened, Partition
 from millstream.partition.repairing import Looks, Repairs
 from millstream.partition.replica import follow_group
-from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote, Waiting
+from millstream.partition.restoring import Restoration
+from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote, Restoring, Waiting
 from millstream.raft.group import Group
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
+from millstream.storage.disk import exists
 from millstream.storage.log.importing import StagedFiles
 from millstream.storage.log.log import Log
 from millstream.storage.shard_storage import ShardStorage
@@ -117,13 +119,15 @@ class Lifecycle:
         fresh: bool,
         voters: tuple[ReplicaId, ...] = (),
         members: Members | None = None,
+        known_term: Term = NO_TERM,
         on_open: Callable[[Partition], None] | None = None,
     ) -> None:
         """Enter one partition; ``fresh`` says that it was created now, so that its log is empty.
 
         ``voters`` are the replicas that its group began with, in order of preference for leadership, this broker's
-        among them; empty for a partition that has this one alone. ``members`` says more than that. ``on_open`` is
-        called with the partition when it is in the table: later, if the disk is full now (`opening`).
+        among them; empty for a partition that has this one alone. ``members`` says more than that. ``known_term`` is
+        the last one of which the cluster knows. ``on_open`` is called with the partition when it is in the table:
+        later, if the disk is full now (`opening`), or the object store is asked for its files first (`restoring`).
         """
         if home != self._shard.id:
             self._table.add(name, topic_id, Remote(name, index, raft_group, ShardId(home)))
@@ -131,6 +135,14 @@ class Lifecycle:
         directory = log_directory(
             self._settings.data_dir, topic_id, name, PartitionIndex(index), events=config.has_events
         )
+        members = members or Members(voters)
+        if self.waits_for_store(config) and not members.elect and not exists(self._storage.disk, directory):
+            at, group = PartitionIndex(index), RaftGroupId(raft_group)
+            place = Restoring(name, at, group, self._shard.id, config, directory, members)
+            self._table.add(name, topic_id, place)
+            shard, storage, table = self._shard, self._storage, self._table
+            Restoration(self, shard, storage, table, place, topic_id, known_term, on_open, fresh=fresh).begin()
+            return
         waiting = Waiting(name, PartitionIndex(index), raft_group, self._shard.id, config, directory)
         waits = False
 
@@ -145,7 +157,8 @@ class Lifecycle:
                 RaftGroupId(raft_group),
                 waiting.config,
                 fresh=fresh,
-                members=members or Members(voters),
+                members=members,
+                least_term=NO_TERM if members.elect else self._least_term(known_term, config),
             )
 
         def enter(entry: Partition | Faulty) -> None:
@@ -160,6 +173,17 @@ class Lifecycle:
         if self._table.find(topic_id, index) is None:
             waits = True
             self._table.add(name, topic_id, waiting)
+
+    def _least_term(self, known_term: Term, config: TopicConfig) -> Term:
+        """A restored log does not remember terms in which nothing was written; the cluster does."""
+        if not known_term or not self.waits_for_store(config):
+            return NO_TERM
+        return known_term if self._clean else Term(known_term + 1)
+
+    def waits_for_store(self, config: TopicConfig) -> bool:
+        """Whether acknowledgements of the topic wait for the object store (``shared.wal``)."""
+        shared = None if self.archiver is None else self.archiver.shared
+        return config.is_shared and shared is not None and shared.wal is not None
 
     def opened(
         self,
@@ -223,6 +247,8 @@ class Lifecycle:
         if members.elect:
             follow_group(partition, self._table, self._shard.reactor.wall_ms)
             group.events.on_install = partial(self._install, partition, members)
+            if self.waits_for_store(config):
+                partition.own_acks = None  # acks=1 waits for the store, too
         log.first_unstable = partition.first_unstable
         return partition
 
@@ -237,7 +263,7 @@ class Lifecycle:
             return self._groups.open(raft_group, log, Configuration(voters), least_term)
         recovered = fresh and log.epoch >= 0  # from the object store, where no term is to be used again
         term = next_term(log, self._storage.term, clean=self._clean and not recovered)
-        return SoleVoterGroup(log, 0 if fresh and not recovered else term)
+        return SoleVoterGroup(log, max(0 if fresh and not recovered else term, least_term))
 
     def _install(self, partition: Partition, members: Members, files: StagedFiles) -> None:
         """The group has received files that replace the log of its replica here."""

@@ -12,6 +12,7 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId, ShardId
+from millstream.partition.members import Members
 from millstream.partition.partition import Partition
 from millstream.shard.context import Shard
 
@@ -66,6 +67,25 @@ class Waiting(Elsewhere):
         """Of the topic, the newest."""
         self.directory = directory
         """Its files."""
+
+
+class Restoring(Waiting):
+    """A partition of this shard without files: the object store is asked for it before it is opened."""
+
+    __slots__ = ("members",)
+
+    def __init__(
+        self,
+        name: str,
+        index: PartitionIndex,
+        raft_group: RaftGroupId,
+        shard: ShardId,
+        config: TopicConfig,
+        directory: str,
+        members: Members,
+    ) -> None:
+        super().__init__(name, index, raft_group, shard, config, directory)
+        self.members = members
 
 
 class Faulty:

@@ -20,12 +20,15 @@ from millstream.storage.messages.channel import ReactorChannel
 from millstream.tiers.messages import (
     CHANGES_LANE,
     JOINS_LANE,
+    LOG_LANE,
     READS_LANE,
     UPLOADS_LANE,
+    AppendEntry,
     AskCache,
     CacheReport,
     Check,
     Checked,
+    CleanLogs,
     Failed,
     Find,
     Forget,
@@ -37,9 +40,11 @@ from millstream.tiers.messages import (
     Remove,
     RemoveBelow,
     RemoveKeys,
+    Restore,
     Share,
     Sweep,
     Target,
+    TrimEntries,
     Upload,
     Uploaded,
     decode_reply,
@@ -58,7 +63,16 @@ if TYPE_CHECKING:
     from millstream.shard.process import Child
     from millstream.shard.reactor import Reactor
     from millstream.telemetry.metrics import StatsSlab
-    from millstream.tiers.messages import Joined, Reply, Shared, SharedPart, SharedStart, Swept
+    from millstream.tiers.messages import (
+        Joined,
+        LogPart,
+        Reply,
+        Restored,
+        Shared,
+        SharedPart,
+        SharedStart,
+        Swept,
+    )
     from millstream.tiers.process import ArchiveProcess
 
     OnDone = Callable[[MillstreamError | None], None]
@@ -291,6 +305,35 @@ class ArchiveLink:
             done(_error(reply) if isinstance(reply, Failed) else reply)
 
         self._send(self._next_reader(), AskCache(self._expect(answered)))
+
+    # -- the log in the store ------------------------------------------------------------------------------------------
+
+    def append_entry(self, number: int, parts: list[LogPart], done: OnDone) -> None:
+        """`messages.AppendEntry`. ``done`` gets Rejected (STALE_BROKER_EPOCH) when the log is sealed."""
+
+        def answered(reply: Reply) -> None:
+            if isinstance(reply, Failed) and reply.code is ErrorCode.STALE_BROKER_EPOCH:
+                done(Rejected(reply.message, reply.code))
+            else:
+                _settle(done, reply)
+
+        self._send(LOG_LANE, AppendEntry(self._expect(answered), number, parts))
+
+    def trim_entries(self, number: int, end: int, done: OnDone) -> None:
+        """`messages.TrimEntries`."""
+        self._send(CHANGES_LANE, TrimEntries(self._expect(partial(_settle, done)), number, end))
+
+    def restore(self, owner: ArchiveId, directory: str, done: Callable[[Restored | MillstreamError], None]) -> None:
+        """`messages.Restore`."""
+
+        def answered(reply: Restored | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply)
+
+        self._send(CHANGES_LANE, Restore(self._expect(answered), owner, directory))
+
+    def clean_logs(self, done: OnDone) -> None:
+        """`messages.CleanLogs`."""
+        self._send(CHANGES_LANE, CleanLogs(self._expect(partial(_settle, done))))
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 

@@ -133,6 +133,51 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=22):
     target_bytes: int
 
 
+class LogPart(msgspec.Struct, frozen=True, array_like=True):
+    """Whole batches of one partition, for the log in the store."""
+
+    partition: SharedPartition
+    base_offset: Offset
+    end_offset: Offset
+    start_offset: Offset
+    """Where the log of the partition starts."""
+
+    spans: list[int]
+    """Parts of the arena: start, end, …"""
+
+
+class AppendEntry(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Write the next entry of this shard's log in the store. → `Done`, or `Failed` with STALE_BROKER_EPOCH when the log
+    is sealed. After any other failure the same entry follows.
+    """
+
+    id: int
+    number: int
+    parts: list[LogPart]
+
+
+class TrimEntries(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Remove the entries of this shard's log from ``number`` to before ``end``, which is not its newest. → `Done`."""
+
+    id: int
+    number: int
+    end: int
+
+
+class Restore(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Make the directory of a partition from what the store has of it. → `Restored`."""
+
+    id: int
+    owner: ArchiveId
+    directory: str
+
+
+class CleanLogs(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """Remove entries of logs that are over which the archive has. → `Done`."""
+
+    id: int
+
+
 class Target(msgspec.Struct, frozen=True, array_like=True):
     """An archived segment, or the part of the manifest that has it: exactly one of the two."""
 
@@ -228,6 +273,10 @@ Command: TypeAlias = (
     | Share
     | Sweep
     | Join
+    | AppendEntry
+    | TrimEntries
+    | Restore
+    | CleanLogs
     | Stop
 )
 
@@ -339,15 +388,27 @@ class Checked(msgspec.Struct, frozen=True, array_like=True, tag=7):
     part: ManifestPart | None = None
 
 
-Reply: TypeAlias = Done | Failed | Uploaded | ReadDone | Found | CacheReport | Checked | Shared | Swept | Joined
+class Restored(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """The directory is there, or the store has nothing of the partition."""
+
+    id: int
+    records: int
+    """Offsets of the log; 0 without a directory."""
+
+
+Reply: TypeAlias = (
+    Done | Failed | Uploaded | ReadDone | Found | CacheReport | Checked | Shared | Swept | Joined | Restored
+)
 
 CHANGES_LANE: Final = 0
 UPLOADS_LANE: Final = 1
 READS_LANE: Final = 4
 JOINS_LANE: Final = 7
-LANES: Final = 8
+LOG_LANE: Final = 8
+LANES: Final = 9
 """One lane for manifests and removals, in order; those from `UPLOADS_LANE` on for uploads, those from `READS_LANE` on
-for reads, and one for joins, which take long. The lanes of one kind are alike and take turns.
+for reads, one for joins, which take long, and one for the log in the store, for which producers wait. The lanes of one
+kind are alike and take turns.
 """
 
 _encoder = msgspec.msgpack.Encoder()

@@ -15,7 +15,7 @@ import msgspec
 from millstream.errors import Corruption
 from millstream.format.archive import BLOCK_BYTES
 from millstream.format.manifest import ArchivedSegment, ArchiveId
-from millstream.format.segment import WalkEnd, parse_batch
+from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_SPAN, WalkEnd, parse_batch
 from millstream.format.shared_object import NO_TIME, BlockBytes, encode_object
 from millstream.model.quantities import Offset
 from millstream.tiers.shared_objects import store_object, verify_object
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.format.segment import Batch
     from millstream.format.shared_object import SharedBlock
+    from millstream.iobuf import IoBuf
     from millstream.model.quantities import TimestampMs
     from millstream.model.shared import ObjectId, SharedPartition
     from millstream.objects import ObjectStore
@@ -57,6 +58,15 @@ def pack(
         segment_of(index.object_id, index.within(one[0].partition, one[0].base_offset, one[-1].end_offset))
         for one in cut
     ]
+
+
+def end_of(data: IoBuf) -> Offset:
+    """End offset (exclusive) of the batches in ``data``."""
+    base = delta = at = 0
+    while at + BATCH_HEADER_BYTES <= len(data):
+        base, length, delta = BATCH_SPAN.unpack(data.copy(at, BATCH_SPAN.size))
+        at += length + 12
+    return Offset(base + delta + 1)
 
 
 def archive_id(partition: SharedPartition) -> ArchiveId:

@@ -6,6 +6,7 @@
             ◄──►  uploads  segments; three of them, used in turn
             ◄──►  reads    reads of archived segments; three of them, used in turn
             ◄──►  joins    small ranges of shared objects that become larger objects, one after the other
+            ◄──►  log      entries of the log in the store, one after the other
 
 Each lane has its own socket and thread. A read fills fragments of the shard's arena, which this process maps too. An
 error is a value in the reply; what was asked may be asked again. The process holds nothing that must survive: the shard
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ShardId
 from millstream.model.shared import NO_OBJECT
 from millstream.objects import ObjectKey, open_store
 from millstream.objects.hedging import Hedging
@@ -37,6 +39,7 @@ from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers.hot_tier import Hint, Source, TierStats, open_warm_blocks
 from millstream.tiers.inspection import keys_below
 from millstream.tiers.joining import join
+from millstream.tiers.log_worker import LogWorker
 from millstream.tiers.messages import (
     LANES,
     AskCache,
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from millstream.config.settings import Settings
+    from millstream.core.shared.catalogue import Writer
     from millstream.format.manifest import ArchiveId
     from millstream.iobuf import Arena
     from millstream.model.quantities import FilePosition, Offset, TimestampMs
@@ -93,6 +97,9 @@ READ_PATIENCE_S: Final = 10.0
 """A read that the store does not answer fails after this time, well before clients give up their request."""
 
 CHANGE_PATIENCE_S: Final = 30.0
+ENTRY_PATIENCE_S: Final = 5.0
+"""Producers wait for an entry of the log: one that the store does not answer is sent again soon."""
+
 _NICE: Final = 5
 _REMOVED_AT_ONCE: Final = 500
 _JOINS_SHARE: Final = 0.25
@@ -184,8 +191,9 @@ class ArchiveWorker:
         bytes_per_s: float,
         warm: WarmBlocks | None = None,
         stats: StatsSlab | None = None,
+        log: LogWorker | None = None,
     ) -> None:
-        """``changes`` and ``reads`` are the same store, with different patience."""
+        """``changes`` and ``reads`` are the same store, with different patience. ``log`` has the log in the store."""
         sources = ("memory", "hot_tier", "store")
         stats = stats or StatsSlab(0, "archive")
         self._served = {one: stats.counter("archive_blocks", source=one) for one in sources}
@@ -213,6 +221,8 @@ class ArchiveWorker:
             Check: self._check,
             Forget: self._forget,
         }
+        if log is not None:
+            self._handlers |= log.handlers
 
     def carry_out(self, command: Command) -> Reply:
         """Execute the command; a failure is a `Failed`."""
@@ -324,10 +334,17 @@ def _fill(warm: WarmBlocks, owner: ArchiveId, base_offset: Offset, block: memory
 
 
 def start_archive_process(
-    shard_id: int, arena: Arena, disk: Disk, settings: Settings, stats: StatsSlab, usable_cores: Sequence[int]
+    shard_id: int,
+    arena: Arena,
+    disk: Disk,
+    settings: Settings,
+    stats: StatsSlab,
+    usable_cores: Sequence[int],
+    life: Writer | None = None,
 ) -> ArchiveProcess:
     """Fork the process, from the shard or before it exists. It keeps no descriptor of the shard but the standard ones,
     so that no connection, file or lock outlives the shard in it, and has the cores and the priority of helpers.
+    ``life`` is that in which the broker writes its log in the store; None without one.
     """
     pairs = [channel_pair() for _ in range(LANES)]
 
@@ -340,7 +357,7 @@ def start_archive_process(
         operator_log.who(f"shard {shard_id} archive", stats)
         stats.started()
         os.nice(_NICE)
-        return _serve([WorkerChannel(theirs) for _, theirs in pairs], arena.view, disk, settings, stats)
+        return _serve([WorkerChannel(theirs) for _, theirs in pairs], arena.view, disk, settings, stats, life)
 
     child = spawn(f"archive {shard_id}", main)
     for _, theirs in pairs:
@@ -357,7 +374,14 @@ def _close_all_but(kept: set[int]) -> None:
     os.closerange(first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _serve(channels: list[WorkerChannel], arena: memoryview, disk: Disk, settings: Settings, stats: StatsSlab) -> int:
+def _serve(
+    channels: list[WorkerChannel],
+    arena: memoryview,
+    disk: Disk,
+    settings: Settings,
+    stats: StatsSlab,
+    life: Writer | None,
+) -> int:
     """One thread per lane, each until `Stop` or until the shard is gone. The store is opened by the first command:
     most brokers have no tiered topic.
     """
@@ -374,7 +398,11 @@ def _serve(channels: list[WorkerChannel], arena: memoryview, disk: Disk, setting
                 )
                 rate = settings.objects_upload_max_bytes_per_second / settings.shards
                 warm = open_warm_blocks(settings, stats.shard, stats)
-                made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm, stats))
+                log = None
+                if life is not None:
+                    entries = Counted(open_store(url, ENTRY_PATIENCE_S), stats)
+                    log = LogWorker(entries, changes, disk, arena, life, ShardId(stats.shard))
+                made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm, stats, log))
             return made[0]
 
     threads = [threading.Thread(target=_run_lane, args=(worker, one), daemon=True) for one in channels[1:]]

@@ -6,6 +6,7 @@ An object may have records of several brokers, so none alone can tell. In a clus
 sweeps. What is not answered for is needed: an object with records of a partition of which no replica was heard stays.
 Any replica will do, because each knows a start that was committed, which later ones only exceed. A sweep that was cut
 off by a crash or an error begins anew; it removes nothing that a repetition would keep, and two at once do no harm.
+Behind a sweep the logs in the store of lives that are over lose what the archive has (`restoring`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from millstream.errors import MillstreamError
+from millstream.telemetry.log import RateLimit
+from millstream.telemetry.log import log as operator_log
 from millstream.tiers.messages import SharedStart
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ ENTRIES_MAX: Final = 2000
 """In one answer of a broker."""
 
 _ASK_US: Final = 10_000_000
+_LINES: Final = RateLimit(per_minute=2)
 
 Starts: TypeAlias = list[SharedStart]
 """Of one partition there may be several, of which the latest counts."""
@@ -157,8 +161,16 @@ class SharedSweeps:
     def _swept(self, result: Swept | MillstreamError) -> None:
         if not isinstance(result, MillstreamError) and result.after:
             self._sweep(result.after)
+        elif self._uploads.wal is not None:
+            self._link.clean_logs(self._cleaned)
         else:
             self._later()
+
+    def _cleaned(self, error: MillstreamError | None) -> None:
+        """Logs of lives that are over have lost what the archive has."""
+        if error is not None and _LINES.allows():
+            operator_log.warning("logs in the store that are over are not cleaned: %s", error.message)
+        self._later()
 
 
 def _start_of(key: SharedPartition, archive: PartitionArchive) -> SharedStart:

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Final
 from millstream.core.shared import Backlog, Uploads
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import Archived, encode_topic, topic_key
-from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_SPAN
 from millstream.iobuf import ArenaFull, IoBuf
 from millstream.model.quantities import BytePosition, Offset, TimestampMs
 from millstream.model.shared import NO_OBJECT, ObjectId, SharedPartition
@@ -37,6 +36,7 @@ from millstream.raft.group import GroupRole
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 from millstream.tiers.messages import SharedPart
+from millstream.tiers.packing import end_of
 from millstream.tiers.shared_objects import RANDOM_BITS
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.link import ArchiveLink
     from millstream.tiers.partition_archive import PartitionArchive
+    from millstream.tiers.shared_wal import SharedWal
 
 PERIOD_US: Final = 100_000
 """Between two looks at all shared partitions."""
@@ -159,8 +160,12 @@ class SharedUploads:
         limits: BacklogLimits,
         object_bytes_max: int,
         describe: Callable[[bytes], TopicDescription | None],
+        wal: SharedWal | None = None,
     ) -> None:
-        """``describe`` gives what is to be known of the topic with that id."""
+        """``describe`` gives what is to be known of the topic with that id. ``wal`` is the log in the store, if
+        acknowledgements wait for that.
+        """
+        self.wal = wal
         self._reactor = reactor
         self._now_ms = now_ms
         self._link = link
@@ -196,10 +201,14 @@ class SharedUploads:
     def open(self, archive: PartitionArchive) -> None:
         """A shared partition is served from now on."""
         self.archives[_key(archive)] = archive
+        if self.wal is not None:
+            self.wal.open(archive)
         self._tick_later()
 
     def close(self, archive: PartitionArchive) -> None:
         """It is not any more."""
+        if self.wal is not None:
+            self.wal.close(archive)
         key = _key(archive)
         if self.archives.get(key) is archive:
             del self.archives[key]
@@ -213,11 +222,14 @@ class SharedUploads:
 
     def is_full(self) -> bool:
         """Whether producers of shared topics have to wait."""
-        return self.backlog.size_bytes >= self.backlog.limits.bytes_max
+        pending_bytes = 0 if self.wal is None else self.wal.pending_bytes
+        return self.backlog.size_bytes + pending_bytes >= self.backlog.limits.bytes_max
 
     def stop(self) -> None:
         """Start nothing more. Comes before the link's end, which answers what is under way."""
         self._stopped = True
+        if self.wal is not None:
+            self.wal.stop()
         if self._filling is not None:
             self._filling.release()
             self._filling = None
@@ -326,7 +338,7 @@ class SharedUploads:
             if not one.parts or one.parts[-1].partition != part.partition:
                 one.parts.append(_Filled(archive, part.partition, packing.offset))
             filled = one.parts[-1]
-            packing.offset = filled.end_offset = _end_of(result)
+            packing.offset = filled.end_offset = end_of(result)
             one.size_bytes += len(result)
             filled.chain.append_buf(result)
             self._read_failures = 0
@@ -484,12 +496,3 @@ def _position(log: Log, offset: Offset) -> BytePosition:
         return log.segments_list.first.stream
     part = (offset - segment.base_offset) / max(1, segment.end_offset - segment.base_offset)
     return BytePosition(segment.stream + int(part * segment.size_bytes))
-
-
-def _end_of(data: IoBuf) -> Offset:
-    """End offset (exclusive) of the batches in ``data``."""
-    base = delta = at = 0
-    while at + BATCH_HEADER_BYTES <= len(data):
-        base, length, delta = BATCH_SPAN.unpack(data.copy(at, BATCH_SPAN.size))
-        at += length + 12
-    return Offset(base + delta + 1)

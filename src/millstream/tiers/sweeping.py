@@ -149,6 +149,23 @@ class StoredRange(NamedTuple):
     epochs: tuple[tuple[Term, Offset], ...]
 
 
+def shared_ids(store: ObjectStore) -> Iterator[ObjectId]:
+    """The numbers of all shared objects of a store. Raises Unavailable."""
+    for info in store.list(SHARED_FOLDER):
+        object_id = parse_shared_key(info.key)
+        if object_id is not None:
+            yield object_id
+
+
+def ranges_of(index: SharedIndex) -> list[tuple[SharedPartition, StoredRange]]:
+    """What a shared object has of each partition."""
+    found: list[tuple[SharedPartition, StoredRange]] = []
+    for partition, blocks in _by_partition(index):
+        epochs = tuple((one.leader_epoch, one.base_offset) for one in blocks)
+        found.append((partition, StoredRange(segment_of(index.object_id, blocks), epochs)))
+    return found
+
+
 def stored_ranges(store: ObjectStore) -> dict[SharedPartition, list[StoredRange]]:
     """What all shared objects of a store have of each partition. An object that cannot be read is left out.
 
@@ -156,17 +173,13 @@ def stored_ranges(store: ObjectStore) -> dict[SharedPartition, list[StoredRange]
         Unavailable: the store.
     """
     found: dict[SharedPartition, list[StoredRange]] = {}
-    for info in store.list(SHARED_FOLDER):
-        object_id = parse_shared_key(info.key)
-        if object_id is None:
-            continue
+    for object_id in shared_ids(store):
         try:
             index = read_index(store, object_id)
         except (Corruption, Rejected):
             continue
-        for partition, blocks in _by_partition(index):
-            epochs = tuple((one.leader_epoch, one.base_offset) for one in blocks)
-            found.setdefault(partition, []).append(StoredRange(segment_of(object_id, blocks), epochs))
+        for partition, one in ranges_of(index):
+            found.setdefault(partition, []).append(one)
     return found
 
 

@@ -119,6 +119,27 @@ class TierProperties:
         doc="Age of a record of a topic with storage.mode=shared after which it is uploaded, however little there is. "
         "Records of this age may be lost with the broker's disk.",
     )
+    shared_wal = Property(
+        "shared.wal",
+        Choice("disk", "object"),
+        "disk",
+        doc="What has a record of a topic with storage.mode=shared before it is acknowledged: the write-ahead log on "
+        "the disk, or an object in the store as well, so that the disk may be lost. object needs objects.url.",
+    )
+    shared_wal_interval_ms = Property(
+        "shared.wal.interval.ms",
+        Integer(1, 60_000, unit="ms"),
+        100,
+        doc="Time between the beginnings of two objects of the write-ahead log of a shard with shared.wal=object. The "
+        "next one begins when the one before is confirmed. Producers wait for it.",
+    )
+    shared_wal_bytes = Property(
+        "shared.wal.bytes",
+        Integer(64 * 1024, 64 * _MIB, unit="bytes"),
+        8 * _MIB,
+        doc="Maximum bytes of records in an object of the write-ahead log with shared.wal=object, but for a larger "
+        "batch. With as many waiting the next object does not wait for shared.wal.interval.ms.",
+    )
     shared_join_interval_ms = Property(
         "shared.join.interval.ms",
         Integer(1, INT64_MAX, unit="ms"),

@@ -1,0 +1,153 @@
+"""The lives of a broker in its log of objects: each start has a number, and all earlier ones are sealed.
+
+::
+
+    wal/<node>/lives/<number>        who lived, with how many shards; or that the broker was taken over
+    wal/<node>/<number>/<shard>/…    the log of one shard in that life (`object_wal`)
+
+A start takes the next number with a conditional write, then seals the logs of all earlier lives, and acknowledges
+nothing before that. So of two processes that believe to be the broker only the later one goes on. `take_over` writes a
+life that stands for the end of all before it: a data directory that has lived before never gets a number again.
+
+A life that is sealed is only read, and its entries go when the archive has what is in them (`restoring`). The newest
+life and the seals stay: they are what stops a process that was paused for however long.
+
+**Crash.** Each step can be repeated: a number that was taken and not used is a life without entries. **The store is
+away.** The start fails, or the take-over; nothing is served meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from millstream.core.shared.catalogue import Writer
+from millstream.errors import Corruption, Rejected
+from millstream.format.sealed import seal, unseal
+from millstream.model.cluster import BrokerEpoch, NodeId
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import FilePosition, ShardId
+from millstream.objects import ABSENT, ObjectKey
+from millstream.objects.errors import Conflict
+from millstream.tiers.object_wal import WAL_FOLDER, close_log, is_seal, wal_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.objects import ObjectStore
+
+MAGIC: Final = b"MSWL"
+VERSION: Final = 1
+_LIVES: Final = "lives"
+
+
+class Life(msgspec.Struct, frozen=True, array_like=True):
+    """One life. Fields are only ever added at the end."""
+
+    disk: str
+    """The data directory (its incarnation); empty for a single broker and for a take-over."""
+
+    shards: int
+    """Logs of this life; 0 for a take-over."""
+
+
+def begin_life(store: ObjectStore, node: NodeId, disk: str, shard_count: int) -> Writer:
+    """Take the next number for a start of a broker, and seal all earlier lives.
+
+    Raises:
+        Rejected: the broker was taken over since this data directory lived (STALE_BROKER_EPOCH).
+        Corruption: what is there cannot be read.
+        Unavailable, OutcomeUnknown: the store; call again.
+    """
+    while True:
+        known = lives(store, node)
+        taken = max((number for number, life in known.items() if not life.shards), default=None)
+        if taken is not None and disk and any(life.disk == disk for at, life in known.items() if at < taken):
+            raise Rejected(
+                f"broker {node} was taken over: what this data directory holds is outdated; start it with an empty "
+                "directory and --replace",
+                ErrorCode.STALE_BROKER_EPOCH,
+            )
+        writer = Writer(node, BrokerEpoch(max(known, default=0) + 1))
+        if _write(store, writer, Life(disk, shard_count)):
+            break
+    for number, life in known.items():
+        seal_life(store, Writer(node, number), life)
+    return writer
+
+
+def take_over(store: ObjectStore, node: NodeId) -> None:
+    """End all lives of a broker that the controller has fenced for good. May be repeated. Raises as `begin_life`."""
+    while True:
+        known = lives(store, node)
+        newest = max(known, default=BrokerEpoch(0))
+        if known and not known[newest].shards:
+            break
+        if _write(store, Writer(node, BrokerEpoch(newest + 1)), Life("", 0)):
+            break
+    for number, life in known.items():
+        seal_life(store, Writer(node, number), life)
+
+
+def seal_life(store: ObjectStore, writer: Writer, life: Life) -> None:
+    """Seal the logs of all shards of a life. Raises Corruption and what the store raises."""
+    for shard in range(life.shards):
+        close_log(store, wal_folder(writer, ShardId(shard)))
+
+
+def lives(store: ObjectStore, node: NodeId) -> dict[BrokerEpoch, Life]:
+    """The lives of a broker, by their rising numbers. Raises Corruption and what the store raises."""
+    found: dict[BrokerEpoch, Life] = {}
+    for info in store.list(f"{WAL_FOLDER}{node}/{_LIVES}/"):
+        data = store.get(info.key, FilePosition(0), FilePosition(info.size_bytes))
+        try:
+            life = msgspec.msgpack.decode(unseal(MAGIC, VERSION, data), type=Life)
+        except msgspec.MsgspecError as error:
+            raise Corruption(f"{store.url}: {info.key} cannot be read: {error}") from error
+        found[BrokerEpoch(int(info.key.rpartition("/")[2]))] = life
+    return found
+
+
+def nodes(store: ObjectStore) -> list[NodeId]:
+    """The brokers that have had a life."""
+    found: list[NodeId] = []
+    after = ""
+    while (info := next(iter(store.list(WAL_FOLDER, after)), None)) is not None:
+        name = info.key.removeprefix(WAL_FOLDER).partition("/")[0]
+        if name.isdigit():
+            found.append(NodeId(int(name)))
+        after = f"{WAL_FOLDER}{name}0"  # the first key behind all those below the folder: "0" follows "/"
+    return found
+
+
+class FoundLog(NamedTuple):
+    """The log of one shard in one life."""
+
+    writer: Writer
+    shard: ShardId
+    numbers: list[int]
+    """Of the entries that are there."""
+    is_sealed: bool
+    """Otherwise it may still be written."""
+
+
+def logs(store: ObjectStore, node: NodeId) -> Iterator[FoundLog]:
+    """The logs of a broker, the oldest life first. Raises Corruption and what the store raises."""
+    for number, life in lives(store, node).items():
+        for shard in map(ShardId, range(life.shards)):
+            writer = Writer(node, number)
+            folder = wal_folder(writer, shard)
+            numbers = [int(info.key.rpartition("/")[2]) for info in store.list(folder)]
+            is_sealed = bool(numbers) and is_seal(store, folder, numbers[-1])
+            yield FoundLog(writer, shard, numbers[:-1] if is_sealed else numbers, is_sealed)
+
+
+def _write(store: ObjectStore, writer: Writer, life: Life) -> bool:
+    """Whether this call has written the life. One that another has written, or nobody knows of, leaves a number."""
+    key = ObjectKey(f"{WAL_FOLDER}{writer.node_id}/{_LIVES}/{writer.broker_epoch:020}")
+    try:
+        store.put(key, [seal(MAGIC, VERSION, msgspec.msgpack.encode(life))], ABSENT)
+    except Conflict:
+        return False
+    return True

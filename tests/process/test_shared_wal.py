@@ -1,0 +1,149 @@
+"""Shared topics whose acknowledgements wait for the object store: the disk may be lost, and nothing acknowledged is."""
+
+import contextlib
+import shutil
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+from test_shared_clusters import in_order, leader
+from test_shared_clusters import produce as produce_through
+from tiering import ask, consume, expected, metric, produce, tier, until, value
+
+from millstream.testing import cluster
+from millstream.testing.process import Broker
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+SHARED = {"storage.mode": "shared", "retention.ms": "-1", "file.delete.delay.ms": "100"}
+NEVER = 3_600_000
+
+
+def settings(bucket, **more):
+    return {
+        "objects.url": f"file://{bucket}",
+        "shared.wal": "object",
+        "shared.wal.interval.ms": 20,
+        "shared.upload.interval.ms": NEVER,
+        "checkpoint.ms": 500,
+        **more,
+    }
+
+
+def create(broker, name, partitions=1, **config):
+    own = {**SHARED, **{key.replace("_", "."): str(one) for key, one in config.items()}}
+    ask(broker, "create_topics", [NewTopic(name, partitions, 1, config=own)], name)
+
+
+def log_objects(bucket):
+    """The objects of logs: (life, shard, number), without lives."""
+    found = [path.relative_to(bucket / "wal").parts for path in (bucket / "wal").rglob("*") if path.is_file()]
+    return sorted(
+        (int(life), int(shard), int(number)) for _, life, *rest in found if life != "lives" for shard, number in [rest]
+    )
+
+
+def check_read(broker, topic, partition, numbers):
+    """Everything is there. What a life before had is shown when the log of this one has it."""
+    until(lambda: len(consume(broker, topic, partition)) >= len(numbers), "acknowledged records are missing", 30)
+    assert consume(broker, topic, partition) == expected(numbers)
+
+
+def lose_disk(broker):
+    shutil.rmtree(broker.data_dir)
+
+
+def test_what_was_acknowledged_survives_the_loss_of_the_disk(tmp_path):
+    bucket = tmp_path / "bucket"
+    with Broker(settings=settings(bucket), shards=2) as broker:
+        create(broker, "kept", 3)
+        for partition in range(3):
+            produce(broker, "kept", range(20), partition)
+        assert metric(broker, "millstream_shared_wal_objects_total") > 0
+        assert not (bucket / "shared").exists(), "an upload has it as well, and the test shows nothing"
+        broker.kill()
+        lose_disk(broker)
+        broker.start()
+        tier(broker, "recover", "kept")
+        for partition in range(3):
+            check_read(broker, "kept", partition, range(20))
+        produce(broker, "kept", range(20, 40), 1)
+        broker.kill()
+        lose_disk(broker)
+        broker.start()
+        tier(broker, "recover", "kept")
+        check_read(broker, "kept", 1, range(40))
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_objects_of_the_log_go_when_the_archive_has_them(tmp_path):
+    bucket = tmp_path / "bucket"
+    often = {"shared.upload.interval.ms": 300, "log.retention.check.interval.ms": 200}
+    data = tmp_path / "data"
+    with Broker(settings=settings(bucket), data_dir=data, shards=2) as broker:
+        create(broker, "trimmed", 4)
+        for partition in range(4):
+            produce(broker, "trimmed", range(30), partition)
+        assert len(log_objects(bucket)) > 8
+        broker.kill()
+    with Broker(settings=settings(bucket, **often), data_dir=data, shards=2) as broker:
+        produce(broker, "trimmed", range(30, 40))
+        # The newest entry of each log in use, and a seal for each log of the life before.
+        until(lambda: len(log_objects(bucket)) <= 4, "entries stay", 60)
+        assert {life for life, _, _ in log_objects(bucket)} == {1, 2}
+        check_read(broker, "trimmed", 0, range(40))
+        broker.kill()
+        lose_disk(broker)
+        broker.start()
+        tier(broker, "recover", "trimmed")
+        check_read(broker, "trimmed", 0, range(40))
+        check_read(broker, "trimmed", 3, range(30))
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_nothing_is_acknowledged_while_the_store_is_away(tmp_path):
+    bucket = tmp_path / "bucket"
+    small = settings(bucket, **{"shared.uncommitted.max.bytes": 1 << 20})
+    with Broker(settings=small, shards=1) as broker:
+        create(broker, "away")
+        produce(broker, "away", range(30))
+        bucket.rename(tmp_path / "hidden")
+        bucket.write_text("no directory")
+        outcomes = []
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "delivery.timeout.ms": 3000, "linger.ms": 5})
+        for number in range(4000):
+            with contextlib.suppress(BufferError):
+                producer.produce("away", value(number), on_delivery=lambda error, _: outcomes.append(error))
+            producer.poll(0.001)
+        producer.flush(30)
+        assert outcomes
+        assert all(outcomes), "acknowledged without the store"
+        assert len(consume(broker, "away")) == 30, "readers have seen what the store does not have"
+        assert metric(broker, "millstream_shared_wal_pending_bytes") >= 1 << 20
+        bucket.unlink()
+        (tmp_path / "hidden").rename(bucket)
+        until(lambda: metric(broker, "millstream_shared_wal_pending_bytes") == 0, "the log stands still", 60)
+        produce(broker, "away", range(5))
+        assert len(consume(broker, "away")) >= 35
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_broker_of_a_cluster_that_comes_back_with_an_empty_disk_has_its_records_again(tmp_path):
+    bucket = tmp_path / "bucket"
+    with cluster(3, settings=settings(bucket), networks=False) as made:
+        one = made.brokers[1]
+        ask(one, "create_topics", [NewTopic("comes", 2, replica_assignment=[[2], [2]], config=SHARED)], "comes")
+        until(lambda: leader(one, "comes") == leader(one, "comes", 1) == 2, "nobody leads", 120)
+        for partition in (0, 1):
+            produce_through(one, "comes", range(100), partition)
+        made.kill(2)
+        assert not (bucket / "shared").exists(), "an upload has it as well, and the test shows nothing"
+        made.replace(2)
+        for partition in (0, 1):
+            until(lambda at=partition: len(consume(one, "comes", at)) >= 100, "acknowledged records are missing", 120)
+            assert in_order(consume(one, "comes", partition)) == expected(range(100))
+            produce_through(one, "comes", range(100, 120), partition)
+            assert in_order(consume(one, "comes", partition)) == expected(range(120))
