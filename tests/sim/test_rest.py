@@ -39,13 +39,18 @@ class Counted:
 
 
 def resting(seed=1, **options):
-    """A cluster whose group is at rest, and its leader."""
+    """A cluster whose group is at rest, with its sets watched in place of its deadlines, and its leader."""
     cluster = Cluster(seed, options=RaftOptions(**options))
     assert cluster.run(lambda: cluster.leader() is not None)
     cluster.leader().append(1)
     cluster.settle()
     assert cluster.run(lambda: bool(cluster.leader().raft._resting), 2 * SECOND)
+    assert cluster.run(lambda: all(parked(broker) for broker in cluster.brokers.values()), 4 * SECOND)
     return cluster, cluster.leader()
+
+
+def parked(broker):
+    return broker.raft._deadlines.parked_count
 
 
 def followers(cluster, leader):
@@ -64,14 +69,44 @@ def test_a_group_without_work_is_spared_heartbeats_and_keeps_its_leader_and_its_
     assert all(now - peer.contact_us < SECOND for peer in leader.group.peers)
 
 
+def test_no_deadline_of_a_group_at_rest_is_looked_at():
+    cluster, leader = resting()
+    cluster.run(limit_us=3 * SECOND)  # earlier deadlines
+    looks = []
+    for broker in cluster.brokers.values():
+        renew = broker.raft.renew
+        broker.raft.renew = lambda group, renew=renew: (looks.append(group), renew(group))
+    cluster.run(limit_us=60 * SECOND)
+    assert not looks
+    leader.append(2)
+    cluster.settle()
+    assert not parked(leader), "a leader with work has its deadline"
+    assert cluster.run(lambda: bool(parked(leader)), 4 * SECOND)
+
+
+def test_the_deadline_comes_back_to_a_group_that_its_leader_has_taken_out_of_the_set():
+    cluster, leader = resting()
+    other = followers(cluster, leader)[0]
+    heard = next(iter(other.raft._heard._sets.values()))
+    session = next(iter(other.raft._heard._sets))[1]
+    other.raft.on_led(leader.replica, Led(session, heard.number + 1, (), ()), lambda _: None)
+    assert not parked(other)
+    leader.crash()
+    begun = cluster.now
+    followers(cluster, leader)[1].crash()
+    assert cluster.run(lambda: other.group.leader != leader.replica, 4 * SECOND)
+    assert cluster.now - begun < OPTIONS.election_timeout_us + SECOND
+
+
 def test_a_group_counts_as_at_rest_while_all_peers_answer():
     cluster, leader = resting()
-    assert leader.raft.at_rest() == {GROUP}
+    leader.raft.quiet()
+    assert leader.raft.quiet() == {GROUP}
     silent = followers(cluster, leader)[0]
     cluster.cut = {(silent.replica, leader.replica)}
     cluster.run(limit_us=OPTIONS.election_timeout_us + SECOND // 2)
     assert leader.group.leads
-    assert not leader.raft.at_rest()
+    assert not leader.raft.quiet()
 
 
 def test_what_a_client_appends_ends_the_rest_and_the_rest_comes_back():

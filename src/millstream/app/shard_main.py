@@ -353,7 +353,7 @@ class ShardProcess:
             follower.report_heard,
             alive,
             lag_us,
-            self.peers.raft.at_rest if self.peers is not None else frozenset,
+            self.peers.raft.quiet if self.peers is not None else frozenset,
         )
         in_sync.start()
         FullDisk(self.shard.reactor, self.storage, self.table).start()

@@ -16,7 +16,8 @@ The answer is for clients and operators, and refuses acks=all below ``min.insync
 on a majority of the disks, not on this.
 
 **Crash.** Nothing is kept: a new leader begins anew. **Overload.** The walk is background work, in slices; it costs
-some microseconds for each partition with several replicas, and less for one at rest whose replicas are all in sync.
+some microseconds for each partition with several replicas. One at rest is left out while nothing has changed: if it
+leads and all replicas are in sync, or if its leader was reported. Each walk of `WHOLE` has all of them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from millstream.model.replication import NO_REPLICA, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from collections.abc import Set as AbstractSet
 
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import RaftPosition, ReplicaId, Term
@@ -42,6 +44,8 @@ AGAIN: Final = 10
 """Walks in which a leader reports after a change of replicas: others may take over the change a little later, and the
 report names replicas by their places in the list.
 """
+WHOLE: Final = 20
+"""Every so many walks leave out nothing."""
 LOST_US: Final = 3_000_000
 """An election takes less than this, unless no majority is reached."""
 _SHARE: Final = 0.2
@@ -51,7 +55,7 @@ _SLICE: Final = 16
 class _Seen:
     """What was seen of one partition in one term."""
 
-    __slots__ = ("caught_up_us", "end", "in_sync", "quiet_alive", "term")
+    __slots__ = ("caught_up_us", "end", "in_sync", "term")
 
     def __init__(self, term: Term, end: RaftPosition) -> None:
         self.term = term
@@ -61,9 +65,6 @@ class _Seen:
         """When a peer last had everything, as far as known; without those who never had in this term."""
         self.in_sync: tuple[int, ...] = ()
         """What was reported."""
-        self.quiet_alive: frozenset[int] | None = None
-        """The brokers that were alive when the group was at rest and all replicas were in sync; None if it was not so
-        at the last look."""
 
 
 class _Figures(msgspec.Struct):
@@ -76,6 +77,24 @@ class _Figures(msgspec.Struct):
     lost: int = 0
     lag_max: int = 0
     term_max: int = 0
+
+
+class _Still:
+    """Partitions that walks leave out."""
+
+    def __init__(self) -> None:
+        self.alive: frozenset[int] = frozenset()
+        """Brokers that were alive in the walks that found them."""
+        self.leading: set[int] = set()
+        """Raft groups that lead, with all replicas in sync."""
+        self.following: set[int] = set()
+        """Raft groups whose leader was reported."""
+        self.term_max = 0
+
+    def keep(self, groups: AbstractSet[int]) -> None:
+        """Forget all but ``groups``."""
+        self.leading &= groups
+        self.following &= groups
 
 
 class InSync:
@@ -93,13 +112,14 @@ class InSync:
         report_heard: Callable[[bytes, int, int, int], None],
         alive: Callable[[], frozenset[int]],
         lag_us: Callable[[], int],
-        at_rest: Callable[[], frozenset[int]] = frozenset,
+        quiet: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
         """``node`` is this broker. ``report(topic id, partition index, leader epoch, node ids in sync)`` is called for
         what changed where this shard leads, ``report_heard(topic id, partition index, term, node of the leader, UNKNOWN
         or LOST)`` where it follows. ``alive()`` gives the brokers that are not fenced, ``lag_us()`` the time after
-        which a replica that lags is not in sync. ``at_rest()`` gives the Raft groups that lead and of which every peer
-        has everything and was there lately: nothing changes in them while the same brokers are alive.
+        which a replica that lags is not in sync. ``quiet()`` gives the Raft groups that lead and of which every peer
+        has everything and was there of late, and those whose leader was there of late; none of which the term, the role
+        or the leader has changed since the last call.
         """
         self._reactor = shard.reactor
         self._table = table
@@ -112,7 +132,9 @@ class InSync:
         """What was reported last of the leader of a group that this replica follows: (term, node)."""
         self._alive = alive
         self._lag_us = lag_us
-        self._at_rest = at_rest
+        self._quiet = quiet
+        self._still = _Still()
+        self._walks = 0
         self._seen: dict[int, _Seen] = {}
         self._again: dict[int, int] = {}
         """Raft groups to be reported in the next walks although nothing has changed, and in how many."""
@@ -131,7 +153,7 @@ class InSync:
 
     def start(self) -> None:
         """Look from now on."""
-        self._table.on_open(self._look_at)
+        self._table.on_open(self._opened)
         self._table.on_close(self._resigned)
         self._later()
 
@@ -147,36 +169,48 @@ class InSync:
 
     def _walk(self) -> Generator[None, None, None]:
         figures = self._figures = _Figures()
-        at_rest, alive = self._at_rest(), self._alive()
-        for number, (raft_group, partition) in enumerate(list(self._table.by_group.items()), 1):
-            group = partition.group
-            if group.elects:
-                figures.count += 1
-                figures.lost += partition.log.lost
-                figures.term_max = max(figures.term_max, group.term)
-                if group.is_serving:
-                    figures.leaders += 1
-                    seen = self._seen.get(raft_group)
-                    if raft_group not in at_rest:
-                        self._look_at(partition)
-                    elif (
-                        seen is None
-                        or seen.quiet_alive != alive
-                        or seen.term != group.term
-                        or raft_group in self._again
-                    ):
-                        self._look_at(partition, alive)
-                else:
-                    figures.leaderless += group.leader == NO_REPLICA
-                    self._seen.pop(raft_group, None)
-                    self._listen(partition)
+        quiet, alive, by_group = self._quiet(), self._alive(), self._table.by_group
+        still = self._still
+        if alive != still.alive or self._walks % WHOLE == 0:
+            still = self._still = _Still()
+            still.alive = alive
+        self._walks += 1
+        still.keep((quiet & by_group.keys()) - self._again.keys())
+        figures.leaders, figures.term_max = len(still.leading), still.term_max
+        figures.count = len(still.leading) + len(still.following)
+        for number, raft_group in enumerate(by_group.keys() - still.leading - still.following, 1):
+            partition = by_group.get(raft_group)
+            if partition is not None and partition.group.elects:
+                self._visit(partition, figures, still if raft_group in quiet else None)
             if number % _SLICE == 0:
                 yield
         for kept in (self._seen, self._heard, self._silent_since_us, self._again):
-            for gone in kept.keys() - self._table.by_group.keys():
+            for gone in kept.keys() - by_group.keys():
                 del kept[gone]
         for name, gauge in self._gauges.items():
             gauge.set(getattr(figures, name))
+
+    def _visit(self, partition: Partition, figures: _Figures, still: _Still | None) -> None:
+        """Look at one partition. It may join ``still`` if that is given."""
+        group, raft_group = partition.group, partition.raft_group
+        figures.count += 1
+        figures.lost += partition.log.lost
+        figures.term_max = max(figures.term_max, group.term)
+        if group.is_serving:
+            figures.leaders += 1
+            joins = self._look_at(partition)
+        else:
+            figures.leaderless += group.leader == NO_REPLICA
+            self._seen.pop(raft_group, None)
+            self._listen(partition)
+            joins = group.leader != NO_REPLICA
+        if still is not None and joins and not partition.log.lost:
+            (still.leading if group.is_serving else still.following).add(raft_group)
+            still.term_max = max(still.term_max, group.term)
+
+    def _opened(self, partition: Partition) -> None:
+        """This replica begins to serve."""
+        self._look_at(partition)
 
     def _resigned(self, partition: Partition) -> None:
         """This replica leads no more; clients are not to be sent to it."""
@@ -201,12 +235,12 @@ class InSync:
             partition.wake_readers()  # who reads from this replica looks at the epoch again
             self._report_heard(partition.topic_id, partition.index, *heard)
 
-    def _look_at(self, partition: Partition, quiet_alive: frozenset[int] | None = None) -> None:
-        """Look at a partition that leads. ``quiet_alive`` are the brokers that are alive, if the group is at rest."""
+    def _look_at(self, partition: Partition) -> bool:
+        """Look at a partition that leads. Returns whether all its replicas are in sync, and that is reported."""
         group = partition.group
         peers = group.peers
         if not group.elects:
-            return  # always in sync with itself
+            return True  # always in sync with itself
         now = self._reactor.now_us()
         seen = self._seen.get(partition.raft_group)
         if seen is None or seen.term != group.term:
@@ -225,7 +259,6 @@ class InSync:
             if seen.caught_up_us.get(peer.replica, oldest) > oldest and node in alive:
                 in_sync.append(node)
         seen.end = group.end_position
-        seen.quiet_alive = quiet_alive if len(in_sync) > len(peers) else None
         nodes = tuple(sorted(set(in_sync)))
         partition.in_sync = len(nodes)
         self._figures.under_replicated += len(nodes) <= len(peers)
@@ -235,3 +268,4 @@ class InSync:
         if nodes != seen.in_sync or again:
             seen.in_sync = nodes
             self._report(partition.topic_id, partition.index, group.term, nodes)
+        return len(in_sync) > len(peers) and again <= 1

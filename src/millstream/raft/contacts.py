@@ -149,6 +149,25 @@ class LedSets:
             if of_peer.terms
         )
 
+    def answered_us(self, group: RaftGroupId) -> TimeUs | None:
+        """When the last of the sets was answered that have a group; None if one was never, or there is none."""
+        times: list[TimeUs] = []
+        for of_peer in self._of.get(group, {}).values():
+            if of_peer.answered_us is None or of_peer.acknowledged < of_peer.joined[group]:
+                return None
+            times.append(of_peer.answered_us)
+        return min(times, default=None)
+
+    def times(self) -> Iterable[TimeUs]:
+        """When each set that has groups was answered last, of those that were."""
+        return [one.answered_us for one in self._sets.values() if one.terms and one.answered_us is not None]
+
+    def silent_since(self, at_us: int) -> Iterable[int]:
+        """The groups of sets that were not answered since then."""
+        for of_peer in self._sets.values():
+            if of_peer.answered_us is None or of_peer.answered_us <= at_us:
+                yield from of_peer.terms
+
     def on_followed(self, now: TimeUs, sender: ReplicaId, place: ShardId, followed: Followed) -> Iterable[int]:
         """An answer has arrived. Returns the groups that the follower does not follow."""
         of_peer = self._sets.get((sender, place))
@@ -211,20 +230,43 @@ class HeardSets:
         self._of: dict[int, _Heard] = {}
         self._answers: dict[tuple[ReplicaId, Session], Answer] = {}
 
-    def on_led(self, now: TimeUs, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> None:
-        """A set has arrived, or its repetition. `answers` answers it, at the end of the turn."""
+    def on_led(self, now: TimeUs, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> Iterable[int]:
+        """A set has arrived, or its repetition. `answers` answers it, at the end of the turn. Returns the groups that
+        are in no set any more.
+        """
+        out: Iterable[int] = ()
         key = (sender, item.session)
         heard = self._sets.get(key)
         if isinstance(item, Led) and (heard is None or item.number > heard.number):
             if heard is None:
                 self._forget(now, sender)
                 heard = self._sets[key] = _Heard(sender, now)
-            self._take_over(heard, item)
+            out = self._take_over(heard, item)
         if heard is None or item.number > heard.number:
             answer(Followed(item.session, item.number, known=False))
         elif item.number == heard.number:
             heard.heard_us = now
             self._answers[key] = answer
+        return out
+
+    def heard_us(self, group: RaftGroupId) -> TimeUs | None:
+        """When the set was heard last that has a group; None if there is none."""
+        heard = self._of.get(group)
+        return heard.heard_us if heard is not None else None
+
+    def times(self) -> Iterable[TimeUs]:
+        """When each set that has groups was heard last."""
+        return [heard.heard_us for heard in self._sets.values() if heard.groups]
+
+    def silent_since(self, at_us: int) -> Iterable[int]:
+        """The groups of sets that were not heard since then."""
+        for heard in self._sets.values():
+            if heard.heard_us <= at_us:
+                yield from heard.groups
+
+    def groups_since(self, at_us: int) -> set[int]:
+        """The groups of sets that were heard since then."""
+        return set[int]().union(*(heard.groups for heard in self._sets.values() if heard.heard_us >= at_us))
 
     def drop(self, group: ContactGroup) -> None:
         """The group has another term, role or leader, or is closed."""
@@ -248,23 +290,26 @@ class HeardSets:
             if heard is not None:
                 answer(Followed(key[1], heard.number, known=True, left_out=tuple(heard.left_out)))
 
-    def _take_over(self, heard: _Heard, item: Led) -> None:
-        for number in heard.groups:
-            self.renew(self._groups[number])
-            del self._of[number]
+    def _take_over(self, heard: _Heard, item: Led) -> Iterable[int]:
+        """The groups of ``item`` are those of the set now. Returns those that were in it, and are in no set now."""
+        earlier, heard.groups, heard.left_out = heard.groups, set(), set()
         heard.number = item.number
-        heard.groups, heard.left_out = set(), set()
         for number, term in zip(item.groups, item.terms, strict=True):
             group = self._groups.get(number)
             if group is None or not group.core.follows(heard.sender, Term(term)):
                 heard.left_out.add(number)
                 continue
             before = self._of.get(number)
-            if before is not None:
+            if before is not None and before is not heard:
                 before.groups.discard(number)
                 before.left_out.add(number)
             heard.groups.add(number)
             self._of[number] = heard
+        out = earlier - heard.groups
+        for number in out:
+            self.renew(self._groups[number])
+            del self._of[number]
+        return out
 
     def _forget(self, now: TimeUs, sender: ReplicaId) -> None:
         """Drop the sets of earlier sessions of this sender."""

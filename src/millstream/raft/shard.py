@@ -12,20 +12,21 @@ vote, a term start and the batches of one turn share a sync.
 
 **Bad input.** A message for a group that is not here is dropped: the replica may not be open yet, or be gone.
 **Crash.** Nothing is kept here. **Overload.** The transport's queues have bounds; an idle group costs one heartbeat an
-interval, and its deadline is one entry in a heap. A group at rest does not even cost a heartbeat (`contacts`).
+interval, and its deadline is one entry in a heap. A group at rest costs neither (`contacts`, `deadlines`).
 """
 
 from __future__ import annotations
 
-import heapq
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from millstream.core.raft.messages import Heartbeat, HeartbeatReply, VoteRequest
 from millstream.core.raft.options import RaftOptions
+from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import NO_TERM, Seed, Term, TimeUs
 from millstream.peers.contact_items import Session
 from millstream.peers.items import Beat
 from millstream.raft.contacts import HeardSets, LedSets
+from millstream.raft.deadlines import Deadlines
 from millstream.raft.installs import Installs
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.telemetry.metrics import StatsSlab
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.core.raft.messages import Configuration
-    from millstream.model.quantities import RaftGroupId, ShardId
+    from millstream.model.quantities import ShardId
     from millstream.model.replication import ReplicaId
     from millstream.peers.contact_items import Followed, Led, LedAgain
     from millstream.peers.raft_items import RaftItem
     from millstream.raft.contacts import Answer
+    from millstream.raft.deadlines import Clock
     from millstream.raft.host import HostedGroup
     from millstream.raft.transport import Transport
     from millstream.storage.log.log import Log
@@ -53,29 +55,12 @@ TRY_AGAIN_US: Final = 5_000
 """Delay until something that found no room is tried again: a few ticks of the write-ahead log."""
 
 
-class Alarm(Protocol):
-    """A timer that was set."""
-
-    def cancel(self) -> None: ...
-
-
-class Clock(Protocol):
-    """Time and turns: `shard.reactor.Reactor` in production."""
-
-    def now_us(self) -> int: ...
-
-    def call_at(self, deadline_us: int, callback: Callable[[], None]) -> Alarm: ...
-
-    def end_of_turn(self, callback: Callable[[], None]) -> None: ...
-
-
 class RaftShard:
     """The groups of one shard that have several voters.
 
     Lifecycle: made with the shard; ``open`` and ``close`` for each group. Shard: one each.
-    Invariants: a group is in ``_dirty`` only if ``_flush`` is registered for the end of this turn; ``_deadlines`` has
-    each group's earliest deadline, and maybe later ones. A group that leads is in exactly one of ``_leading`` and
-    ``_resting`` after the turn in which it began to.
+    Invariants: a group is in ``_dirty`` only if ``_flush`` is registered for the end of this turn. A group that leads
+    is in exactly one of ``_leading`` and ``_resting`` after the turn in which it began to.
     """
 
     def __init__(
@@ -100,15 +85,14 @@ class RaftShard:
         self._options = options or RaftOptions()
         self._dirty: dict[HostedGroup, None] = {}
         self._armed = False
-        self._deadlines: list[tuple[int, int, HostedGroup]] = []
-        self._deadline_count = 0
-        self._alarm: Alarm | None = None
-        self._alarm_us = 0
         self._leading: dict[HostedGroup, None] = {}
         self._resting: dict[HostedGroup, None] = {}
         """Groups that lead, and of which no peer needs heartbeats."""
         self._led = LedSets(Session(draw_seed() & SESSION_MASK), transport)
         self._heard = HeardSets(self.groups)
+        self._deadlines = Deadlines(clock, self, self._options.election_timeout_us)
+        self._stirred: set[int] = set()
+        """Groups whose term, role or leader has changed since `quiet` was asked last."""
         self._contact_due = False
         self._beating = False
         self._replies: dict[ReplicaId, dict[int, Beat]] = {}
@@ -185,11 +169,16 @@ class RaftShard:
         for group in list(self.groups.values()):
             self.close(group)
 
-    def at_rest(self) -> frozenset[int]:
-        """Groups that lead and whose peers all have every entry. A group with a silent peer is not among them."""
-        if not self._led.answered_since(self._clock.now_us() - self._options.election_timeout_us):
-            return frozenset()
-        return frozenset(group.group for group in self._resting)
+    def quiet(self) -> frozenset[int]:
+        """Groups of which sets say everything now, and the term, role and leader have not changed since the last call:
+        those that lead, and of which every peer has everything and was there of late, and those that follow.
+        """
+        since = self._clock.now_us() - self._options.election_timeout_us
+        stirred, self._stirred = self._stirred, set()
+        groups = self._heard.groups_since(since)
+        if self._led.answered_since(since):
+            groups.update([group.group for group in self._resting])
+        return frozenset(groups - stirred)
 
     # What arrives (`peers.network.Inbound`)
 
@@ -217,7 +206,8 @@ class RaftShard:
 
     def on_led(self, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> None:
         """Groups that ``sender`` leads."""
-        self._heard.on_led(self.now(), sender, item, answer)
+        for number in self._heard.on_led(self.now(), sender, item, answer):
+            self._deadlines.unpark(RaftGroupId(number))
         self._arm()
 
     def on_followed(self, sender: ReplicaId, place: ShardId, item: Followed) -> None:
@@ -239,13 +229,12 @@ class RaftShard:
         if group in self._resting:
             del self._resting[group]
             self._leading[group] = None
+            self._deadlines.unpark(group.group)
         self._arm()
 
     def set_deadline(self, group: HostedGroup, deadline_us: TimeUs) -> None:
         """Tick the group then."""
-        self._deadline_count += 1
-        heapq.heappush(self._deadlines, (deadline_us, self._deadline_count, group))
-        self._set_alarm()
+        self._deadlines.set(group, deadline_us)
 
     def try_later(self, group: HostedGroup) -> None:
         """Let the group try again what found no room."""
@@ -279,6 +268,8 @@ class RaftShard:
         self._led.leave(group)
         if self._resting.pop(group, self) is None:
             self._leading[group] = None
+        self._stirred.add(group.group)
+        self._deadlines.unpark(group.group)
 
     def answer_beat(self, group: HostedGroup, to: ReplicaId, reply: HeartbeatReply) -> None:
         """Send a reply with the others of this turn."""
@@ -292,6 +283,22 @@ class RaftShard:
         if not self._beating:
             self._beating = True
             self._beat_later()
+
+    # What deadlines ask for (`deadlines.Sets`)
+
+    def vouched_us(self, group: HostedGroup) -> TimeUs | None:
+        """When all sets had contact that a group at rest needs; None for a group that is not at rest."""
+        if group.leads:
+            return self._led.answered_us(group.group) if group in self._resting else None
+        return self._heard.heard_us(group.group)
+
+    def oldest_us(self, after_us: int) -> TimeUs | None:
+        """The oldest contact of all sets that have groups, of those later than ``after_us``."""
+        return min((at for at in (*self._led.times(), *self._heard.times()) if at > after_us), default=None)
+
+    def silent_since(self, at_us: int) -> list[RaftGroupId]:
+        """The groups of all sets without contact since then."""
+        return [RaftGroupId(group) for group in (*self._led.silent_since(at_us), *self._heard.silent_since(at_us))]
 
     # Turns
 
@@ -319,31 +326,6 @@ class RaftShard:
             group.try_again()
 
     # Time
-
-    def _set_alarm(self) -> None:
-        first = self._deadlines[0][0]
-        if self._alarm is not None:
-            if self._alarm_us <= first:
-                return
-            self._alarm.cancel()
-        self._alarm_us = first
-        self._alarm = self._clock.call_at(first, self._on_alarm)
-
-    def _on_alarm(self) -> None:
-        self._alarm = None
-        now = self._clock.now_us()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, group = heapq.heappop(self._deadlines)
-            if group.closed:
-                continue
-            self.renew(group)
-            is_put_off, later = group.core.put_off(TimeUs(now))
-            if not is_put_off:
-                group.deadline_passed()
-            elif later is not None:
-                self.set_deadline(group, later)
-        if self._deadlines:
-            self._set_alarm()
 
     def _beat_later(self) -> None:
         self._clock.call_at(self._clock.now_us() + self._options.heartbeat_us, self._beat)

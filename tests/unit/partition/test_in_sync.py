@@ -6,7 +6,7 @@ import pytest
 
 from millstream.model.cluster import LOST, UNKNOWN
 from millstream.model.replication import NO_REPLICA
-from millstream.partition.in_sync import LOST_US, InSync
+from millstream.partition.in_sync import LOST_US, WHOLE, InSync
 from millstream.raft.group import PeerState
 from millstream.telemetry.metrics import StatsSlab
 
@@ -110,6 +110,34 @@ def test_a_group_at_rest_is_looked_at_when_something_else_changes():
     assert bench.look(10, 10) == (4, (1, 2, 3))
     bench.at_rest = frozenset()
     assert bench.look(10, 10, after_us=LAG_US, silent=(3,)) == (4, (1, 2))
+
+
+def test_a_replica_at_rest_that_has_told_its_leader_is_left_out_until_something_changes():
+    bench = Bench()
+    bench.group.is_serving, bench.group.leader = False, 3
+    bench.look(10, 10)
+    bench.at_rest = frozenset({7})
+    bench.look(10, 10)
+    bench.group.leader = 2
+    bench.look(10, 10)
+    assert bench.nodes == [(4, 3)], "nobody asks"
+    assert bench.stats.gauge("replica_count").value == 1
+    bench.at_rest = frozenset()
+    bench.look(10, 10)
+    assert bench.nodes == [(4, 3), (4, 2)]
+
+
+def test_every_so_often_a_walk_leaves_out_nothing():
+    bench = Bench()
+    bench.at_rest = frozenset({7})
+    bench.look(10, 10)
+    assert {bench.stats.gauge(name).value for name in ("replica_count", "replica_leaders")} == {1}
+    for _ in range(WHOLE):
+        bench.look(10, 10)
+    bench.group.term = 9
+    told = [bench.look(10, 10) for _ in range(WHOLE)]
+    assert [one for one in told if one] == [(9, (1, 2, 3))]
+    assert bench.stats.gauge("replica_term_max").value == 9
 
 
 def test_a_group_at_rest_of_which_a_replica_is_not_in_sync_is_looked_at():

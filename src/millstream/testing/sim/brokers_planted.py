@@ -46,7 +46,7 @@ from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
 from millstream.testing.sim.brokers_settings import draw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from millstream.core.raft.messages import Configuration
     from millstream.core.raft.ready import VoteState
@@ -202,9 +202,11 @@ def _settled_untold(replica: Replica, peer: ReplicaId) -> bool:
     return progress is not None and not progress.in_flight and progress.durable == replica.log.end
 
 
-def _known_anyway(self: HeardSets, now: TimeUs, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> None:
+def _known_anyway(
+    self: HeardSets, now: TimeUs, sender: ReplicaId, item: Led | LedAgain, answer: Answer
+) -> Iterable[int]:
     """A set that is not here is answered as if it were."""
-    _on_led(self, now, sender, item, lambda followed: answer(replace(followed, known=True)))
+    return _on_led(self, now, sender, item, lambda followed: answer(replace(followed, known=True)))
 
 
 # What makes them reachable
