@@ -84,6 +84,39 @@ def test_no_deadline_of_a_group_at_rest_is_looked_at():
     assert cluster.run(lambda: bool(parked(leader)), 4 * SECOND)
 
 
+def test_a_group_rests_beside_a_replica_whose_broker_is_down_and_fills_it_when_it_is_back():
+    cluster, leader = resting()
+    down, other = followers(cluster, leader)
+    down.crash()
+    leader.append(2)
+    assert cluster.run(lambda: bool(leader.raft._resting), 4 * SECOND)
+    assert cluster.run(lambda: bool(parked(leader)), 4 * SECOND)
+    counted = Counted(cluster)
+    cluster.run(limit_us=20 * SECOND)
+    assert counted.beats == 0
+    assert (leader.group.term, other.group.term) == (1, 1)
+    down.start()
+    assert cluster.run(lambda: down.group.committed_position == leader.group.end_position, SECOND)
+    assert leader.group.term == 1
+
+
+def test_a_leader_that_rests_beside_a_replica_that_is_down_steps_down_without_the_other_one():
+    cluster, leader = resting()
+    down, other = followers(cluster, leader)
+    down.crash()
+    leader.append(2)
+    assert cluster.run(lambda: bool(parked(leader)), 6 * SECOND)
+    cluster.cut = {(other.replica, leader.replica)}
+    assert cluster.run(lambda: not leader.group.leads, 3 * SECOND)
+
+
+def test_a_leader_that_reaches_nobody_does_not_rest():
+    cluster, leader = resting()
+    for one in followers(cluster, leader):
+        one.crash()
+    assert cluster.run(lambda: not leader.group.leads, 3 * SECOND)
+
+
 def test_the_deadline_comes_back_to_a_group_that_its_leader_has_taken_out_of_the_set():
     cluster, leader = resting()
     other = followers(cluster, leader)[0]

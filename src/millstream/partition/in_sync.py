@@ -17,7 +17,8 @@ on a majority of the disks, not on this.
 
 **Crash.** Nothing is kept: a new leader begins anew. **Overload.** The walk is background work, in slices; it costs
 some microseconds for each partition with several replicas. One at rest is left out while nothing has changed: if it
-leads and all replicas are in sync, or if its leader was reported. Each walk of `WHOLE` has all of them.
+leads and all replicas are in sync whose brokers are alive, or if its leader was reported. Each walk of `WHOLE` has all
+of them.
 """
 
 from __future__ import annotations
@@ -86,7 +87,11 @@ class _Still:
         self.alive: frozenset[int] = frozenset()
         """Brokers that were alive in the walks that found them."""
         self.leading: set[int] = set()
-        """Raft groups that lead, with all replicas in sync."""
+        """Raft groups that lead, with all replicas in sync whose brokers are alive."""
+        self.short: set[int] = set()
+        """Those of ``leading`` that have other replicas."""
+        self.lag_max = 0
+        """The largest number of records that one of the others lacked."""
         self.following: set[int] = set()
         """Raft groups whose leader was reported."""
         self.term_max = 0
@@ -94,6 +99,7 @@ class _Still:
     def keep(self, groups: AbstractSet[int]) -> None:
         """Forget all but ``groups``."""
         self.leading &= groups
+        self.short &= groups
         self.following &= groups
 
 
@@ -178,6 +184,7 @@ class InSync:
         still.keep((quiet & by_group.keys()) - self._again.keys())
         figures.leaders, figures.term_max = len(still.leading), still.term_max
         figures.count = len(still.leading) + len(still.following)
+        figures.under_replicated, figures.lag_max = len(still.short), still.lag_max
         for number, raft_group in enumerate(by_group.keys() - still.leading - still.following, 1):
             partition = by_group.get(raft_group)
             if partition is not None and partition.group.elects:
@@ -196,6 +203,7 @@ class InSync:
         figures.count += 1
         figures.lost += partition.log.lost
         figures.term_max = max(figures.term_max, group.term)
+        under_replicated = figures.under_replicated
         if group.is_serving:
             figures.leaders += 1
             joins = self._look_at(partition)
@@ -207,6 +215,9 @@ class InSync:
         if still is not None and joins and not partition.log.lost:
             (still.leading if group.is_serving else still.following).add(raft_group)
             still.term_max = max(still.term_max, group.term)
+            if figures.under_replicated > under_replicated:
+                still.short.add(raft_group)
+                still.lag_max = max(still.lag_max, *(group.end_position - peer.durable for peer in group.peers))
 
     def _opened(self, partition: Partition) -> None:
         """This replica begins to serve."""
@@ -236,7 +247,9 @@ class InSync:
             self._report_heard(partition.topic_id, partition.index, *heard)
 
     def _look_at(self, partition: Partition) -> bool:
-        """Look at a partition that leads. Returns whether all its replicas are in sync, and that is reported."""
+        """Look at a partition that leads. Returns whether all its replicas are in sync whose brokers are alive, and
+        that is reported.
+        """
         group = partition.group
         peers = group.peers
         if not group.elects:
@@ -268,4 +281,4 @@ class InSync:
         if nodes != seen.in_sync or again:
             seen.in_sync = nodes
             self._report(partition.topic_id, partition.index, group.term, nodes)
-        return len(in_sync) > len(peers) and again <= 1
+        return again <= 1 and len(in_sync) > sum(node_of(peer.replica) in alive for peer in peers)

@@ -175,6 +175,11 @@ class Network:
         """The group's home shard on ``to``, as far as known."""
         return ShardId(self._home(to, group))
 
+    def reaches(self, to: ReplicaId, place: int) -> bool:
+        """Whether that shard is connected. One that is not is dialled again and again."""
+        remote = self._dial(NodeId(node_of(to)), place).remote
+        return remote is not None and remote.replica == to
+
     def takes_contact(self, to: ReplicaId, place: int) -> bool:
         """Whether that shard is connected, and knows sets of groups."""
         dial = self._dials.get((NodeId(node_of(to)), place))

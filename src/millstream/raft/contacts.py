@@ -19,7 +19,7 @@ heard, replicas in sync) depends:
 3. A leader counts an answer's time for a group only if the answer is to the set with which the group joined, or to a
    later one, and does not name it.
 4. Heartbeats are left out only for a group that is settled and in an answered set. Whatever happens to the group ends
-   that: heartbeats and appends go on beside the set, as if there were none.
+   that: heartbeats and appends go on beside the set, as if there were none. A peer that is not connected gets none.
 5. An answer is given, and a set is sent, after all that has happened in the turn was carried out.
 
 **Bad input.** A group that is not here is named in the answer. **Crash.** Sets are in memory: the session of a new life
@@ -149,14 +149,10 @@ class LedSets:
             if of_peer.terms
         )
 
-    def answered_us(self, group: RaftGroupId) -> TimeUs | None:
-        """When the last of the sets was answered that have a group; None if one was never, or there is none."""
-        times: list[TimeUs] = []
-        for of_peer in self._of.get(group, {}).values():
-            if of_peer.answered_us is None or of_peer.acknowledged < of_peer.joined[group]:
-                return None
-            times.append(of_peer.answered_us)
-        return min(times, default=None)
+    def answered_us(self, group: RaftGroupId, peer: ReplicaId) -> TimeUs | None:
+        """When a peer answered last the set that has a group; None if it never did, or there is none."""
+        of_peer = self._of.get(group, {}).get(peer)
+        return of_peer.answered_us if of_peer is not None and of_peer.acknowledged >= of_peer.joined[group] else None
 
     def times(self) -> Iterable[TimeUs]:
         """When each set that has groups was answered last, of those that were."""

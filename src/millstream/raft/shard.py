@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.core.raft.messages import Heartbeat, HeartbeatReply, VoteRequest
 from millstream.core.raft.options import RaftOptions
+from millstream.core.raft.quorum import reached
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import NO_TERM, Seed, Term, TimeUs
 from millstream.peers.contact_items import Session
@@ -87,7 +88,9 @@ class RaftShard:
         self._armed = False
         self._leading: dict[HostedGroup, None] = {}
         self._resting: dict[HostedGroup, None] = {}
-        """Groups that lead, and of which no peer needs heartbeats."""
+        """Groups that lead, and of which no connected peer needs heartbeats."""
+        self._unreached: set[tuple[ReplicaId, ShardId]] = set()
+        """Peers of groups at rest that were not connected, and the shards where those groups live there."""
         self._led = LedSets(Session(draw_seed() & SESSION_MASK), transport)
         self._heard = HeardSets(self.groups)
         self._deadlines = Deadlines(clock, self, self._options.election_timeout_us)
@@ -171,7 +174,7 @@ class RaftShard:
 
     def quiet(self) -> frozenset[int]:
         """Groups of which sets say everything now, and the term, role and leader have not changed since the last call:
-        those that lead, and of which every peer has everything and was there of late, and those that follow.
+        those that lead, and of which every connected peer has everything and was there of late, and those that follow.
         """
         since = self._clock.now_us() - self._options.election_timeout_us
         stirred, self._stirred = self._stirred, set()
@@ -287,10 +290,18 @@ class RaftShard:
     # What deadlines ask for (`deadlines.Sets`)
 
     def vouched_us(self, group: HostedGroup) -> TimeUs | None:
-        """When all sets had contact that a group at rest needs; None for a group that is not at rest."""
-        if group.leads:
-            return self._led.answered_us(group.group) if group in self._resting else None
-        return self._heard.heard_us(group.group)
+        """When the sets had contact that a group at rest needs; None for a group that is not at rest."""
+        if not group.leads:
+            return self._heard.heard_us(group.group)
+        if group not in self._resting:
+            return None
+        now, number = self.now(), group.group
+        return TimeUs(
+            reached(
+                group.core.replica.log.configuration,
+                lambda voter: now if voter == self.me else self._led.answered_us(number, voter) or 0,
+            )
+        )
 
     def oldest_us(self, after_us: int) -> TimeUs | None:
         """The oldest contact of all sets that have groups, of those later than ``after_us``."""
@@ -333,16 +344,20 @@ class RaftShard:
     def _beat(self) -> None:
         """One interval has passed: the heartbeats of all groups that lead, by peer, without those of groups at rest."""
         by_peer: dict[ReplicaId, list[Beat]] = {}
+        self._wake_reached()
         leading, self._leading = self._leading, {}
+        reached_now: dict[tuple[ReplicaId, ShardId], bool] = {}
         for group in leading:
             if not group.leads:
                 continue
-            rests = [self._led.rests(group, peer) for peer in group.core.peers]
-            if all(rests):
+            peers = group.core.peers
+            at_rest = {peer for peer in peers if self._led.rests(group, peer)}
+            away = self._away(group, peers, at_rest, reached_now)
+            if at_rest and len(at_rest) + len(away) == len(peers):
                 self._resting[group] = None
+                self._unreached |= away
                 continue
             self._leading[group] = None
-            at_rest = {peer for peer, rest in zip(group.core.peers, rests, strict=True) if rest}
             for outgoing in group.beats():
                 if outgoing.to in at_rest:
                     continue
@@ -359,6 +374,35 @@ class RaftShard:
             self._beat_later()
         else:
             self._beating = False
+
+    def _away(
+        self,
+        group: HostedGroup,
+        peers: tuple[ReplicaId, ...],
+        at_rest: set[ReplicaId],
+        reached_now: dict[tuple[ReplicaId, ShardId], bool],
+    ) -> set[tuple[ReplicaId, ShardId]]:
+        """Where the other peers are, of those that are not connected: they hear no heartbeat anyway. ``reached_now`` is
+        what was found for other groups in this interval.
+        """
+        away: set[tuple[ReplicaId, ShardId]] = set()
+        for peer in peers:
+            if peer not in at_rest:
+                place = self.transport.place(peer, group.group)
+                if (peer, place) not in reached_now:
+                    reached_now[peer, place] = self.transport.reaches(peer, place)
+                if not reached_now[peer, place]:
+                    away.add((peer, place))
+        return away
+
+    def _wake_reached(self) -> None:
+        """A peer that was not connected is: the groups at rest have heartbeats for it."""
+        if any(self.transport.reaches(peer, place) for peer, place in self._unreached):
+            self._unreached = set()
+            resting, self._resting = self._resting, {}
+            for group in resting:
+                self._leading[group] = None
+                self._deadlines.unpark(group.group)
 
 
 def _forbid(group: ReplicatedGroup, *, forbidden: bool) -> None:

@@ -36,6 +36,10 @@ class Transport(Protocol):
         """The group's home shard on ``to``, as far as known."""
         ...
 
+    def reaches(self, to: ReplicaId, place: ShardId) -> bool:
+        """Whether that shard is connected. One that is not is dialled again and again."""
+        ...
+
     def takes_contact(self, to: ReplicaId, place: ShardId) -> bool:
         """Whether that shard is connected, and knows sets of groups (`raft.contacts`)."""
         ...

@@ -106,6 +106,7 @@ def test_a_group_at_rest_is_looked_at_when_something_else_changes():
     assert bench.look(10, 10) == (4, (1, 2))
     bench.alive.add(3)
     assert bench.look(10, 10) == (4, (1, 2, 3))
+    bench.look(10, 10)
     bench.watch.replicas_changed(7)
     assert bench.look(10, 10) == (4, (1, 2, 3))
     bench.at_rest = frozenset()
@@ -127,6 +128,20 @@ def test_a_replica_at_rest_that_has_told_its_leader_is_left_out_until_something_
     assert bench.nodes == [(4, 3), (4, 2)]
 
 
+def test_a_group_at_rest_without_a_broker_that_is_not_alive_is_left_out_and_counts_as_under_replicated():
+    bench = Bench()
+    bench.at_rest = frozenset({7})
+    bench.alive.discard(3)
+    assert bench.look(10, 4) == (4, (1, 2))
+    for _ in range(3):
+        assert bench.look(0, 0) is None, "nobody asks"
+        gauges = [bench.stats.gauge(f"replica_{name}").value for name in ("leaders", "under_replicated", "lag_max")]
+        assert gauges == [1, 1, 6]
+    bench.alive.add(3)
+    assert bench.look(10, 10) == (4, (1, 2, 3))
+    assert bench.stats.gauge("replica_under_replicated").value == 0
+
+
 def test_every_so_often_a_walk_leaves_out_nothing():
     bench = Bench()
     bench.at_rest = frozenset({7})
@@ -143,10 +158,8 @@ def test_every_so_often_a_walk_leaves_out_nothing():
 def test_a_group_at_rest_of_which_a_replica_is_not_in_sync_is_looked_at():
     bench = Bench()
     bench.at_rest = frozenset({7})
-    bench.alive.discard(3)
-    assert bench.look(10, 10) == (4, (1, 2))
-    bench.group.term = 5
-    assert bench.look(10, 10) == (5, (1, 2))
+    assert bench.look(10, 4) == (4, (1, 2))
+    assert bench.look(10, 10) == (4, (1, 2, 3))
 
 
 @pytest.mark.parametrize("change", ["term", "resigned", "gone"])

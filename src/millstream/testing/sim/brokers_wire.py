@@ -55,6 +55,11 @@ class Wire:
         _ = to, group
         return ONLY_SHARD
 
+    def reaches(self, to: ReplicaId, place: int) -> bool:
+        """A broker that has crashed is not connected; others may be cut off nevertheless."""
+        _ = place
+        return any(broker.replica == to and broker.is_up for broker in self.cluster.brokers.values())
+
     def takes_contact(self, to: ReplicaId, place: int) -> bool:
         """Every broker knows sets of groups."""
         _ = to, place
