@@ -45,7 +45,7 @@ A *shard* is the process of one core with the partitions that live on it. Its *w
 *write-ahead log*, and one sync there covers everything that came in meanwhile, whatever the partition; its *worker*
 brings the same batches into *segment* files later and reads old ones; a *checkpoint* syncs those and frees the
 write-ahead log. Recent batches are served from the *log cache*, in the shard's part of `memory.bytes`. A request whose
-partition lives on another shard *hops* there over a *ring*. [Operations](../operations.md) says which of these numbers
+partition has another home shard *hops* there over a *ring*. [Operations](../operations.md) says which of these numbers
 to look at first, and which alerts there are.
 """
 COMMAND_LINE = """\

@@ -29,6 +29,13 @@ PRIVATE_WORDS = (
     "rescued",
     "door",
     "see the module",
+    "begin anew",
+    "begins anew",
+    "come further",
+    "leaves when",
+    "lives",
+    "sees to",
+    "wants to know",
 )
 PRIVATE_NAMES = ("asking", "census", "door", "helpers", "leftovers", "leisure", "let_go", "looked", "told")
 """Identifiers of the product's code for which the field has a word; letter case does not count."""

@@ -141,7 +141,7 @@ class Supervisor:
         self.ready = 0
         self.stopping = False
         self.again = False
-        """This broker stops to begin anew."""
+        """This broker stops and starts again by itself."""
         self.serving = False
         """Clients are served. A broker of a cluster answers over HTTP before, while it waits for the others."""
         self.stats = StatsSlab()

@@ -5,8 +5,8 @@
     shards' groups ──► their first names, and which partitions they committed to
     shards' topics ──► counts of the first topics by name, and where those partitions end ──► lag
 
-Two questions to all shards, because a group and the partitions that it reads live on different ones. Each shard answers
-from a background task, in slices. A group's lag may count records that came between the two answers.
+Two questions to all shards, because a group and the partitions that it reads have different home shards. Each shard
+answers from a background task, in slices. A group's lag may count records that came between the two answers.
 """
 
 from collections.abc import Callable, Generator

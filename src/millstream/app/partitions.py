@@ -146,4 +146,4 @@ class Partitions(MetadataListener):
 
 
 def _nobody(_: int) -> None:
-    """Nobody wants to know."""
+    """Default callback without effect."""

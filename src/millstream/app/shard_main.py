@@ -206,7 +206,7 @@ class ShardProcess:
         return any(name == str(index) or name.endswith(events) for name in names)
 
     def _open_controller(self, *, clean: bool) -> Controller | QuorumController:
-        """Raft group 0, which lives on this shard."""
+        """Raft group 0, whose home is this shard."""
         shared, shard = self.shared, self.shard
         settings = shared.settings
         replicated = self.peers is not None

@@ -14,8 +14,8 @@ is unknown then was deleted meanwhile.
 
 `remove_left_partitions` does the same for partitions that moved to other brokers. A directory of a topic that exists is
 removed, with what was received of it, if neither the state nor the log behind it, committed or not, gives the partition
-to this broker: it makes files for a partition only when the command for that is in its log, so no replica that lives is
-ever taken for one that left.
+to this broker: it makes files for a partition only when the command for that is in its log, so no replica that exists
+is ever taken for one that left.
 """
 
 from millstream.cluster.committed_mark import read_mark

@@ -7,9 +7,10 @@
         into objects, committed in order in the new term ► partitions without a majority elsewhere move to live brokers
         ► it stops ► DIR is retired
 
-The disk's broker lives once more, as long as this command. So the write-ahead log is recovered, uploaded, committed and
-moved by what does that in every broker. If the store takes nothing, records that are not uploaded move as records.
-Partitions that have a majority without this disk stay as they are: their broker counts as lost, and is replaced.
+This command runs the disk's broker once more, until the command ends. So the write-ahead log is recovered, uploaded,
+committed and moved by what does that in every broker. If the store takes nothing, records that are not uploaded move as
+records. Partitions that have a majority without this disk stay as they are: their broker counts as lost, and is
+replaced.
 
 **Crash.** Each step may be repeated, and the command, given again, goes on where it was: the new incarnation is on disk
 before the controller hears of it, and DIR is retired only when nothing needs it. The broker ends with the command.

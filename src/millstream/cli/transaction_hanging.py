@@ -2,7 +2,7 @@
 
 The command considers only those whose producer wrote nothing for longer than any transaction may take
 (``--older-than``). For each of them it asks every coordinator. A broker that does not answer might be the one that ends
-it, so the command fails then. What it prints is what ``millstream transaction abort`` wants to know.
+it, so the command fails then. It prints the arguments for ``millstream transaction abort``.
 """
 
 from __future__ import annotations

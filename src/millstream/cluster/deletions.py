@@ -35,8 +35,8 @@ _AGAIN_US: Final = 500_000
 class Deletions:
     """The commits of one broker that its shards have not received yet.
 
-    Lifecycle: made with the controller; ``advance`` after a shard has come further. Shard: the controller's.
-    Invariant: commits leave in the order in which they came.
+    Lifecycle: made with the controller; ``advance`` after a shard has applied more. Shard: the controller's. Invariant:
+    commits leave in the order in which they came.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ class GroupMembers(MetadataListener):
         place = self._cache.group_place(raft_group)
         state = self._cache.state
         if not isinstance(group, ReplicatedGroup) or not group.is_serving or place is None:
-            self._open.discard(raft_group)  # the replica that leads sees to it
+            self._open.discard(raft_group)  # done by the replica that leads
             return None
         if state.feature_level < MOVING_REPLICAS:
             self._open.discard(raft_group)

@@ -145,9 +145,9 @@ class MetadataListener:
 class MetadataCache:
     """The topics of the cluster as one shard knows them.
 
-    Lifecycle: made from the loaded cluster before the shard's parts that use it; lives as long as the shard.
-    Shard: one each; ``apply`` is called by the shard's ``Follower`` only.
-    Invariant: holds the topics of ``state``, with a home for every partition.
+    Lifecycle: made from the loaded cluster before the shard's parts that use it; it exists as long as the shard. Shard:
+    one each; ``apply`` is called by the shard's ``Follower`` only. Invariant: holds the topics of ``state``, with a
+    home for every partition.
     """
 
     def __init__(self, state: ControllerState, homes: dict[int, int], start_settings: Settings) -> None:

@@ -37,7 +37,7 @@ class OwnShards:
         on_applied: Callable[[], None],
     ) -> None:
         """``follower`` is the controller's own shard's; ``revision`` is what all shards were loaded with. ``submit``
-        gets the requests of the others; ``on_applied()`` follows when a shard has come further.
+        gets the requests of the others; ``on_applied()`` follows when a shard has applied more.
         """
         self._shard = shard
         self._follower = follower

@@ -5,8 +5,8 @@
 - Replicas on brokers that leave move away, and those on brokers that have not been alive for
   ``dead.broker.replicas.move.after.ms``. A leaving broker without replicas is unregistered.
 
-**Crash.** A new controller begins anew; how long a broker has been dead counts from then. Nothing happens below feature
-level 2: older brokers would not understand it.
+**Crash.** A new controller starts without state, and counts the time that a broker has been dead from then. Nothing
+happens below feature level 2: older brokers would not understand it.
 """
 
 from __future__ import annotations

@@ -371,7 +371,7 @@ class QuorumController:
         self._begin()
 
     def _on_applied(self) -> None:
-        """A shard of this broker has come further."""
+        """A shard of this broker has applied more."""
         self._deletions.advance()
         leadership = self._leadership
         settled = self._shards.settled_revision

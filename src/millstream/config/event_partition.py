@@ -34,7 +34,7 @@ class PoolShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size_multiple: float = 4.0
 
     def check(self, pool: str) -> None:
-        """Refuse values that the seed's schema does not allow.
+        """Refuse values that Mofka's schema does not allow.
 
         Raises:
             Rejected: with the key and what is allowed.
@@ -50,7 +50,7 @@ class PoolShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BufferPools(msgspec.Struct, frozen=True):
-    """The four pools of a partition, by their keys in the seed."""
+    """The four pools of a partition, by their keys in Mofka's configuration."""
 
     producers_metadata: PoolShape = PoolShape()
     producers_data: PoolShape = PoolShape(first_size=64 << 20)
@@ -58,7 +58,7 @@ class BufferPools(msgspec.Struct, frozen=True):
     consumers_desc: PoolShape = PoolShape(first_size=4 << 10)
 
     def check(self) -> None:
-        """Refuse values that the seed's schema does not allow."""
+        """Refuse values that Mofka's schema does not allow."""
         self.producers_metadata.check("producers.metadata_buffer_pool")
         self.producers_data.check("producers.data_buffer_pool")
         self.consumers_metadata.check("consumers.metadata_buffer_pool")

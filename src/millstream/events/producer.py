@@ -1,7 +1,7 @@
 """Producers: events become batches, one line of batches a partition.
 
 ``push`` validates, selects and serializes on the caller's thread, puts the event into the partition's open batch, and
-returns a ``Pending`` of its id. A batch leaves when it is full, when a caller waits for one of its events, or on
+returns a ``Pending`` of its id. A batch is sent when it is full, when a caller waits for one of its events, or on
 ``flush``; with an adaptive size (None) it leaves whenever the line is free, with all that came meanwhile.
 
 Bounds: a line holds ``max_num_batches`` batches that wait; then ``push`` blocks. Data are not copied: the caller keeps

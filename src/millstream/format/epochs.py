@@ -1,6 +1,6 @@
 """The ``epochs`` file of a partition: where its log starts, where each leader epoch began, and what Raft remembers.
 
-Segments say what was written; these facts about a log are not in them and live here:
+Segments say what was written; these facts about a log are stored here instead:
 
 - the log start offset, which DeleteRecords and retention move inside a segment;
 - the local start: segments before it are in an object store and need not be here. One that is too low costs space;

@@ -1,4 +1,4 @@
-"""Feeds and data fetches of event topics, wherever the partition lives: here, or one shard hop away.
+"""Feeds and data fetches of event topics, on the partition's home shard: this one, or another one by a hop.
 
 A feed that finds nothing waits on the partition's home shard for a commit, up to its time. A feed with ``stop`` of the
 same connection ends those that wait; a topic that becomes complete, a partition that closes or is led elsewhere does,

@@ -15,10 +15,10 @@ broker may be cut off from the others, and clients that ask it would be sent to 
 The answer is for clients and operators, and refuses acks=all below ``min.insync.replicas``. What is committed depends
 on a majority of the disks, not on this.
 
-**Crash.** Nothing is kept: a new leader begins anew. **Overload.** The walk is background work, in slices; it costs
-some microseconds for each partition with several replicas. One at rest is left out while nothing has changed: if it
-leads and all replicas are in sync whose brokers are alive, or if its leader was reported. Each walk of `WHOLE` has all
-of them.
+**Crash.** No state is stored: a new leader starts without it. **Overload.** The walk is background work, in slices; it
+costs some microseconds for each partition with several replicas. A partition at rest is left out while nothing has
+changed: if this broker leads it and all replicas on live brokers are in sync, or if its leader was reported. Each walk
+of `WHOLE` has all of them.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _ABORTED_MAX: Final = 1_000
 
 
 def describe_partitions(table: PartitionTable, topic: str) -> list[dict[str, Any]]:
-    """One entry for each partition of ``topic`` that lives on this shard."""
+    """One entry for each partition of ``topic`` whose home is this shard."""
     return [describe(entry) for entry in table.by_name.get(topic, ()) if isinstance(entry, Partition)]
 
 

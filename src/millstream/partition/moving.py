@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A partition, and where it lives on this broker now."""
+    """A partition, and its home shard on this broker now."""
 
     name: str
     topic_id: bytes
@@ -85,7 +85,7 @@ def change_replicas(
 
 
 def _other(shard: Shard, place: Place) -> Remote:
-    """The entry of a partition that does not live on this shard."""
+    """The entry of a partition whose home is another shard."""
     if place.home is None:
         return Elsewhere(place.name, place.index, place.raft_group, shard.id)
     return Remote(place.name, place.index, place.raft_group, ShardId(place.home))

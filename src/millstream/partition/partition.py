@@ -1,6 +1,6 @@
 """A partition on its home shard: the record of its parts, and what happens when its high watermark moves.
 
-Verbs live in files of their own: ``append`` puts a batch in, ``inspecting`` has its records inspected first where that
+Each verb has a file of its own: ``append`` puts a batch in, ``inspecting`` has its records inspected first where that
 is wanted, ``read`` takes batches out. This file only holds the state they share and the one event that links them: a
 commit. It answers the produce calls that the commit covers, in order, and wakes the fetches that wait for data.
 

@@ -1,4 +1,4 @@
-"""A replica that finds damage in its files, while the other replicas are whole: it begins anew and is filled by them.
+"""Repair of a replica that finds damage in its files: it begins empty, and its leader fills it from sound replicas.
 
 ::
 
@@ -54,7 +54,7 @@ LOOK_BEGIN_US: Final = 10_000_000
 
 
 class Repairs:
-    """The replicas of one shard that are to begin anew.
+    """The replicas of one shard that are to begin empty.
 
     Lifecycle: made with the shard's partitions. Shard: one each.
     """

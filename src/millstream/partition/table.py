@@ -1,4 +1,4 @@
-"""Which partitions exist, and which of them live on this shard.
+"""The partitions that exist, and those whose home is this shard.
 
 Every shard holds the whole table, by topic name and by topic id, so that a request is routed with one look-up: an
 entry is the ``Partition`` itself when this shard is its home, and a ``Remote`` that names the home shard otherwise.

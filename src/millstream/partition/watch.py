@@ -1,4 +1,4 @@
-"""A fetch that waits for one partition to change, on whichever shard the partition lives.
+"""A fetch that waits for one partition to change, on the partition's home shard.
 
 A watch is armed by a read that found nothing, in the same step as the read, so that no change can fall between them.
 It says so once, and is armed again by the next such read. If its reader has a fetch session, the session gets the

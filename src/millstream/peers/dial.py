@@ -16,9 +16,9 @@ sent) and other messages are dropped; Raft sends both again. Newer heartbeats re
 taken yet.
 
 **Reconnecting.** The wait after a failure doubles from `BACKOFF_MIN_US` to `BACKOFF_MAX_US`, with a random part, so
-that brokers that lost a peer together do not return together. A link that lived for longer than the longest wait
-begins anew with the shortest. One line is logged when a connection opens and one when it is lost; failed attempts are
-silent after the first.
+that brokers that lost a peer together do not return together. After a link that was open for longer than the longest
+wait, the next wait is the shortest. One line is logged when a connection opens and one when it is lost; failed attempts
+are silent after the first.
 """
 
 from collections.abc import Callable

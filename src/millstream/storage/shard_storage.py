@@ -1,9 +1,9 @@
 """The storage of one shard: its logs, their common write-ahead log and cache, and the helper processes.
 
 Start, in the shard's process: `processes.start` (forks; before the reactor exists), then `ShardStorage`, then
-`open_log` for each partition that lives here, after `recovery.recover` has run in a process of the supervisor's.
-Stop: `stop`, which makes everything durable in the segments and leaves a summary, so that the next start reads next
-to nothing.
+`open_log` for each partition of this shard, after `recovery.recover` has run in a process of the supervisor's. Stop:
+`stop`, which makes everything durable in the segments and leaves a summary, so that the next start reads next to
+nothing.
 
 **Overload and full disks.** Appends that find no memory or no WAL space are refused with `ArenaFull` and nothing
 happened. When the disk has less than `storage.reserve.bytes` left, or a segment write says that it is full,
@@ -273,7 +273,7 @@ class ShardStorage:
         self._staged.deleted(log.directory)
 
     def found_again(self, log: Log) -> None:
-        """A lost log has everything again: nobody needs what was put aside."""
+        """A lost log was filled again: remove the files that were put aside."""
         unmark(self.disk, log.directory)
         self.removals.remove_aside(self.disk, log.directory)
 
@@ -283,7 +283,7 @@ class ShardStorage:
         self.removals.remove(directory, lambda: None)
 
     def expect(self, done: Callable[[], None]) -> int:
-        """A number for a command that is answered with `Done`; `done` is called then."""
+        """Return a number for a command that is answered with `Done`; `done` is called then."""
         number = self._next_expected
         self._next_expected += 1
         self._expected[number] = done
@@ -363,7 +363,7 @@ class ShardStorage:
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
     def _landed(self) -> None:
-        """After every tick: is it time for a checkpoint, or to look at the disk?"""
+        """Called after every tick: begin a checkpoint, or check the disk, if it is time."""
         self.memory.show()
         self.checkpointer.look()
         if not self._checkpoint_timer:
@@ -390,7 +390,7 @@ class ShardStorage:
             self.fail(f"a file for the write-ahead log could not be made: {os.strerror(reply.errno)}")
 
     def fail(self, reason: str) -> None:
-        """Something happened after which nobody knows what is on disk: stop the shard."""
+        """Stop the shard, because the state of the disk is unknown."""
         synced = "sync" in reason or "durable" in reason
         self.stats.counter("storage_faults", kind="sync_error" if synced else "write_error").inc()
         self.reactor.stop(EXIT_STORAGE, reason)

@@ -25,7 +25,7 @@ class Staging:
     def pieces(self, buffers: Iterable[Buffer]) -> Iterator[memoryview]:
         """The bytes of `buffers`, one after the other, in pieces of `STAGING_BYTES` and a last one of what is left.
 
-        A piece is gone when the next is asked for.
+        A piece is valid until the next one is requested.
         """
         if self._view is None:
             self._view = memoryview(mmap.mmap(-1, STAGING_BYTES))

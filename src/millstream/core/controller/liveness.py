@@ -44,7 +44,7 @@ class Liveness:
         """No replica has left a broker by a command behind this."""
 
     def beat(self, state: ControllerState, node: NodeId, epoch: BrokerEpoch, revision: Revision, now_us: int) -> None:
-        """A broker says that it lives as ``epoch`` and has applied the controller's log up to ``revision``."""
+        """A broker reports that it is alive as ``epoch`` and has applied the controller's log up to ``revision``."""
         broker = state.registry.brokers.get(node)
         if broker is not None and broker.epoch == epoch:
             self._beats[node] = _Beat(epoch, revision, now_us)

@@ -12,9 +12,9 @@ majority, a survivor has every committed entry, and nothing that was acknowledge
 was acknowledged after the end of the survivor's log may be lost, and nobody can say how much.
 
 A plan for brokers that were declared lost before completes what an interrupted recovery has left. Otherwise it is
-refused, in one sentence, while a majority of every group lives, and when brokers are named that cannot be
-what they are named for: a lost one that a survivor is connected with, a survivor that belongs to another cluster, a
-registered one that is neither.
+refused, in one sentence, while a majority of every group is alive, and when brokers are named that cannot be what they
+are named for: a lost one that a survivor is connected with, a survivor that belongs to another cluster, a registered
+one that is neither.
 """
 
 from collections.abc import Collection, Sequence
@@ -114,7 +114,7 @@ def plan_recovery(survivors: Sequence[Survivor], lost: Collection[int]) -> Recov
 
 
 _NOTHING: Final = (
-    "a majority of every group lives, so nothing has to be recovered: start the brokers that are down, replace them "
+    "a majority of every group is alive, so nothing has to be recovered: start the brokers that are down, replace them "
     "('millstream start --replace'), or let them go ('millstream cluster decommission ID')"
 )
 

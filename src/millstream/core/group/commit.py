@@ -59,7 +59,7 @@ def check_unknown_group(commit: Commit) -> ErrorCode:
 
 
 def commit_offsets(step: Step, group: Group, commit: Commit) -> None:
-    """Handle an OffsetCommit. The response leaves when the offsets are durable."""
+    """Handle an OffsetCommit. The response is sent when the offsets are durable."""
     request = commit.request
     error = _check_all(group, commit)
     if error is not ErrorCode.NONE:

@@ -2,7 +2,7 @@
 
 Only a group without members can be deleted. Its offsets are deleted with it, including those of commits in flight to
 the log and those in open transactions, which then commit nothing for the group. Single offsets may also be deleted from
-an active consumer group, if no member subscribes to their topic. The response leaves when the tombstones are durable,
+an active consumer group, if no member subscribes to their topic. The response is sent when the tombstones are durable,
 so that nothing deleted comes back. A deletion that cannot be written is answered with an error, and may have happened
 in part.
 """

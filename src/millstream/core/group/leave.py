@@ -1,6 +1,6 @@
 """LeaveGroup: members leave by member id; an administrator removes static ones by instance id.
 
-When the last member has left, the empty group is written, and the response leaves when that is durable. Otherwise a
+When the last member has left, the empty group is written, and the response is sent when that is durable. Otherwise a
 member that left could be back after a crash until its session ends. While members remain, nothing is written until they
 have a new assignment, as in Kafka.
 """

@@ -1,7 +1,7 @@
 """Constants of a Raft group, and the switches that tests turn.
 
-Times are microseconds of the shell's monotonic clock. Sources: the seed (heartbeat every 150 ms, election after 1.5 s,
-retries after a random 150 to 300 ms), Redpanda's `raft` (priority, check of the quorum, first election).
+Times are microseconds of the shell's monotonic clock. Sources: Redpanda's `raft` (heartbeat every 150 ms, election
+after 1.5 s, priority, check of the quorum, first election), the Raft paper (retries after a random 150 to 300 ms).
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Raft:
         return tuple(led.peers) if led is not None else ()
 
     def is_settled(self, peer: ReplicaId) -> bool:
-        """Leader: whether heartbeats to ``peer`` may be left out as long as `contact` is told; see `leading`."""
+        """Leader: whether heartbeats to ``peer`` may be left out while the shell calls `contact`; see `leading`."""
         return leading.is_settled(self.replica, peer)
 
     def follows(self, leader: ReplicaId, term: Term) -> bool:
@@ -359,7 +359,7 @@ class Raft:
         return following.adopt(self.replica, install)
 
     def give_up_install(self, install: Install) -> None:
-        """The files can't be fetched; the leader's next offer begins anew."""
+        """The files cannot be fetched; the leader's next offer starts another attempt."""
         if self.replica.installing == install.end:
             self.replica.installing = None
 

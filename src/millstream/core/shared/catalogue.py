@@ -124,7 +124,7 @@ class Catalogue:
             self._orphans[object_id] = now_ms
 
     def is_alive(self, writer: Writer) -> bool:
-        """Whether the broker lives and is not fenced."""
+        """Whether the broker is alive and not fenced."""
         return self._alive.get(writer.node_id) == writer.broker_epoch
 
     def _check_alive(self, writer: Writer) -> None:

@@ -9,10 +9,10 @@ The caller replays the log (``replay`` for each record, then ``loaded``), steps 
 order, steps ``Persisted`` for each write in that order, has markers written, and steps ``Tick`` at ``deadline_us``. A
 shard that stops coordinating calls ``unload``, which returns the tokens that still wait.
 
-**Promises.** An outcome is decided by its record and by nothing else: the response to EndTxn leaves when
-PrepareCommit or PrepareAbort is durable, and markers follow (D5). A coordinator that loads a decided transaction
-writes its markers, again if need be. A producer that begins fences the one before it, whose epoch is over when the
-response leaves (D4). A transaction that is open for longer than its timeout is aborted.
+**Promises.** An outcome is decided by its record and by nothing else: the response to EndTxn is sent when PrepareCommit
+or PrepareAbort is durable, and markers follow (D5). A coordinator that loads a decided transaction writes its markers,
+again if need be. A producer that begins fences the one before it, whose epoch is over when the response leaves (D4). A
+transaction that is open for longer than its timeout is aborted.
 
 **While something is in flight** for a transactional id, its further requests wait, up to ``PATIENCE_US``, and are then
 refused with CONCURRENT_TRANSACTIONS, which clients repeat. (Apache Kafka refuses them at once.)

@@ -2,7 +2,7 @@
 
 An *event* is a small piece of metadata (JSON by default) and a run of raw data, perhaps empty. Its id is its Kafka
 offset. Producers send a batch of events; write-ahead log, log cache and replication handle it as one record batch of
-format 2. On disk a partition is a directory of *chunks*, each of four files that Mofka's seed describes to the byte,
+format 2. On disk a partition is a directory of *chunks*, each of four files that Mofka's documentation describes,
 and a fifth of ours beside them.
 
 ::
@@ -17,7 +17,7 @@ The modules, bottom up: ``views`` (selections of an event's data), ``descriptor`
 index records, rotation), ``sidecar`` (the ``.crc`` file), ``batch`` (the batch that travels), ``recovery`` (what of a
 chunk can be trusted), ``ranges`` (few reads for many selections), ``mofka`` (partitions that Mofka itself wrote).
 
-Everything here is bytes ↔ values. No module opens a file. Numbers are little-endian, as in the seed; only the header
+Everything here is bytes ↔ values. No module opens a file. Numbers are little-endian, as in Mofka's; only the header
 of a batch is Kafka's. Bytes from a client raise ``Rejected``, bytes from a disk raise ``Corruption``.
 """
 

@@ -1,4 +1,4 @@
-"""A chunk's names, its index records, and when the next chunk begins, all of it as the seed says.
+"""A chunk's names, its index records, and when the next chunk begins, all of it as in Mofka.
 
 ::
 
@@ -85,7 +85,7 @@ class ChunkEnds(msgspec.Struct, frozen=True):
 
 
 class ChunkLimits(msgspec.Struct, frozen=True):
-    """When a chunk is full. The defaults are the seed's."""
+    """When a chunk is full. The defaults are Mofka's."""
 
     max_chunk_size: int = 64 << 20
     max_events_per_chunk: int = 1_000_000
@@ -119,7 +119,7 @@ def partition_directory_name(topic: str, topic_id: bytes, partition: PartitionIn
 
 
 def log_directory(data_dir: str, topic_id: bytes, topic: str, partition: PartitionIndex, *, events: bool) -> str:
-    """Directory of a partition's log; that of an event topic is named as the seed says."""
+    """Directory of a partition's log; that of an event topic is named as in Mofka."""
     directory = partition_directory(data_dir, topic_id, partition)
     if not events:
         return directory

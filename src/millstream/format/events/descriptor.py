@@ -15,8 +15,8 @@ not interpret the location; the broker checks it against the index before it rea
 A record of a Kafka consumer has no chunk beside it, and another replica may have its chunks cut elsewhere. So the
 location of a descriptor may also name the event: chunk id ``BY_ID``, the event's id in the place of the position.
 
-Source: the seed for the location and for what descriptors are for; the order of the fields is what Mofka's own readers
-expect. Mofka 0.9 writes a location of 24 bytes with padding (``mofka`` reads it).
+Source: Mofka's documentation for the location and the purpose of descriptors; the fields are in the order that Mofka's
+readers expect. Mofka 0.9 writes a location of 24 bytes with padding (``mofka`` reads it).
 """
 
 import struct

@@ -1,6 +1,6 @@
 """What of a chunk can be trusted after a crash.
 
-The seed recovers a chunk by scanning its ``.idx``. Index records say where events are, but not whether those bytes
+Mofka recovers a chunk by scanning its ``.idx``. Index records say where events are, but not whether those bytes
 reached the disk: after a crash any sector of any file may be missing. So the scan goes batch by batch through the
 sidecar, and a batch counts only if
 

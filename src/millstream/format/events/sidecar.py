@@ -9,7 +9,7 @@
             | CRC-32C of its range of .meta 4, .data 4, .idx 4, .desc 4 | CRC-32C of the entry 4              96 bytes
 
 One entry a batch, appended with it. The entry gives back the batch header byte for byte, so the batch that was
-produced can be rebuilt from chunk and sidecar, checksum included (``batch_pieces``). A reader of the seed's format
+produced can be rebuilt from chunk and sidecar, checksum included (``batch_pieces``). A reader of Mofka's format
 ignores the file.
 
 Where an entry and the chunk disagree, the chunk is not trusted from there on; ``recovery`` decides what that means.

@@ -1,8 +1,8 @@
 """DescribeProducers: the idempotent producers with state in a partition (KIP-664).
 
 A producer is listed from its first batch until it expires (``producer.id.expiration.ms``) or is evicted, with the first
-offset of its open transaction. Partitions of other shards are reached through ``partition.lookups``; the response
-leaves when all have answered. A partition that is named repeatedly is listed repeatedly within bounds (``repeats``).
+offset of its open transaction. Partitions of other shards are reached through ``partition.lookups``; the response is
+sent when all have answered. A partition that is named repeatedly is listed repeatedly within bounds (``repeats``).
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 ::
 
-    session says what to look at ─► read each where it lives ─► enough, an error, or too late? ─► answer
+    session names partitions ─► read each on its home shard ─► enough, an error, or too late? ─► answer
                  ▲                                                        │ no
                  └───────────── a watched partition changed ◄── parked ◄──┘
 

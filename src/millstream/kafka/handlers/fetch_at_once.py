@@ -2,7 +2,7 @@
 
 Most fetches of a consumer that catches up, or keeps up with a busy topic, are like that, and librdkafka has no sessions
 at all. Any other request (an error, old data, another shard, less data than ``min_bytes``) is left to
-``fetch.FetchCall``, which begins anew, because nothing has happened here.
+``fetch.FetchCall``, which starts from the beginning, because this module has changed nothing.
 
 The response shares fragments of the log cache until it is sent, within the arena's share for responses.
 """

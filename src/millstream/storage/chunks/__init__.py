@@ -1,14 +1,14 @@
 """Chunks: the segment files of event topics. One log, two kinds of segment; this room is the second kind.
 
 ``ChunkDisk`` is the seam for files (``storage.disk``) with chunks in it: in the directory of an event topic's partition
-a segment is a chunk, five files in the seed's format, and looks like one file of batches. What a log needs of its
+a segment is a chunk, five files in Mofka's format, and looks like one file of batches. What a log needs of its
 segments, and what gives it here:
 
 =====================  ========================================================================================
 a log needs            chunks
 =====================  ========================================================================================
 write behind           ``ChunkSegment.write``: batches cut out of the stream, into the five files
-roll                   the seed's two limits, checked after each batch (``storage.log.event_log``)
+roll                   Mofka's two limits, checked after each batch (``storage.log.event_log``)
 checkpoint             ``ChunkSegment.sync``: the five files of a chunk
 recovery               ``ChunkSegment.load``: the stream that the sidecar covers; the write-ahead log has the rest
 read a batch           ``ChunkSegment.read_into``: rebuilt byte for byte; its reader checks its checksum

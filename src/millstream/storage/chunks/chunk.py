@@ -1,4 +1,4 @@
-"""One chunk as the store knows it: where it begins and ends, and where each of its batches begins.
+"""The store's record of one chunk: its start, its end, and the start of each of its batches.
 
 The store keeps eight bytes a batch in memory; everything else about a batch is read from its entry in the sidecar.
 """
@@ -56,5 +56,5 @@ class Chunk:
 
 
 def entry_position(batch_count: int) -> FilePosition:
-    """Where the entry of the batch with ``batch_count`` batches before it stands in the sidecar."""
+    """Position in the sidecar of the entry of the batch that has ``batch_count`` batches before it."""
     return FilePosition(SIDECAR_HEADER_BYTES + batch_count * ENTRY_BYTES)

@@ -7,7 +7,7 @@
 
 In a directory whose name ends with a partition's UUID, a segment's name means the chunk whose sidecar has that base
 offset; opening it gives a file that is a ``ChunkSegment``. Every other name and directory is passed on. A new chunk has
-the number after that of the last one, as the seed wants it.
+the number after that of the last one, as Mofka wants it.
 
 One process writes a directory at a time. What this object remembers of a chunk is dropped in a forked process, and read
 again when the sidecar is not as long as it was.
@@ -227,7 +227,7 @@ class ChunkDisk:
                 return
 
     def forget(self, directory: str) -> None:
-        """A directory is gone or has another name, or other files are in it now."""
+        """A directory was removed or renamed, or its files were replaced."""
         with self._lock:
             self._numbers.pop(directory, None)
             for path in [path for path in self._segments if os.path.dirname(path) == directory]:
@@ -236,7 +236,7 @@ class ChunkDisk:
                     self._files.forget(stem + suffix)
 
     def close_segment(self, path: str) -> None:
-        """Nobody here reads a segment any more: close its files. It may be opened again."""
+        """Close the files of a segment without readers. It may be opened again."""
         with self._lock:
             one = self._segments.pop(path, None)
             if one is not None:

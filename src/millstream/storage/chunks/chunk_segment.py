@@ -1,11 +1,11 @@
-"""One chunk as a segment: the bytes of its batches in a row, kept in the five files of the seed's format.
+"""One chunk as a segment: the bytes of its batches in a row, kept in the five files of Mofka's format.
 
 A log knows segments: files of whole batches, written at a position, read at a position, cut and synced. This class is
 such a file. What is written to it is cut into batches, and each batch goes to ``.meta``, ``.data``, ``.desc``, ``.idx``
 and the sidecar; what is read from it is rebuilt from them, byte for byte. Group commit, write-behind, checkpoints,
 recovery, checksums on read, and retention therefore treat chunks like any other segment.
 
-A batch stands in the stream where the batches before it end, so its position follows from the sidecar alone. The stream
+A batch begins in the stream where the batch before it ends, so its position follows from the sidecar alone. The stream
 ends with the last batch whose sidecar entry is sound and whose bytes the other files have; a sidecar that was torn
 makes the stream shorter, and recovery writes again what is missing. A sidecar that still goes on behind its last sound
 entry when recovery is through is damaged (``ChunkDisk.check_sidecars``), and its log is not served. Bytes that do not
@@ -68,7 +68,7 @@ _SIZES_BYTES: Final = 8
 """Of each event in a batch: the sizes of its metadata and of its data."""
 
 _LENGTH_END: Final = 12
-"""Bytes of a batch that tell how long it is."""
+"""Bytes at the start of a batch that contain its length."""
 
 CUT_ORDER: Final = (SIDECAR_SUFFIX, INDEX_SUFFIX, DESC_SUFFIX, DATA_SUFFIX, META_SUFFIX)
 
@@ -414,7 +414,7 @@ def read_header(sidecar: bytes | bytearray, stem: str) -> SidecarHeader:
 
 
 def _follows(chunk: Chunk, entry: BatchEntry, sizes: dict[str, int]) -> bool:
-    """Whether an entry goes on where the chunk ends, and the files have what it speaks of."""
+    """Whether an entry continues the chunk at its end, and the files have its bytes."""
     before, ends = chunk.ends, entry.ends
     return (
         entry.base_offset == chunk.next_offset

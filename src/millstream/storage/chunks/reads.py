@@ -49,7 +49,7 @@ _WINDOW_EVENTS: Final = 64
 
 
 class EventTime(NamedTuple):
-    """``events`` events in a row have this time."""
+    """``events`` consecutive events have this time."""
 
     events: int
     timestamp: TimestampMs

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 FD_CACHE_CAPACITY: Final = 64
-"""The seed's default."""
+"""Mofka's default."""
 
 _TRIMMED_SUFFIX: Final = SIDECAR_SUFFIX + DELETED_SUFFIX
 """The sidecar's name in a chunk at the front that is being removed."""
@@ -84,7 +84,7 @@ class ChunkStore:
     ) -> None:
         """Nothing is read yet. ``directory`` is ``<path>/<topic>-<uuid>``; ``partition_uuid`` has 16 bytes.
 
-        ``open_files_max`` is the capacity of the descriptor cache, ``fd_cache_capacity`` of the seed.
+        ``open_files_max`` is the capacity of the descriptor cache, Mofka's ``fd_cache_capacity``.
         """
         self.directory = directory
         self.files = FileCache(disk, open_files_max)

@@ -8,10 +8,10 @@
 Before anything is read, a checkpoint has put the segments and their indexes on the disk and made void what the
 write-ahead log holds of them, so recovery never replays into a file that compaction made. It has saved the producers,
 too: of a producer's batches compaction leaves the last, while he may ask again for any of his last five. While the
-cleaner works, the log goes on as ever: appended to, read, trimmed, deleted. A result is taken over only if the segments
-it was made of are still the log's; from the moment when the file is to get its name until the reactor knows that it
-has, no segment is dropped (`Log.replacing`). Taking over is one step on the reactor: the new segment is in the list,
-the old ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
+cleaner works, the log can be appended to, read, trimmed and deleted. A result is taken over only if the segments it was
+made of are still the log's; from the moment when the file is to get its name until the reactor knows that it has, no
+segment is dropped (`Log.replacing`). Taking over is one step on the reactor: the new segment is in the list, the old
+ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
 
 Of a transaction the marker goes last, in two passes at least. One pass finds that no batch of the transaction is left,
 notes a delete horizon in the marker's batch, and drops an aborted transaction from the partition's list. The snapshot
@@ -19,8 +19,8 @@ of producers at the start of the next pass makes that durable. Only then, and af
 marker removed: neither a reader nor a restart ever finds an aborted transaction listed whose marker is gone.
 
 What can go wrong: a damaged batch, or a file that cannot be read, makes the partition *uncleanable* until the broker
-starts again, with one line in the log; it is served as ever and nothing of it is changed. A full disk ends the pass,
-the next round tries again. A sync that failed stops the shard. Records are never lost to a crash: see
+starts again, with one line in the log. The partition is served, and none of its files is changed. A full disk ends the
+pass, the next round tries again. A sync that failed stops the shard. Records are never lost to a crash: see
 `storage.compaction.cleaner`.
 """
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _SHARE: Final = 0.05
 _SLICE_LOGS: Final = 64
-"""Logs that are skipped in one slice; one that is examined is a slice by itself."""
+"""Maximum number of logs that one slice skips. Examining a log takes a slice of its own."""
 
 
 class CompactionHost(Protocol):
@@ -79,7 +79,7 @@ class CompactionHost(Protocol):
         ...
 
     def expect(self, done: Callable[[], None]) -> int:
-        """A number for a command; `done` is called when it is carried out."""
+        """Return a number for a command; `done` is called when the command was carried out."""
         ...
 
     def changed(self, log: OpenLog) -> None:
@@ -188,7 +188,7 @@ class Compaction:
         return log.group != 0 and "compact" in log.config.cleanup_policy
 
     def stretch(self, log: Log) -> Stretch:
-        """What of a log could be compacted now."""
+        """The part of a log that can be compacted now."""
         config = log.config
         return stretch_of(
             facts_of(log, self._storage.now_ms()),
@@ -202,7 +202,7 @@ class Compaction:
     # -- a pass --------------------------------------------------------------------------------------------------------
 
     def _begin(self, log: Log, stretch: Stretch) -> None:
-        """Have everything that will be read on the disk, and nothing of it in the write-ahead log."""
+        """Bring everything that will be read into the segments, and free it from the write-ahead log."""
         storage = self._storage
         run = self._run = _Run(log, stretch, storage.reactor.now_us())
         written = storage.wal.durable_sequence
@@ -298,7 +298,7 @@ class Compaction:
         )
 
     def rewritten(self, reply: Rewritten) -> None:
-        """The segments of a merge are rewritten, aside."""
+        """The segments of a merge were rewritten into a temporary file."""
         run = self._answered(reply.id)
         self._read.inc(reply.read_bytes)
         if self._failed(run, reply.errno, reply.fault):
@@ -307,7 +307,7 @@ class Compaction:
         if self._is_void(run):
             self._end(run, again=False, path=path)
         elif any(one.dead for one in run.merge):
-            self._storage.send(EndPass(path))  # trimmed meanwhile: the next pass sees to what is left of it
+            self._storage.send(EndPass(path))  # trimmed meanwhile: the next pass compacts the rest of it
             self._end(run, again=True)
         else:
             assert reply.summary is not None
@@ -357,7 +357,7 @@ class Compaction:
         self._next_merge(run)
 
     def _finish(self, run: _Run) -> None:
-        """Everything is rewritten: the log is clean so far."""
+        """Everything was rewritten: the log is clean up to that offset."""
         log, storage = run.log, self._storage
         log.clean_offset = run.end_offset
         if log.producers is not None:
@@ -381,7 +381,7 @@ class Compaction:
         self._end(run, again=True)
 
     def _end(self, run: _Run, *, again: bool, path: str = "") -> None:
-        """The pass is over; look at once whether there is another to make, or later."""
+        """The pass is over. Look for another log now, or later."""
         assert self._run is run
         self._run = None
         self._storage.send(EndPass(path))
@@ -397,7 +397,7 @@ class Compaction:
         return run.log.closed or self._stopping or run.log.generation != run.generation or run.log.cutting
 
     def _failed(self, run: _Run, number: int, fault: str) -> bool:
-        """Whether the cleaner could not do it; the pass is over then."""
+        """Whether the cleaner failed; the pass is over then."""
         log = run.log
         gone = log.closed or (number == errno.ENOENT and log.durable_start > run.start_offset)
         if fault and not gone:

@@ -1,4 +1,4 @@
-"""What the cleaner has to know of a log: its segments, its aborted transactions, and the file they become."""
+"""The cleaner's input for a log: its segments, its aborted transactions, and the name of the new file."""
 
 from __future__ import annotations
 

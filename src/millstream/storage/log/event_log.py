@@ -1,6 +1,6 @@
 """The log of an event topic's partition: a log whose segments are chunks.
 
-It rolls as the seed says: after the batch that brings the active chunk to ``max_events_per_chunk`` events, or its
+It rolls as Mofka does: after the batch that brings the active chunk to ``max_events_per_chunk`` events, or its
 metadata and data together to ``max_chunk_size`` bytes. And it remembers, for every batch that is in memory, which chunk
 it belongs to and how far the chunk's files are written before it. Descriptors follow from that, so that events are fed
 from memory before the worker has written their chunk.

@@ -1,4 +1,4 @@
-"""A log that is received from another replica, and takes the place of the one here.
+"""Adoption: a log that was received from another replica replaces the local one.
 
 ::
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 LEFT_US: Final = 600_000_000
-"""How long after a start what an earlier one has received waits for somebody who goes on with it."""
+"""How long after a start the files that an earlier run received are kept for an attempt that continues them."""
 
 
 class AdoptionHost(Protocol):
@@ -119,7 +119,7 @@ class StagedLogs:
         return self._left.pop(log_directory, [])
 
     def put_back(self, log_directory: str, directories: list[str]) -> None:
-        """Nobody has gone on with what ``left_of`` gave: the next attempt may."""
+        """Return a directory that ``left_of`` gave and that was not used; the next attempt may use it."""
         self._left[log_directory] = directories
         self._storage.reactor.call_later(LEFT_US, self._remove_left)
 
@@ -135,19 +135,19 @@ class StagedLogs:
         self._resumes.pop(reply.id)(reply)
 
     def deleted(self, log_directory: str) -> None:
-        """A log is deleted, and what lies beside it goes with it."""
+        """Remove the received files of a deleted log."""
         self._storage.removals.remove_aside(self._storage.disk, log_directory)
         for directory in self.left_of(log_directory):
             self.drop(log_directory, directory)
 
     def _remove_left(self) -> None:
-        """Nobody has gone on with what there is of this shard's logs."""
+        """Remove the received files of this shard's logs that no attempt has continued."""
         for log in list(self._storage.logs.values()):
             for directory in self.left_of(log.directory):
                 self.drop(log.directory, directory)
 
     def drop(self, log_directory: str, directory: str) -> None:
-        """Remove what was received into ``directory``; nothing is under way for it."""
+        """Remove ``directory`` with its received files; no command for it is under way."""
 
         def gone() -> None:
             self._removing[log_directory] -= 1
@@ -157,19 +157,19 @@ class StagedLogs:
         self._storage.removals.remove(directory, gone)
 
     def is_busy(self, log_directory: str) -> bool:
-        """Whether what was received for a log before is still being removed."""
+        """Whether files that were received for the log earlier are still being removed."""
         return self._removing[log_directory] > 0
 
     def adopted(self, directory: str) -> None:
-        """What was received into ``directory`` is in its place."""
+        """The files that were received into ``directory`` are in their place."""
         self._kept.discard(directory)
 
     def moved(self, directory: str) -> None:
-        """What was received into ``directory`` has another name now."""
+        """The received files in ``directory`` were renamed."""
         self._kept.discard(directory)
 
     def stop(self) -> None:
-        """The shard stops: remove what the next start can't go on with."""
+        """The shard stops: remove received files that the next start cannot continue."""
         for directory in self._kept:
             if holds_chunks(directory):
                 self._storage.removals.remove(directory, _nothing)
@@ -220,4 +220,4 @@ def adopt(
 
 
 def _nothing() -> None:
-    """Nobody waits for the removal."""
+    """Default callback without effect."""

@@ -49,22 +49,24 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
 
 _SHARE: Final = 0.3
-"""Of the core, for marking and writing while there is other work."""
+"""Share of the core for marking and writing while there is other work."""
 
 _BYTES_PER_S: Final = 16 * 1024 * 1024
-"""Written at least, so that a crash has little to replay once producers pause: 128 MiB in eight seconds."""
+"""Minimum rate of writing, so that a crash has little to replay once producers pause: 128 MiB in eight seconds."""
 
 _STEP_US: Final = 10_000
-"""Between two looks at the schedule."""
+"""Interval between two checks of the schedule."""
 
 _PART_SEGMENTS: Final = 500
-"""Segments named in one message."""
+"""Maximum number of segments named in one message."""
 
 SNAPSHOT_BYTES: Final = 64 * 1024
-"""So many bytes of a log may be replayed to rebuild its producers before a checkpoint saves them."""
+"""Maximum bytes of a log that a start replays to rebuild its producers. A checkpoint saves the producers after that
+many bytes.
+"""
 
 _SNAPSHOT_FILES: Final = 2
-"""Kept of each log: if the newest does not verify, the one before does."""
+"""Snapshots kept of each log: if the newest does not verify, the one before is used."""
 
 
 class CheckpointHost(Protocol):
@@ -75,9 +77,9 @@ class CheckpointHost(Protocol):
     wal: Wal
     wal_directory: str
     checkpoint_bytes: int
-    """A checkpoint is due when the write-ahead log has grown by so much."""
+    """A checkpoint is due when the write-ahead log has grown by this number of bytes."""
     term: Term
-    """Goes into the write-ahead log's state."""
+    """Stored in the write-ahead log's ``state`` file."""
     dirty_logs: dict[OpenLog, None]
     """Logs that changed, in the order in which they did."""
 
@@ -199,13 +201,13 @@ class Checkpointer:
         self._begin()
 
     def due(self) -> None:
-        """Something has changed, and `checkpoint.ms` have passed."""
+        """Begin a checkpoint, because `checkpoint.ms` have passed since a change."""
         if self.running:
             self._again = True
         self.request()
 
     def look(self) -> None:
-        """After every tick: is it time for a checkpoint, or for the one that runs to come to its end?"""
+        """Called after every tick: begin a checkpoint, or hurry the one that runs, if it is time."""
         grown = self._storage.wal.written_bytes - self.wal_bytes
         if 2 * grown >= self._storage.checkpoint_bytes:
             self.hurry()
@@ -213,7 +215,7 @@ class Checkpointer:
                 self.request()
 
     def hurry(self) -> None:
-        """Have the checkpoint that runs, if one does, finish as soon as it can."""
+        """Let the running checkpoint, if there is one, finish as soon as possible."""
         if self.running and not self._hurry:
             self._hurry = True
             if self._sent:
@@ -265,7 +267,7 @@ class Checkpointer:
             yield
 
     def _due_bytes(self) -> int:
-        """How much of what is to be written should be by now."""
+        """The share of the bytes to write that should have been written by now."""
         storage = self._storage
         grown = storage.wal.written_bytes - self.wal_bytes
         return max(
@@ -280,7 +282,7 @@ class Checkpointer:
             self._written()
 
     def _written(self) -> None:
-        """One log, or the loop over them, is through."""
+        """One log, or the loop over all logs, is finished."""
         self._writes -= 1
         if self._writes:
             return
@@ -358,7 +360,7 @@ class Checkpointer:
             self._cuts.pop(log, None)
 
     def change_made(self, number: int) -> None:
-        """The files show it, if not durably; the next checkpoint sees to that."""
+        """The files have the change, perhaps not durably; the next checkpoint syncs them."""
         del self._changes[number]
 
     @property
@@ -372,7 +374,7 @@ class Checkpointer:
             callback()
 
     def _take_back(self) -> None:
-        """Nothing came of the marks: the next checkpoint takes them again."""
+        """The checkpoint failed: the next one takes these logs again."""
         for capture in self._captures:
             capture.give_back()
             if not capture.log.closed:

@@ -1,10 +1,10 @@
-"""What has to be done to logs from time to time: retention, and sealing segments that have grown old.
+"""Periodic work on logs: retention, and sealing of old segments.
 
-Retention looks at every log each `log.retention.check.interval.ms`, in slices of the reactor's background work; the
-decision is `core.retention`, the deed `Log.trim_prefix`, so a crash in between leaves the log before or after it. A
-topic that is only compacted keeps everything here. A segment is sealed `segment.ms` after its first batch, by a timer
-for the log that is due next; logs are checked when their earliest open segment would have been due, so however many
-segments come and go in between, there is one entry a log.
+Retention examines every log each `log.retention.check.interval.ms`, in slices of the reactor's background work.
+`core.retention` decides and `Log.trim_prefix` deletes, so a crash leaves the log before or after the change. A topic
+that is only compacted keeps everything here. A segment is sealed `segment.ms` after its first batch, by a timer for the
+log that is due next; logs are checked when their earliest open segment would have been due, so however many segments
+come and go in between, there is one entry a log.
 
 A trim that finds no room in the write-ahead log is left to the next round. How much there is of everything is added up
 for the metrics every few seconds in which something was written or deleted.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SHARE: Final = 0.05
 _FIRST_ROUND_US: Final = 30_000_000
-"""The first look comes half a minute after the start, as Kafka's does."""
+"""The first check is half a minute after the start, as in Kafka."""
 
 _MEASURE_US: Final = 5_000_000
 
@@ -73,7 +73,7 @@ class Housekeeping:
     # -- age of segments -----------------------------------------------------------------------------------------------
 
     def segment_began(self, log: OpenLog, segment: Segment) -> None:
-        """A segment got its first batch, or its log another `segment.ms`: see to it that it is sealed in time."""
+        """A segment got its first batch, or its log another `segment.ms`: schedule its sealing."""
         due_ms = segment.created_ms + log.segment_ms
         if self._looks.get(log.group, due_ms + 1) <= due_ms:
             return
@@ -83,7 +83,7 @@ class Housekeeping:
             self._arm()
 
     def forget(self, log: OpenLog) -> None:
-        """A log is closed: nobody has to look at it, which may have been due in weeks."""
+        """Remove the schedule of a closed log."""
         self._looks.pop(log.group, None)
         if len(self._due) > 2 * len(self._looks) + 64:
             self._due = [(due_ms, group) for due_ms, group in self._due if self._looks.get(group) == due_ms]

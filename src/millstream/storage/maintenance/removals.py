@@ -49,7 +49,7 @@ class Removals:
 
     @property
     def pending(self) -> bool:
-        """Whether a directory is to be removed and not known to be gone."""
+        """Whether a removal is pending."""
         return bool(self._removals)
 
     def remove(self, directory: str, done: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class Removals:
         self._attempt(number)
 
     def remove_aside(self, disk: Disk, directory: str) -> None:
-        """Remove what was put aside of a partition, if anything was (`storage.log.lost`)."""
+        """Remove files of a partition that were put aside (`storage.log.lost`). No effect without such files."""
         if exists(disk, directory + DAMAGED_SUFFIX):
             self.remove(directory + DAMAGED_SUFFIX, lambda: None)
 

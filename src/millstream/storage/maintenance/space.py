@@ -55,13 +55,13 @@ class Space:
         self._full_since_us = 0
 
     def look_later(self) -> None:
-        """Something was appended: look within a second."""
+        """Bytes were appended: read the free space within a second."""
         if not self._checking:
             self._checking = True
             self._storage.reactor.call_later(_CHECK_US, self._check)
 
     def written(self, log: OpenLog) -> None:
-        """A write of a log's segment went well, or the log is no more."""
+        """A write to a log's segment succeeded, or the log was removed."""
         if self._refused:
             self._refused.pop(log, None)
 

@@ -15,7 +15,7 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, tag=21):
     id: int
     directory: str
     first: bool
-    """Begin anew."""
+    """Begin with an empty directory."""
 
     start: Offset
     """First offset of the log's files."""
@@ -77,7 +77,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, tag=15):
 
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """What there is to go on with, in `directory`, which is empty if there is nothing."""
+    """The received files that an attempt can continue, in `directory`; empty if there are none."""
 
     id: int
     directory: str

@@ -1,4 +1,4 @@
-"""What the worker reads for event topics: metadata and descriptors without data, and selected ranges of data.
+"""The worker's reads for event topics: metadata and descriptors without data, and selected ranges of data.
 
 Both go into the arena, as much as the command's spans take. Of a first event that does not fit the
 answer says the size (``need``), and the shard asks again with more room.

@@ -27,7 +27,7 @@ class ChunkFill:
         self._ends: ChunkEnds | None = None
 
     def forget(self) -> None:
-        """Another chunk, or another place in it: the files say how full it is."""
+        """Continue in another chunk, or at another position. The files determine how full the chunk is."""
         self._ends = None
 
     def is_full(self, path: str, written: BytePosition) -> bool:
@@ -49,7 +49,7 @@ class ChunkFill:
             self._disk.sweep(directory)
 
     def add(self, record: WalRecord, payload: memoryview) -> None:
-        """A batch more. The first one of a chunk is counted when its size is asked for."""
+        """Count a batch. The first batch of a chunk is counted when its size is requested."""
         if self._ends is not None:
             count = record.last - record.base + 1
             meta = metadata_bytes((payload,), count)

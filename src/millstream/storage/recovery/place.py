@@ -1,4 +1,4 @@
-"""What recovery knows of a log: where it is, what it is called, how it is cut into segments."""
+"""Recovery's record of a log: its directory, its name, and its segment limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millstream.format.events.chunk import ChunkLimits
 
 
 class LogPlace(msgspec.Struct, frozen=True):
-    """Where a group's log lives and what it is called."""
+    """Directory and name of a group's log."""
 
     directory: str
     name: str

@@ -1,6 +1,7 @@
 """What a start puts aside (``.quarantined``): the batches that the write-ahead log still holds of a log that is fenced.
 
-They can no longer be put in their place, and what holds them is used again; a person decides what becomes of them.
+These batches cannot be placed in the log any more, and the files of the write-ahead log are reused. A person decides
+about them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class QuarantinedBatches:
         self._bytes = 0
 
     def put(self, base_offset: Offset, batch: memoryview) -> None:
-        """One more batch."""
+        """Add a batch."""
         if not self._path:
             make_directories(self._disk, self._directory)
             self._path = f"{self._directory}/{offset_name(base_offset, QUARANTINED_SUFFIX)}"

@@ -257,7 +257,7 @@ class _Recovery:
         self._truncations: dict[int, list[Truncation]] = {}
 
     def look_ahead(self, directory: _Directory) -> None:
-        """Learn where logs are cut in the end: the segments may show it already, whatever records come first."""
+        """Collect the truncations of all logs first, because the segments may show them already."""
         for file, place in directory.verdict.order:
             frame = directory.scans[file].frames[place]
             durable = frame.sequence <= directory.verdict.durable_sequence
@@ -279,7 +279,7 @@ class _Recovery:
                     self._truncations.setdefault(group, []).append(Truncation(base, last))
 
     def report_wal(self, directory: _Directory) -> None:
-        """Say what is wrong with the write-ahead log itself."""
+        """Report damage of the write-ahead log itself."""
         verdict = directory.verdict
         where = f"write-ahead log of shard {directory.shard}"
         if verdict.torn is not None or any(one.torn for one in directory.scans):
@@ -392,7 +392,7 @@ class _Recovery:
                 self._disk.remove_directory(directory)
 
     def report(self, directories: list[_Directory], duration_ms: int) -> RecoveryReport:
-        """What was done, all in all."""
+        """Summarize the recovery."""
         replays = self.replays.values()
         records = sum(one.records for one in replays)
         if records:

@@ -1,4 +1,4 @@
-"""What a log remembers beside its batches, while its write-ahead records are replayed: start, epochs, vote, control
+"""The state of a log apart from its batches, while its write-ahead records are replayed: start, epochs, vote, control
 entries.
 
 It begins with what the ``epochs`` file says and takes up each record in order. The file may be newer than the first of

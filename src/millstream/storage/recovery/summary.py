@@ -1,4 +1,4 @@
-"""What an orderly stop knows of each log, so that the next start reads no log's files.
+"""Summaries of logs that an orderly stop stores, so that the next start reads no log's files.
 
 Each shard leaves the summaries of its logs in its ``state`` file; recovery gathers them into ``wal/opened``, where
 every shard finds those of the logs it opens, whatever their number is now. The file speaks only for the start that

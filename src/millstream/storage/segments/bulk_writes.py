@@ -1,10 +1,10 @@
 """Segment bytes on their way from the arena to the disk: large runs go past the page cache, the rest through it.
 
-Bulk traffic is read from the log cache while it is new; a second copy of it in the page cache costs more than the
-write itself, pushes out what others read, and comes back as a burst at the next sync. So from `DIRECT_BYTES_MIN` on,
-the whole blocks of a write go to the disk with O_DIRECT, from where they lie in the arena if they are blocks there too
-(the log cache sees to that where batches are large), else by way of a staging buffer. The ends that do not fill a
-block, and small writes, go through the page cache. The two never share a page, so the kernel has nothing to reconcile.
+Bulk traffic is read from the log cache while it is new; a second copy of it in the page cache costs more than the write
+itself, pushes out what others read, and comes back as a burst at the next sync. So from `DIRECT_BYTES_MIN` on, the
+whole blocks of a write go to the disk with O_DIRECT, from where they lie in the arena if they are blocks there too (the
+log cache aligns large batches), else by way of a staging buffer. The ends that do not fill a block, and small writes,
+go through the page cache. The two never share a page, so the kernel has nothing to reconcile.
 
 A direct write is no more durable than another: the checkpoint's sync still has to follow. Where a file system does not
 do direct writes (EINVAL on the first), all bytes go through the page cache from then on. Other errors are raised as

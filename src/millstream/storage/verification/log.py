@@ -9,10 +9,10 @@ in the module of that name:
 - the small files: epochs, producer snapshots, the mark of a fenced log;
 - the write-ahead log: its state, frames that were durable and cannot be read, records that do not match their checksum.
 
-A finding is ``corrupt`` when something durable is damaged or missing, and ``mended`` when the next start sees to it by
-itself: a torn last frame, an index that is missing or short, bytes of a segment that no checkpoint covers and that
-are written again from the write-ahead log. The line between them is each index's summary, which is written only after
-the segment was synced.
+A finding is ``corrupt`` when something durable is damaged or missing, and ``mended`` when the next start repairs it by
+itself: a torn last frame, an index that is missing or short, bytes of a segment that no checkpoint covers and that are
+written again from the write-ahead log. The line between them is each index's summary, which is written only after the
+segment was synced.
 
 A file that the disk cannot read is a finding, too: ``mended`` if it is derived, an index or a producer snapshot, else
 ``corrupt``; of a segment, what comes before is checked. Only a directory that cannot be listed ends the check
@@ -70,7 +70,7 @@ MENDED: Final = "mended"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is not as it should be."""
+    """One finding."""
 
     severity: str
     """`CORRUPT` or `MENDED`."""
@@ -119,7 +119,7 @@ class Progress:
         self._advance = advance
 
     def checked(self, size_bytes: int) -> None:
-        """So many bytes more."""
+        """Count further checked bytes."""
         self.tally.bytes += size_bytes
         if self._advance is not None:
             self._advance(size_bytes)
@@ -194,7 +194,7 @@ def _segment_bytes(disk: Disk, directory: str) -> int:
 def verify_log(
     disk: Disk, log: LogFiles, progress: Progress, *, deep: bool = False, running: bool = False, settled: bool = False
 ) -> None:
-    """Look at every file of one log.
+    """Check every file of one log.
 
     Args:
         disk: where it is.
@@ -388,7 +388,7 @@ class _LogCheck:
 
 
 def unreadable(error: OSError) -> str:
-    """What is found of a file that the disk does not give."""
+    """The finding for a file that the disk cannot read."""
     return f"could not be read: {error.strerror}"
 
 

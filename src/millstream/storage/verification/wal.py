@@ -56,7 +56,7 @@ def wal_batches(disk: Disk, data_dir: str, group: RaftGroupId) -> Iterator[bytes
 
 
 def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:
-    """Look at the write-ahead logs of all shards; `name_of` a group is what its log is called. No broker may run."""
+    """Check the write-ahead logs of all shards. `name_of` returns the name of a group's log. No broker may run."""
     for shard, directory in _directories(disk, data_dir).items():
         try:
             _verify_shard(disk, directory, shard, progress, name_of)

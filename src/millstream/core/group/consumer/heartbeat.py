@@ -2,7 +2,7 @@
 
 Order: the request is checked; the group is found, created, or converted from the classic protocol; the member is found,
 created or replaced. Then its subscription is stored, the group epoch and the target assignment follow if necessary, and
-the member is moved towards its target. The changes are written, and the response leaves when they are durable. Most
+the member is moved towards its target. The changes are written, and the response is sent when they are durable. Most
 heartbeats change nothing and are answered at once.
 
 A member proves by its epoch that it knows its last response. A member whose epoch is ahead, or behind by more than a
