@@ -63,7 +63,11 @@ def test_what_was_recovered_before_is_left_alone_when_the_command_is_repeated():
 @pytest.mark.parametrize(
     ("known", "lost", "words"),
     [
-        ([survivor(1, group(0, (1, 2, 3))), survivor(2, group(0, (1, 2, 3)))], [3], "a majority of every group is alive"),
+        (
+            [survivor(1, group(0, (1, 2, 3))), survivor(2, group(0, (1, 2, 3)))],
+            [3],
+            "a majority of every group is alive",
+        ),
         ([survivor(1, group(0, (1, 2, 3)))], [2], "broker 3 is named neither as a survivor nor as lost"),
         ([survivor(1, connected=(3,))], [2, 3], "broker 1 is connected with broker 3, which is not lost"),
         ([survivor(1)], [1, 2, 3], "broker 1 answers, so it is not lost"),
