@@ -33,7 +33,8 @@ PRIVATE_WORDS = (
     "begins anew",
     "come further",
     "leaves when",
-    "lives",
+    "it lives",
+    "lives on",
     "sees to",
     "wants to know",
 )
