@@ -23,6 +23,7 @@ def obj(properties, closed=False, **more):
 
 
 INT, STR = {"type": "integer"}, {"type": "string"}
+ARRAY = {"type": "array", "items": INT}
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,14 @@ INT, STR = {"type": "integer"}, {"type": "string"}
         (obj({"a": INT}), obj({"a": INT}, True), {"ADDITIONAL_PROPERTIES_REMOVED"}),
         ({"type": "array", "items": INT}, {"type": "array", "items": {"type": "number"}}, set()),
         ({"type": "array", "items": INT}, {"type": "array", "items": STR}, {"TYPE_CHANGED"}),
+        (ARRAY, {"type": "array", "items": [INT]}, set()),  # a tuple whose rest is open
+        (ARRAY, {"type": "array", "items": [STR]}, {"TYPE_CHANGED"}),
+        (ARRAY, {"type": "array", "items": [INT], "additionalItems": False}, {"TYPE_CHANGED"}),
+        ({"type": "array"}, {"type": "array", "items": [INT]}, {"ITEM_ADDED_TO_OPEN_CONTENT_MODEL"}),
+        ({"type": "array", "items": [INT]}, ARRAY, {"ADDITIONAL_ITEMS_NARROWED"}),
+        ({"type": "array", "items": [INT], "additionalItems": False}, ARRAY, set()),
+        ({"type": "array", "items": [INT], "additionalItems": INT}, ARRAY, set()),
+        ({"type": "array", "items": [STR], "additionalItems": False}, ARRAY, {"TYPE_CHANGED"}),
         ({"type": "array"}, {"type": "array", "uniqueItems": True}, {"UNIQUE_ITEMS_ADDED"}),
         (INT, {"oneOf": [STR, INT]}, set()),
         ({"oneOf": [STR, INT]}, {"oneOf": [INT, {"type": "null"}, STR]}, set()),
