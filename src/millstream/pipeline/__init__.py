@@ -32,5 +32,12 @@ def __getattr__(name: str) -> Any:
 
     if name in __all__:
         home = {"load": "document", "run": "runner"}.get(name, "model")
-        return getattr(importlib.import_module(f"millstream.pipeline.{home}"), name)
+        try:
+            return getattr(importlib.import_module(f"millstream.pipeline.{home}"), name)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package == "millstream":
+                raise
+            sentence = f"pipelines need {package}, which is not installed: pip install 'millstream[pipeline]'"
+            raise ModuleNotFoundError(sentence, name=error.name) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,14 +9,13 @@ is noticed by the query that reads or writes it.
 import re
 from typing import Final
 
-from millstream.client.cluster import error_of
 from millstream.errors import Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.pipeline.checks import kind_of, topics_of
 from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.start import open_logs
-from millstream.spark.logs import CREATE_IT
+from millstream.spark.logs import CREATE_IT, topic_error
 
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
@@ -62,7 +61,7 @@ def require_topics(pipeline: Pipeline, *, source: bool = True, sinks: bool = Tru
         if found[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Missing(f"topic {name} {CREATE_IT.format(name)}", path, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if found[name]:
-            raise error_of(found[name], f"topic {name}")
+            raise topic_error(name, found[name])
 
 
 def _error_codes(pipeline: Pipeline, names: list[str]) -> dict[str, int]:

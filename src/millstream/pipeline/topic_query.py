@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that every Spark program gives them)
 
-from millstream.client.cluster import error_of
 from millstream.errors import Rejected
 from millstream.pipeline.checks import METADATA_NAMES
 from millstream.pipeline.files import WrittenFile
@@ -25,7 +24,7 @@ from millstream.pipeline.sink_query import BatchDone, SinkQuery
 from millstream.pipeline.source import ROWS_FORMAT, TOPIC_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.task import clear_reports, read_reports
-from millstream.spark.logs import Logs
+from millstream.spark.logs import Logs, topic_error
 
 _HEADERS: Final = ("topic", "partition", "offset", "error")
 
@@ -100,7 +99,7 @@ def require_topic(logs: Logs, name: str) -> None:
     """
     code = logs.cluster.metadata([name]).topics[name].error_code
     if code:
-        raise error_of(code, f"topic {name} cannot be written to; 'millstream topic create {name}' makes it")
+        raise topic_error(name, code)
 
 
 def records_of(frame: DataFrame, sink: Sink, index: int) -> DataFrame:

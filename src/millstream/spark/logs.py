@@ -14,7 +14,7 @@ from millstream.client import EARLIEST as ASK_EARLIEST
 from millstream.client import LATEST as ASK_LATEST
 from millstream.client import Cluster, TopicMetadata
 from millstream.client.cluster import FoundOffset, error_of
-from millstream.errors import Rejected
+from millstream.errors import MillstreamError, Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.spark.bounds import EARLIEST, LATEST, Bound, Subscription, TopicPartition
 from millstream.spark.loss import LossPolicy
@@ -23,6 +23,13 @@ from millstream.spark.options import Options
 from millstream.spark.planner import Span
 
 CREATE_IT: Final = "does not exist; 'millstream topic create {}' makes it"
+
+
+def topic_error(topic: str, code: int) -> MillstreamError:
+    """The error for a topic's code in metadata; if the topic does not exist, its sentence says how to make it."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return Rejected(f"topic {topic} {CREATE_IT.format(topic)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return error_of(code, f"topic {topic}")
 
 
 class SourcePartition(msgspec.Struct, frozen=True):
@@ -93,10 +100,8 @@ class Logs:
         return source_partitions
 
     def _source_partitions_of(self, topic: TopicMetadata) -> list[SourcePartition]:
-        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Rejected(f"topic {topic.name} {CREATE_IT.format(topic.name)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic.error_code:
-            raise error_of(topic.error_code, f"topic {topic.name}")
+            raise topic_error(topic.name, topic.error_code)
         numbers = self._wanted.partitions.get(topic.name, tuple(topic.partitions))
         for number in numbers:
             if number not in topic.partitions:

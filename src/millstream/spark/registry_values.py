@@ -78,9 +78,10 @@ def _schemas() -> Any:
     try:
         from millstream.spark import schemas
     except ImportError as error:
+        package = (error.name or str(error)).partition(".")[0]
         raise Unavailable(
-            f"records with schema ids need a package that is not installed ({error}): "
-            'pip install "millstream[pipeline,schemas]"'
+            f"records with schema ids need {package}, which is not installed: "
+            "pip install 'millstream[pipeline,schemas]'"
         ) from error
     return schemas
 

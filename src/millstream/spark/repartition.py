@@ -22,9 +22,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from millstream.client import Cluster
-from millstream.client.cluster import EARLIEST, LATEST, error_of
+from millstream.client.cluster import EARLIEST, LATEST
 from millstream.errors import MillstreamError, Rejected
 from millstream.spark.jobs import begin_job, job_of
+from millstream.spark.logs import topic_error
 
 _POLL_S: Final = 0.5
 _ONE_TASK: Final = {"split.bytes": "1024g", "minPartitions": "1"}
@@ -137,7 +138,7 @@ def _reason(error: StreamingQueryException) -> str:
 def _offsets(cluster: Cluster, topic: str, which: int, *, read_committed: bool = False) -> Mapping[str, int]:
     found: Any = cluster.metadata([topic]).topics[topic]
     if found.error_code:
-        raise error_of(found.error_code, f"topic {topic}; 'millstream topic create {topic}' makes it")
+        raise topic_error(topic, found.error_code)
     wanted = {(topic, partition): which for partition in found.partitions}
     offsets = cluster.list_offsets(wanted, read_committed=read_committed)
     return {str(partition): offset.offset for (_, partition), offset in sorted(offsets.items())}

@@ -15,12 +15,21 @@ reader schema has, decoding stops before it and says so in ``boundary``: who mak
 decoder goes on there and loses nothing.
 """
 
-from millstream.spark.schemas.avro_decoder import AvroDecoder
-from millstream.spark.schemas.decoded import Boundary, Decoded
-from millstream.spark.schemas.json_decoder import JsonSchemaDecoder
-from millstream.spark.schemas.protobuf_decoder import ProtobufDecoder
-from millstream.spark.schemas.registry_decoder import registry_decoder
-from millstream.spark.schemas.source import RegistrySchemas, SchemaSource
+try:
+    from millstream.spark.schemas.avro_decoder import AvroDecoder
+    from millstream.spark.schemas.decoded import Boundary, Decoded
+    from millstream.spark.schemas.json_decoder import JsonSchemaDecoder
+    from millstream.spark.schemas.protobuf_decoder import ProtobufDecoder
+    from millstream.spark.schemas.registry_decoder import registry_decoder
+    from millstream.spark.schemas.source import RegistrySchemas, SchemaSource
+except ModuleNotFoundError as missing:
+    if (missing.name or "").startswith("millstream"):
+        raise
+    needed = (missing.name or "a package").partition(".")[0]
+    sentence = (
+        f"millstream.spark.schemas needs {needed}, which is not installed: pip install 'millstream[schemas,spark]'"
+    )
+    raise ModuleNotFoundError(sentence, name=missing.name) from None
 
 __all__ = [
     "AvroDecoder",

@@ -101,7 +101,7 @@ class RegistrySchemas:
         except Exception as error:
             # Not by class: which library it is depends on the version of confluent-kafka.
             if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
-                raise Unavailable(f"{self._name} cannot be reached: {error}") from error
+                raise Unavailable(f"{self._name} cannot be reached: {error}; start it, or correct its URL") from error
             raise
 
     def _resolved(self, found: Any) -> Resolved:
