@@ -46,6 +46,7 @@ test-all: test ## Run every test but other people's suites
 	@$(PY) -m pytest -m "slow and not conformance"
 
 test-spark: setup ## Run the slow tests of pipelines on Spark (about 30 minutes; MILLSTREAM_KILLS=n)
+	@$(PY) tests/spark/class_archive.py
 	@$(PY) -m pytest -m "slow and spark" tests/spark
 
 spark-versions: setup ## Run the quick Spark tests with PySpark 4.2 and 4.3 (about 5 minutes; ARGS=--help)

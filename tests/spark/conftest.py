@@ -1,11 +1,13 @@
 """One Spark session and one broker for all these tests; starting them costs more than any test."""
 
 import json
+import os
 import time
 import urllib.request
 import uuid
 
 import pytest
+from class_archive import java_options
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from spark_support import BAD_EVERY, BRIEF, SMALL_SEGMENTS
@@ -13,8 +15,16 @@ from spark_support import BAD_EVERY, BRIEF, SMALL_SEGMENTS
 pytest.importorskip("pyspark")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def brief_machines():
+    """Every virtual machine lives for minutes: those of drivers and jobs that are processes of their own, too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {java_options()}".strip())
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def spark(brief_machines, tmp_path_factory):
     from millstream import spark as ms
 
     place = tmp_path_factory.mktemp("spark")

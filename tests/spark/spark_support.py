@@ -3,9 +3,7 @@
 import collections
 
 import pyarrow as pa
-
-BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a virtual machine that lives for minutes: compile quickly, and collect garbage without threads of its own."""
+from class_archive import BRIEF
 
 BRIEF_DRIVER = {"spark.driver.extraJavaOptions": BRIEF}
 """``spark:`` of a declared pipeline whose driver lives that briefly."""
