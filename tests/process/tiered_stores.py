@@ -1,8 +1,8 @@
 """Object stores for the tests of tiered topics that can be away: a directory, and a bucket of S3 (moto) behind a gate.
 
 A store is away in one of several ways. Connections to S3 are refused, accepted and never answered, or answered with
-``503 SlowDown``; in the place of the directory is a file. Brokers get its URL as a setting, and find credentials and
-endpoint in the environment.
+``503 SlowDown``; in the place of the directory is a file. A slow store gets everything `SLOW_S` seconds late. Brokers
+get its URL as a setting, and find credentials and endpoint in the environment.
 """
 
 import contextlib
@@ -10,11 +10,13 @@ import logging
 import os
 import socket
 import threading
+import time
 import urllib.request
 
 from millstream.objects import open_store
 
-REFUSED, STALLED, THROTTLED = "refused", "stalled", "throttled"
+REFUSED, STALLED, THROTTLED, SLOW = "refused", "stalled", "throttled", "slow"
+SLOW_S = 0.3
 _SLOW_DOWN = (
     b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 )
@@ -97,7 +99,8 @@ class Gate:
                 elif how == STALLED:
                     while client.recv(1 << 16):
                         pass
-                elif not how:
+                elif how in ("", SLOW):
+                    time.sleep(SLOW_S if how else 0)
                     with socket.create_connection(self._target) as server:
                         back = threading.Thread(target=_pump, args=(server, client), daemon=True)
                         back.start()

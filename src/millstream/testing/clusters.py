@@ -103,6 +103,12 @@ class Cluster:
         """The addresses of all brokers, for clients."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
+    @property
+    def peer_bytes(self) -> int:
+        """What the brokers have sent each other so far; of a cluster with ``networks="proxies"`` only."""
+        assert self._proxies is not None, "only proxies count"
+        return self._proxies.passed_bytes
+
     def start(self) -> None:
         """Start every broker, and return when all of them serve.
 

@@ -40,6 +40,8 @@ class Proxies:
         self._cut: set[tuple[int, int]] = set()
         self._healed = asyncio.Event()
         """Set, and replaced by another one, when nothing is cut any more."""
+        self.passed_bytes = 0
+        """Everything that went over all connections so far. The proxies' thread writes it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._loop = asyncio.new_event_loop()
@@ -129,6 +131,7 @@ class Proxies:
                 await self._passable(sender, receiver)
                 if not data:
                     return
+                self.passed_bytes += len(data)
                 writer.write(data)
                 await writer.drain()
 

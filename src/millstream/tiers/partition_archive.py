@@ -95,6 +95,7 @@ class PartitionArchive:
         "group",
         "is_full",
         "joined_parts",
+        "joined_seen",
         "joined_to",
         "orphans",
         "limit",
@@ -170,6 +171,7 @@ class PartitionArchive:
         """Parts that are known to have no small range of a shared object."""
         self.joined_to = Offset(0)
         """No offset below it is in a small range of a shared object, as the manifest object says. It only rises."""
+        self.joined_seen = Offset(0)  # end of the archive when `joined_to` was last computed
         self.topic_saved = b""
         """The same of the description of the topic."""
         history = group.owner_history()

@@ -9,7 +9,8 @@
 A pack is what is open when an upload is due; a large one becomes several objects. Batches are read from the log cache,
 or by the worker from the segment files, and stay in memory until their object is verified: at most `OBJECTS_AT_ONCE`
 objects. An entry in the log of its partition commits a range. Entries follow the order of the objects, so that an
-archive has no gap, and are taken up once however often they come.
+archive has no gap, and are taken up once however often they come. An object is written when those before it that have
+records of the same partitions are verified, so that neither has the store alone.
 
 A crash at any point loses nothing: what is not committed is in the write-ahead log or in a segment file, and is
 uploaded again. An object that no entry names leaves with the records that it has (`sweeping`). While the store fails,
@@ -32,17 +33,16 @@ from millstream.format.archive import Archived, encode_topic, topic_key
 from millstream.iobuf import ArenaFull, IoBuf
 from millstream.model.quantities import BytePosition, Offset, TimestampMs
 from millstream.model.shared import NO_OBJECT, ObjectId, SharedPartition
-from millstream.raft.group import GroupRole
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
-from millstream.tiers.messages import SharedPart
 from millstream.tiers.packing import end_of
+from millstream.tiers.shared_filling import Filled, Packing, SharedObject, leads
 from millstream.tiers.shared_objects import RANDOM_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from millstream.core.shared import BacklogLimits, Pack, Upload
+    from millstream.core.shared import BacklogLimits, Pack
     from millstream.core.shared.backlog import Part
     from millstream.format.archive import TopicDescription
     from millstream.format.manifest import ArchivedSegment
@@ -70,82 +70,6 @@ _NUMBER_AGE_MS: Final = 1_800_000
 """Age of an object's number after which a failed upload takes another one."""
 
 _LINES: Final = RateLimit(per_minute=10)
-
-
-class _Filled:
-    """What one object will have of one partition."""
-
-    __slots__ = ("archive", "chain", "end_offset", "from_offset", "partition", "segment", "term")
-
-    def __init__(self, archive: PartitionArchive, partition: SharedPartition, from_offset: Offset) -> None:
-        self.archive = archive
-        self.partition = partition
-        self.from_offset = from_offset
-        self.end_offset = from_offset
-        self.chain = IoBuf()
-        self.segment: ArchivedSegment | None = None
-        """None until the object is verified, and when the range is given up."""
-        self.term: Term | None = None
-        """That in which the entry was proposed."""
-
-    def message(self) -> SharedPart:
-        """What the archive process needs to know."""
-        spans: list[int] = []
-        for piece, start, end in self.chain.parts:
-            spans += (piece.offset + start, piece.offset + end)
-        known = self.archive.log.producers
-        aborted = [] if known is None else known.transactions.aborted_between(self.from_offset, self.end_offset)
-        return SharedPart(self.partition, self.from_offset, self.end_offset, spans, aborted)
-
-    @property
-    def settled(self) -> bool:
-        """Its entry is committed, or nobody needs one any more."""
-        archive, segment = self.archive, self.segment
-        if archive.closed or archive.log.closed or segment is None or not _leads(archive):
-            return True
-        return archive.archive.end_offset >= segment.end_offset or self.term not in (None, archive.group.term)
-
-
-class _Object:
-    """An object that is being filled, or on its way."""
-
-    __slots__ = ("failures", "packing", "parts", "size_bytes", "upload")
-
-    def __init__(self, packing: _Packing) -> None:
-        self.packing = packing
-        self.parts: list[_Filled] = []
-        self.size_bytes = 0
-        self.failures = 0
-        self.upload: Upload | None = None
-
-    def release(self) -> None:
-        """Give the memory of the batches back."""
-        for one in self.parts:
-            one.chain.release()
-
-
-class _Packing:
-    """A pack that becomes objects. ``offset`` is where reading goes on in the part of number ``at``."""
-
-    __slots__ = ("at", "objects", "offset", "pack")
-
-    def __init__(self, pack: Pack) -> None:
-        self.pack = pack
-        self.at = 0
-        self.offset = pack.parts[0].base_offset
-        self.objects = 0
-        """Objects of it that are not committed."""
-
-    @property
-    def part(self) -> Part | None:
-        """The part that is being read; None at the end."""
-        return self.pack.parts[self.at] if self.at < len(self.pack.parts) else None
-
-    def next(self) -> None:
-        """Go on with the next part."""
-        self.at += 1
-        if self.at < len(self.pack.parts):
-            self.offset = self.pack.parts[self.at].base_offset
 
 
 class SharedUploads:
@@ -180,10 +104,10 @@ class SharedUploads:
         """
         self._given_up: set[SharedPartition] = set()
         self._packs: deque[Pack] = deque()
-        self._packing: _Packing | None = None
-        self._filling: _Object | None = None
+        self._packing: Packing | None = None
+        self._filling: SharedObject | None = None
         self._uploads = Uploads()
-        self._objects: deque[_Object] = deque()
+        self._objects: deque[SharedObject] = deque()
         """Those of `_uploads`, in the same order."""
         self._last_id = NO_OBJECT
         self._described: set[bytes] = set()
@@ -233,6 +157,9 @@ class SharedUploads:
         if self._filling is not None:
             self._filling.release()
             self._filling = None
+        for one in self._objects:
+            if one.is_held:
+                one.release()
 
     # -- the look ------------------------------------------------------------------------------------------------------
 
@@ -266,11 +193,11 @@ class SharedUploads:
         """
         log, limit, term = archive.log, Offset(archive.limit()), archive.group.term
         noted = self._noted.get(key)
-        if noted is not None and (noted[2] != term or not _leads(archive)):
+        if noted is not None and (noted[2] != term or not leads(archive)):
             self._forget(key)
             noted = None
         if noted is None:
-            if not _leads(archive):
+            if not leads(archive):
                 return
             start = max(archive.archive.end_offset, log.start_offset)
             noted = self._noted[key] = start, _position(log, start), term
@@ -291,8 +218,8 @@ class SharedUploads:
                 self._packs += self.backlog.take()
             if not self._packs:
                 return
-            self._packing = _Packing(self._packs.popleft())
-        self._filling = _Object(self._packing)
+            self._packing = Packing(self._packs.popleft())
+        self._filling = SharedObject(self._packing)
         self._read_on()
 
     def _read_on(self) -> None:
@@ -316,16 +243,20 @@ class SharedUploads:
         else:
             log.read_cold(packing.offset, part.end_offset, max(1, room), True, partial(self._taken, one, part))
 
-    def _is_wanted(self, packing: _Packing, part: Part) -> bool:
+    def _is_wanted(self, packing: Packing, part: Part) -> bool:
         archive = self.archives.get(part.partition)
         if archive is None or archive.closed or archive.log.closed or part.partition in self._given_up:
             return False
-        if part.partition not in self._noted or not _leads(archive):
+        if part.partition not in self._noted or not leads(archive):
             return False
-        packing.offset = max(packing.offset, archive.log.start_offset)
+        start = max(archive.log.start_offset, archive.archive.end_offset)
+        if start > packing.offset:  # deleted, or archived by what an earlier leadership had on its way
+            if self._filling is not None:
+                self._filling.drop(part.partition)  # it would end before a gap
+            packing.offset = start
         return packing.offset < part.end_offset
 
-    def _taken(self, one: _Object, part: Part, result: IoBuf | MillstreamError) -> None:
+    def _taken(self, one: SharedObject, part: Part, result: IoBuf | MillstreamError) -> None:
         if isinstance(result, MillstreamError):
             if self._filling is one:
                 self._not_read(part, result)
@@ -336,7 +267,7 @@ class SharedUploads:
         else:
             packing = one.packing
             if not one.parts or one.parts[-1].partition != part.partition:
-                one.parts.append(_Filled(archive, part.partition, packing.offset))
+                one.parts.append(Filled(archive, part.partition, packing.offset))
             filled = one.parts[-1]
             packing.offset = filled.end_offset = end_of(result)
             one.size_bytes += len(result)
@@ -356,7 +287,7 @@ class SharedUploads:
         self._read_failures += 1
         self._reactor.call_later(min(_WAIT_US << min(self._read_failures, 6), _WAIT_MAX_US), self._read_on)
 
-    def _full(self, one: _Object) -> None:
+    def _full(self, one: SharedObject) -> None:
         """Nothing more goes into the object: send it, and fill the next one."""
         packing = one.packing
         self._filling = None
@@ -364,13 +295,15 @@ class SharedUploads:
             self._packing = None
         if one.parts:
             packing.objects += 1
-            one.upload = self._uploads.begin(self._next_id(), packing.pack)
+            one.upload = self._uploads.begin(
+                self._next_id(), packing.pack, frozenset(part.partition for part in one.parts)
+            )
             self._objects.append(one)
             self._send(one)
         self._settle_pack(packing)
         self._advance()
 
-    def _settle_pack(self, packing: _Packing) -> None:
+    def _settle_pack(self, packing: Packing) -> None:
         if packing.part is None and not packing.objects:
             self.backlog.committed(packing.pack)
 
@@ -382,7 +315,7 @@ class SharedUploads:
 
     # -- one object ----------------------------------------------------------------------------------------------------
 
-    def _send(self, one: _Object) -> None:
+    def _send(self, one: SharedObject) -> None:
         """Have the object written; before that the description of each topic, by which its records are found when this
         broker is lost.
         """
@@ -396,16 +329,19 @@ class SharedUploads:
                 self._link.put(key, data, partial(self._wrote_topic, one, topic_id))
                 return
         assert one.upload is not None, "an object is sent under its number"
+        one.is_held = not self._uploads.may_store(one.upload)
+        if one.is_held:
+            return
         self._link.share(one.upload.object_id, [part.message() for part in one.parts], partial(self._answered, one))
 
-    def _wrote_topic(self, one: _Object, topic_id: bytes, error: MillstreamError | None) -> None:
+    def _wrote_topic(self, one: SharedObject, topic_id: bytes, error: MillstreamError | None) -> None:
         if error is not None:
             self._failed(one, error)
         else:
             self._described.add(topic_id)
             self._send(one)
 
-    def _answered(self, one: _Object, result: list[ArchivedSegment] | MillstreamError) -> None:
+    def _answered(self, one: SharedObject, result: list[ArchivedSegment] | MillstreamError) -> None:
         if isinstance(result, MillstreamError):
             self._failed(one, result)
             return
@@ -416,9 +352,11 @@ class SharedUploads:
             part.segment = segment
         assert one.upload is not None, "an object is answered under its number"
         one.upload.verified = True
+        for later in [each for each in self._objects if each.is_held]:
+            self._send(later)
         self._commit()
 
-    def _failed(self, one: _Object, error: MillstreamError) -> None:
+    def _failed(self, one: SharedObject, error: MillstreamError) -> None:
         if self._stopped:
             one.release()
             return
@@ -448,7 +386,7 @@ class SharedUploads:
             self._settle_pack(one.packing)
         self._advance()
 
-    def _propose(self, one: _Object) -> bool:
+    def _propose(self, one: SharedObject) -> bool:
         """Propose what is not proposed; False if that is not possible now. A range that does not follow the archive,
         because another replica led meanwhile, is given up.
         """
@@ -476,10 +414,6 @@ class SharedUploads:
     def _look_at_commit(self) -> None:
         self._polls = False
         self._commit()
-
-
-def _leads(archive: PartitionArchive) -> bool:
-    return archive.group.role is GroupRole.LEADING and archive.group.is_serving
 
 
 def _key(archive: PartitionArchive) -> SharedPartition:

@@ -199,6 +199,20 @@ def test_only_the_oldest_verified_upload_commits():
         uploads.begin(2, pack)
 
 
+def test_an_object_is_stored_after_those_before_it_that_have_the_same_partitions():
+    uploads = Uploads()
+    (pack,) = _pack()
+    first = uploads.begin(1, pack, frozenset((A,)))
+    other = uploads.begin(2, pack, frozenset((B,)))
+    both = uploads.begin(3, pack, frozenset((A, B)))
+    assert [uploads.may_store(one) for one in (first, other, both)] == [True, True, False]
+    first.stored = first.verified = True
+    assert not uploads.may_store(both)
+    other.verified = True
+    assert uploads.may_store(both)
+    assert uploads.begin(4, pack).partitions == {A}
+
+
 def _pack():
     backlog = Backlog(LIMITS)
     backlog.append(A, 0, 1, 10, 0)

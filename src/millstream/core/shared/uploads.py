@@ -3,11 +3,16 @@
 ::
 
     prepared ──► stored ──► verified ──► committed
-                              only the oldest one may commit
+        │                     only the oldest one may commit
+        └── when those before it that have the same partitions are verified
 
 Order matters: a later object of a partition must not become visible before an earlier one, or readers would see a hole.
 Only a verified object may commit, because after the commit the write-ahead log may forget what the object has. An
 upload that failed is repeated under the same number; its conditional write finds what an attempt before has left.
+
+An object is not stored either before those with earlier offsets of its partitions are verified. Were the broker lost
+with its disk then, the store would have a gap in a partition, and a recovery could not tell it from records that were
+deleted.
 
 A crash forgets all of it. Numbers that were prepared and not committed are orphans, which the catalogue gives up when
 the broker's epoch ends.
@@ -16,6 +21,7 @@ the broker's epoch ends.
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +30,7 @@ from millstream.errors import Rejected
 
 if TYPE_CHECKING:
     from millstream.core.shared.backlog import Pack
-    from millstream.model.shared import ObjectId
+    from millstream.model.shared import ObjectId, SharedPartition
 
 
 class Upload(msgspec.Struct):
@@ -32,6 +38,8 @@ class Upload(msgspec.Struct):
 
     object_id: ObjectId
     pack: Pack
+    partitions: frozenset[SharedPartition]
+    """Those that the object has records of."""
     stored: bool = False
     """A write was answered, or may have taken effect."""
     verified: bool = False
@@ -52,13 +60,22 @@ class Uploads:
         """All uploads, oldest first."""
         return list(self._queue)
 
-    def begin(self, object_id: ObjectId, pack: Pack) -> Upload:
-        """Start an upload under a number that the catalogue gave. Raises Rejected if the numbers do not rise."""
+    def begin(self, object_id: ObjectId, pack: Pack, partitions: frozenset[SharedPartition] | None = None) -> Upload:
+        """Start an upload under a number that the catalogue gave. ``partitions`` are those of the pack that the object
+        has; without it all of them. Raises Rejected if the numbers do not rise.
+        """
         if self._queue and object_id <= self._queue[-1].object_id:
             raise Rejected(f"object {object_id} was prepared before object {self._queue[-1].object_id}")
-        upload = Upload(object_id, pack)
+        if partitions is None:
+            partitions = frozenset(one.partition for one in pack.parts)
+        upload = Upload(object_id, pack, partitions)
         self._queue.append(upload)
         return upload
+
+    def may_store(self, upload: Upload) -> bool:
+        """Whether everything with earlier offsets of its partitions is verified."""
+        earlier = takewhile(lambda one: one is not upload, self._queue)
+        return all(one.verified or one.partitions.isdisjoint(upload.partitions) for one in earlier)
 
     def next_commit(self) -> Upload | None:
         """The upload to be committed now; None while the oldest one is not verified."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from millstream.testing.archive_world.history import play
+from millstream.testing.archive_world import shared_planted
+from millstream.testing.archive_world.history import TieredHistory, play
 from millstream.testing.archive_world.planted import PLANTED, hunt
+from millstream.testing.archive_world.shared_history import SharedHistory
 from millstream.testing.sim.brokers_history import Counts
 from millstream.testing.sim.brokers_report import quiet
 
@@ -17,23 +19,27 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=100, help="histories to play (default: 100)")
     parser.add_argument("--first-seed", type=int, default=0, help="seed to begin with (default: 0)")
     parser.add_argument("--seed", type=int, help="play this seed alone, with the brokers' log lines")
+    parser.add_argument("--shared", action="store_true", help="two shared topics in the place of a tiered one")
     parser.add_argument("--planted", action="store_true", help="plant each known bug and show how fast it is found")
     options = parser.parse_args()
+    make = SharedHistory if options.shared else TieredHistory
     out, counts, missed = sys.stdout.write, Counts(), 0
     if options.seed is not None:
-        play(options.seed, counts)
+        play(options.seed, counts, make=make)
     elif options.planted:
         with quiet():
-            for bug in PLANTED:
-                found = hunt(bug)
+            bugs, look = (shared_planted.PLANTED, shared_planted.hunt) if options.shared else (PLANTED, hunt)
+            for bug in bugs:
+                found = look(bug)
                 missed += found.finding is None
                 by = "NOT FOUND" if found.finding is None else found.finding.what.partition(":")[0]
                 out(f"{bug.name:55} {by:10} {found.counts.histories:>4} of {bug.histories} histories\n")
+                sys.stdout.flush()
         return 1 if missed else 0
     else:
         with quiet():
             for seed in range(options.first_seed, options.first_seed + options.histories):
-                play(seed, counts)
+                play(seed, counts, make=make)
     for finding in counts.findings:
         out(f"seed {finding.seed}: {finding.what}\nsetting: {finding.setting}\n{finding.trace}\n")
     out(

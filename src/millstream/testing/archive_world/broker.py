@@ -19,6 +19,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.config.settings import Settings
 from millstream.config.topic_properties import topic_config
 from millstream.errors import MillstreamError
 from millstream.format.archive import TopicDescription
@@ -28,37 +29,43 @@ from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.raft.group import GroupRole
 from millstream.telemetry.metrics import StatsSlab
+from millstream.testing.local_storage import DATA_DIR
+from millstream.testing.sim.brokers import GROUP
 from millstream.testing.sim.brokers_judge import READ_BYTES, Violation, whole_log
-from millstream.testing.sim.brokers_served import SETTINGS, ServedBroker
+from millstream.testing.sim.brokers_served import ServedBroker
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.hot_tier import HotTier
 from millstream.tiers.hot_tier.slots import MemorySlots
 from millstream.tiers.hot_tier.slotted import SlottedTier
 from millstream.tiers.link import ArchiveLink
-from millstream.tiers.messages import LANES, Put, Remove, RemoveKeys, decode_command, encode
+from millstream.tiers.messages import LANES, Join, Put, Remove, RemoveKeys, Share, Sweep, decode_command, encode
 from millstream.tiers.process import ArchiveWorker
 from millstream.tiers.reading import ArchiveReader
 
 if TYPE_CHECKING:
     import random
 
-    from millstream.format.manifest import ArchiveId
+    from millstream.format.archive import AbortedSpan
+    from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
+    from millstream.iobuf import IoBuf
     from millstream.model.quantities import RaftGroupId
     from millstream.partition.table import PartitionTable
     from millstream.testing.archive_world.history import TieredHistory
     from millstream.testing.local_storage import LocalShard
     from millstream.testing.sim.brokers import Broker, Checks, Cluster
     from millstream.tiers.hot_tier import WarmBlocks
+    from millstream.tiers.link import OnRead
     from millstream.tiers.messages import Command
     from millstream.tiers.partition_archive import PartitionArchive
 
 SEGMENT_BYTES: Final = 3_000
 _MEMORY_BYTES: Final = 4_000
 _SLOTS: Final = 6
-_RETENTION_MS: Final = 300
+RETENTION_MS: Final = 300
+_SETTINGS: Final = Settings(data_dir=DATA_DIR, objects_url="s3://world")
+DELETE_DELAY_US: Final = 300_000
 _PROPERTIES: Final = {
     "retention.ms": "-1",
-    "storage.mode": "tiered",
     "retention.local.target.ms": "0",
     "segment.upload.max.ms": "1000",
     "file.delete.delay.ms": "300",
@@ -116,12 +123,13 @@ class Lane:
             return
         self._busy = True
         command = self._queue.popleft()
-        self._broker.cluster.after(self._broker.history_of_archive.delay_us(), lambda: self._carry_out(command))
+        delay_us = self._broker.history_of_archive.begins_us(command)
+        self._broker.cluster.after(delay_us, lambda: self._carry_out(command))
 
     def _carry_out(self, command: Command) -> None:
         broker = self._broker
         if broker.life != self._life or not broker.is_up:
-            zombie = isinstance(command, Put | Remove | RemoveKeys)
+            zombie = isinstance(command, Put | Remove | RemoveKeys | Share | Sweep | Join)
             if zombie and broker.history_of_archive.chance.random() < 0.5:
                 broker.history_of_archive.truth.note("command of a dead broker")
                 self._worker.carry_out(command)
@@ -153,6 +161,27 @@ class WorldLink(ArchiveLink):
         super().__init__(reactor, shard.arena, shard.stats, _no_process, _ignore)
         self._broker = broker
 
+    def read(
+        self,
+        owner: ArchiveId,
+        target: ArchivedSegment | ManifestPart,
+        offset: Offset,
+        end_offset: Offset,
+        max_bytes: int,
+        done: OnRead,
+        *,
+        minimum_one: bool,
+        aborted: list[AbortedSpan] | None = None,
+    ) -> None:
+        """As `ArchiveLink.read`; the world knows until when the object is read."""
+        ended = self._broker.history_of_archive.reads.begin(self._broker, owner, target)
+
+        def answered(result: IoBuf | MillstreamError) -> None:
+            ended()
+            done(result)
+
+        super().read(owner, target, offset, end_offset, max_bytes, answered, minimum_one=minimum_one, aborted=aborted)
+
     def _begin(self) -> None:
         broker = self._broker
         shard, world = broker.shard, broker.history_of_archive
@@ -183,6 +212,8 @@ class TieredBroker(ServedBroker):
     Lifecycle: as `Broker`.
     """
 
+    storage_mode = "tiered"
+
     def __init__(self, cluster: Cluster, node_id: int, world: TieredHistory) -> None:
         self.history_of_archive = world
         self.at_once = False
@@ -196,28 +227,34 @@ class TieredBroker(ServedBroker):
         """The archive of its partition."""
         return self.partition.archive
 
+    @property
+    def archives(self) -> dict[RaftGroupId, PartitionArchive]:
+        """All its archives, by Raft group."""
+        return {} if self.archive is None else {GROUP: self.archive}
+
     def _open(
         self, lifecycle: Lifecycle, table: PartitionTable, name: str, group: RaftGroupId, config: Any
     ) -> Partition:
-        shard = self.shard
-        assert shard is not None
-        link = WorldLink(self, shard)
-        reactor: Any = shard.reactor
-        lifecycle.archiver = self.archiver = Archiver(
-            reactor, shard.storage, link, shard.stats, _RETENTION_MS, self._describe
-        )
-        config = topic_config(_PROPERTIES, SETTINGS)
+        if lifecycle.archiver is None:
+            assert self.shard is not None
+            lifecycle.archiver = self.archiver = self._make_archiver(self.shard, WorldLink(self, self.shard))
+        config = topic_config({**_PROPERTIES, "storage.mode": self.storage_mode}, _SETTINGS)
         config.__dict__.update(segment_bytes=SEGMENT_BYTES)
         return super()._open(lifecycle, table, name, group, config)
 
-    def _describe(self, topic_id: bytes) -> TopicDescription:
+    def _make_archiver(self, shard: LocalShard, link: WorldLink) -> Archiver:
+        reactor: Any = shard.reactor
+        return Archiver(reactor, shard.storage, link, shard.stats, RETENTION_MS, self._describe)
+
+    def _describe(self, topic_id: bytes) -> TopicDescription | None:
         return TopicDescription("t", topic_id.hex(), 1, {}, "", len(self.cluster.brokers))
 
     def step(self) -> None:
-        """Do one thing, and look at the archive after it."""
+        """Do one thing, and look at the archives after it."""
         super().step()
-        if self.archive is not None and not self.archive.closed:
-            self.history_of_archive.judge.look(node_of(self.replica), self.archive)
+        for group, archive in self.archives.items():
+            if not archive.closed:
+                self.history_of_archive.judges[group].look(node_of(self.replica), archive)
 
     @property
     def has_archived(self) -> bool:
@@ -235,11 +272,10 @@ class TieredBroker(ServedBroker):
 
     def _check_whole(self, checks: Checks) -> None:
         """Read everything that is committed, from the archive as far as it is not local."""
-        log, archive, shard = checks.log, self.archive, self.shard
-        assert archive is not None
+        log, archive, shard = checks.log, self.archives[checks.group.group], self.shard
         assert shard is not None
         # A replica moves its start some time after it has heard that.
-        offset = max(log.start_offset, self.history_of_archive.truth.start)
+        offset = max(log.start_offset, self.history_of_archive.judges[checks.group.group].truth.start)
         self.at_once = True
         try:
             while offset < min(log.first_local_offset, checks.group.high_watermark):

@@ -17,18 +17,19 @@ from msgspec.structs import replace
 
 from millstream.errors import MillstreamError
 from millstream.format.archive import manifest_key
-from millstream.format.manifest import encode_manifest
+from millstream.format.manifest import ArchivedSegment, encode_manifest
 from millstream.format.segment import parse_batch
+from millstream.format.shared_object import object_key
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.objects import ObjectKey
-from millstream.testing.archive_world.broker import TieredBroker
+from millstream.testing.archive_world.broker import DELETE_DELAY_US, TieredBroker
 from millstream.testing.archive_world.jobs import MergeJobs
 from millstream.testing.archive_world.judge import ArchiveJudge
 from millstream.testing.archive_world.store import JudgedStore, Truth, WorldStore
 from millstream.testing.local_storage import Stopped
 from millstream.testing.objects import Faults
-from millstream.testing.sim.brokers import Cluster
+from millstream.testing.sim.brokers import GROUP, Cluster
 from millstream.testing.sim.brokers_history import BrokersHistory, Finding
 from millstream.testing.sim.brokers_judge import Violation
 from millstream.testing.sim.brokers_settings import draw
@@ -37,10 +38,15 @@ from millstream.tiers import manifest, uploading
 from millstream.wire.records import batch_crc_ok
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.format.manifest import ArchiveId, ManifestPart
+    from millstream.model.quantities import RaftGroupId
     from millstream.testing.sim.brokers import Broker
     from millstream.testing.sim.brokers_history import Counts
     from millstream.testing.sim.brokers_served import Fetched
     from millstream.testing.sim.brokers_settings import Setting
+    from millstream.tiers.messages import Command
 
 BLOCK_BYTES: Final = 1_500
 RUN_COUNT: Final = 4
@@ -70,11 +76,18 @@ def setting_of(seed: int) -> Setting:
 class TieredHistory(BrokersHistory):
     """One history. Lifecycle: made from a seed, `run` once."""
 
+    groups: tuple[RaftGroupId, ...] = (GROUP,)
+    """Of all archived partitions."""
+
     def __init__(self, seed: int, setting: Setting | None = None) -> None:
         chance = self.chance = Cluster.stream(seed, "archive")
-        self.truth = Truth()
-        judged = JudgedStore(self.truth, self._now_ms)
-        self.judge = ArchiveJudge(judged, self.truth)
+        truths = {group: Truth() for group in self.groups}
+        self.truth = truths[GROUP]
+        judged = JudgedStore(list(truths.values()), self._now_ms)
+        self.judges = {group: ArchiveJudge(judged, truth) for group, truth in truths.items()}
+        self.judge = self.judges[GROUP]
+        self.reads = Reads(self)
+        judged.on_delete = self.reads.check
         self._chances = Faults(
             error=chance.choice((0, 0.02, 0.2)),
             lost_answer=chance.choice((0, 0.05, 0.2)),
@@ -92,6 +105,22 @@ class TieredHistory(BrokersHistory):
         super().__init__(seed, setting or setting_of(seed))
         self._kinds += [self._away, self._away]
 
+    @staticmethod
+    def replaced(seed: int) -> list[tuple[object, str, object]]:
+        """Constants that are others in a history: owner, attribute, value."""
+        _ = seed
+        return [
+            (uploading, "BLOCK_BYTES", BLOCK_BYTES),
+            (manifest, "RUN_COUNT_MAX", RUN_COUNT),
+            (manifest.Archive.__init__, "__defaults__", (MEMORY_BYTES,)),
+            (manifest.Archive.of.__func__, "__defaults__", (MEMORY_BYTES,)),
+        ]
+
+    def grace_us(self, key: ObjectKey) -> int:
+        """For so long at least readers may go on with an object that is removed."""
+        _ = key
+        return DELETE_DELAY_US
+
     def make(self, cluster: Cluster, node_id: int) -> Broker:
         """Make a broker for the cluster, which is being made."""
         self.cluster = cluster
@@ -101,6 +130,11 @@ class TieredHistory(BrokersHistory):
         """Half of what a request to the store takes; now and then much longer."""
         factor = 20 if self.chance.random() < 0.02 else 1
         return 1 + int(factor * self._delay_us * self.chance.random())
+
+    def begins_us(self, command: Command) -> int:
+        """How long a command of an archive process waits before it takes effect."""
+        _ = command
+        return self.delay_us()
 
     @property
     def tiered_brokers(self) -> list[TieredBroker]:
@@ -127,16 +161,21 @@ class TieredHistory(BrokersHistory):
             self.store.chances, self.store.late, self.store.flipped = self._chances, self._late, self._flipped
         self._read_history()
         if not self._calm:
-            self._jobs.step()
+            self._step_jobs()
         super()._client()
+
+    def _step_jobs(self) -> None:
+        self._jobs.step()
 
     def _read_history(self) -> None:
         """Reads archived records from any broker."""
         brokers = self.tiered_brokers
         if not brokers or self.truth.end <= self.truth.start:
             return
-        broker = self.chance.choice(brokers)
-        offset = self.chance.randrange(self.truth.start, self.truth.end)
+        self._read_at(self.chance.choice(brokers), self.chance.randrange(self.truth.start, self.truth.end))
+
+    def _read_at(self, broker: TieredBroker, offset: int) -> None:
+        """Read from a broker that leads or not."""
 
         def answered(found: Fetched) -> None:
             at = 0
@@ -159,6 +198,12 @@ class TieredHistory(BrokersHistory):
             broker.slots.rot = broker.slots.errors = 0.0
         super()._finish(limit_us)
         self._until_us = 0
+        self._complete_archive()
+        for broker in self.cluster.brokers.values():
+            broker.check_whole_logs()
+
+    def _complete_archive(self) -> None:
+        """Wait until everything is archived, and check the store alone."""
         leaders: list[TieredBroker] = []
 
         def complete() -> bool:
@@ -180,8 +225,6 @@ class TieredHistory(BrokersHistory):
         if saved is not None:
             self.judge.check_store(archive, saved[0], self.cluster.history)
             self.truth.note("store checked alone")
-        for broker in self.cluster.brokers.values():
-            broker.check_whole_logs()
 
     def _manifest_is_new(self, leader: TieredBroker) -> bool:
         """Whether the manifest object has what the leader's archive has."""
@@ -192,16 +235,48 @@ class TieredHistory(BrokersHistory):
         return archive.archive.is_empty or (found is not None and found[0] == encode_manifest(wanted))
 
 
-def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding | None:
+class Reads:
+    """The reads of archived objects that are under way."""
+
+    def __init__(self, world: TieredHistory) -> None:
+        self._world = world
+        self._open: dict[int, tuple[str, TieredBroker, int, int]] = {}
+        """Key of the object, the broker and its life, and since when, by number."""
+        self._next = 0
+
+    def begin(
+        self, broker: TieredBroker, owner: ArchiveId, target: ArchivedSegment | ManifestPart
+    ) -> Callable[[], None]:
+        """A broker begins to read; the result is called when it is done."""
+        number, self._next = self._next, self._next + 1
+        if isinstance(target, ArchivedSegment):
+            key = object_key(owner, target)
+            if any(truth.known.get(key) == target and truth.needs(target) for truth in self._truths()):
+                self._open[number] = key, broker, broker.life, self._world.cluster.now
+        return lambda: self._open.pop(number, None) and None
+
+    def _truths(self) -> list[Truth]:
+        return [one.truth for one in self._world.judges.values()]
+
+    def check(self, key: ObjectKey) -> None:
+        """An object is about to be removed: those that read it had their time (F4)."""
+        for number, (read, broker, life, since_us) in list(self._open.items()):
+            if broker.life != life or not broker.is_up:
+                del self._open[number]
+            elif read == key and self._world.cluster.now < since_us + self._world.grace_us(key):
+                raise Violation(f"F4: {key} is removed, and {broker.replica} reads it since {since_us}")
+
+
+def play(
+    seed: int, counts: Counts, setting: Setting | None = None, make: type[TieredHistory] = TieredHistory
+) -> Finding | None:
     """Play the history of a seed; a finding is in ``counts``, too."""
     begun = time.process_time()
     finding: Finding | None = None
     with ExitStack() as small:
-        small.enter_context(patch.object(uploading, "BLOCK_BYTES", BLOCK_BYTES))
-        small.enter_context(patch.object(manifest, "RUN_COUNT_MAX", RUN_COUNT))
-        small.enter_context(patch.object(manifest.Archive.__init__, "__defaults__", (MEMORY_BYTES,)))
-        small.enter_context(patch.object(manifest.Archive.of.__func__, "__defaults__", (MEMORY_BYTES,)))
-        history = TieredHistory(seed, setting)
+        for owner, attribute, value in make.replaced(seed):
+            small.enter_context(patch.object(owner, attribute, value))
+        history = make(seed, setting)
         try:
             history.run()
         except (AssertionError, Stopped, MillstreamError) as error:
@@ -211,5 +286,6 @@ def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding |
     counts.add(history, time.process_time() - begun)
     counts.faults.update(history.store.faults)
     counts.seen += history.cluster.history.seen
-    counts.seen.update(history.truth.seen)
+    for judge in history.judges.values():
+        counts.seen.update(judge.truth.seen)
     return finding

@@ -5,24 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import MillstreamError
-from millstream.format.archive import part_key, segment_key
+from millstream.format.archive import manifest_key, part_key
 from millstream.format.manifest import ArchivedSegment, decode_manifest
 from millstream.format.segment import parse_batch
-from millstream.model.quantities import FilePosition, Offset
+from millstream.format.shared_object import object_key
+from millstream.model.quantities import Offset
+from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey
-from millstream.testing.archive_world.store import is_right
+from millstream.testing.archive_world.store import data_of, is_right
 from millstream.testing.sim.brokers_judge import Violation
 from millstream.tiers.inspection import read_whole, segments_of
+from millstream.tiers.sweeping import longest_chain, own_ranges, stored_ranges
 
 if TYPE_CHECKING:
-    from millstream.format.manifest import Manifest
+    from millstream.format.manifest import ArchiveId, Manifest
     from millstream.testing.archive_world.store import JudgedStore, Truth
     from millstream.testing.sim.brokers_judge import History
     from millstream.tiers.partition_archive import PartitionArchive
+    from millstream.tiers.sweeping import StoredRange
 
 
 class ArchiveJudge:
-    """Of one cluster."""
+    """Of one partition."""
 
     def __init__(self, store: JudgedStore, truth: Truth) -> None:
         self.store = store
@@ -103,10 +107,10 @@ class ArchiveJudge:
         if overlaps:
             raise Violation(f"F5: {replica} has {segment} in its archive, which overlaps {overlaps[0]}")
         truth.segments[segment.base_offset] = segment
-        truth.known[segment.base_offset, segment.end_offset, segment.term, segment.revision] = segment
+        key = object_key(archive.owner, segment)
+        truth.known[key] = segment
         truth.note("segment committed")
-        key = segment_key(archive.owner, segment)
-        if segment.end_offset > truth.start and not is_right(self.store, ObjectKey(key), segment):
+        if segment.end_offset > truth.start and not is_right(self.store, archive.owner, segment):
             raise Violation(f"F1: {replica} has committed {segment}, and the object {key} is not what it should be")
 
     def check_store(self, archive: PartitionArchive, manifest_data: bytes, history: History) -> None:
@@ -122,19 +126,49 @@ class ArchiveJudge:
                 continue
             if segment.base_offset > end:
                 raise Violation(f"F8: the manifest has nothing from {end} to {segment.base_offset}")
-            key = ObjectKey(segment_key(manifest.owner, segment))
-            if not is_right(self.store, key, segment):
-                raise Violation(f"F8: the object {key} is not what the manifest says")
-            data = self.store.get(key, FilePosition(0), FilePosition(segment.size_bytes))
-            at = 0
-            while at < len(data):
-                batch = parse_batch(data, at, at, len(data))
-                if batch.last_offset >= self.truth.start:
-                    history.on_read("the store alone", batch)
-                at += batch.size
+            self._compare(manifest.owner, segment, history)
             end = segment.end_offset
         if found and end < archive.archive.end_offset:
             raise Violation(f"F8: the manifest ends at {end}, the archive at {archive.archive.end_offset}")
+
+    def _compare(self, owner: ArchiveId, segment: ArchivedSegment, history: History) -> None:
+        if not is_right(self.store, owner, segment):
+            raise Violation(f"F8: {segment} is named in the store, and {object_key(owner, segment)} is not right")
+        data, at = data_of(self.store, owner, segment), 0
+        while at < len(data):
+            batch = parse_batch(data, at, at, len(data))
+            if batch.last_offset >= self.truth.start:
+                history.on_read("the store alone", batch)
+            at += batch.size
+
+    def check_recovery(self, owner: ArchiveId, history: History | None = None) -> None:
+        """A recovery of a shared partition from the store alone would find all that is archived (F8). With ``history``
+        its batches are compared, too.
+        """
+        truth = self.truth
+        if truth.end <= truth.start:
+            return
+        ranges = stored_ranges(self.store).get(SharedPartition(owner.topic_id.bytes, owner.partition_index), [])
+        found = self.store.objects.get(ObjectKey(manifest_key(owner)))
+        own: list[StoredRange] = []
+        if found is not None:
+            manifest = decode_manifest(found[0])
+            try:
+                own = list(own_ranges(segments_of(self.store, manifest), manifest.epochs))
+            except MillstreamError as error:
+                raise Violation(f"F8: a part of the manifest can't be read: {error.message}") from error
+        chain = [one.segment for one in longest_chain([*ranges, *own])]
+        if not chain or chain[0].base_offset > truth.start or chain[-1].end_offset < truth.end:
+            there = f"{chain[0].base_offset}–{chain[-1].end_offset}" if chain else "nothing"
+            raise Violation(f"F8: a recovery finds {there}, {truth.start}–{truth.end} are archived")
+        for segment in chain:
+            if segment.end_offset <= truth.start:
+                continue
+            if history is not None:
+                self._compare(owner, segment, history)
+            elif not is_right(self.store, owner, segment):
+                raise Violation(f"F8: a recovery finds {segment}, whose object is not right")
+        truth.note("recovery checked")
 
     def _whole(self, manifest: Manifest) -> list[ArchivedSegment]:
         for part in manifest.parts:

@@ -169,7 +169,10 @@ class Producer(Client):
 
     def _put(self, batch: _Batch) -> None:
         data = idempotent_batch(batch.value, batch.records, batch.size, self.producer_id, batch.sequence)
-        self.ask(lambda broker, reply: broker.produce(data, -1, reply), lambda answer: self._answered(batch, answer))
+        self.ask(lambda broker, reply: self._produce(broker, data, reply), lambda answer: self._answered(batch, answer))
+
+    def _produce(self, broker: ServedBroker, data: bytes, reply: Callable[[Produced], None]) -> None:
+        broker.produce(data, -1, reply)
 
     def _answered(self, batch: _Batch, answer: Produced | None) -> None:
         if answer is None or answer.error:

@@ -1,0 +1,118 @@
+"""Shared topics under load while brokers die, partitions move and the bucket fails: the checker of histories judges."""
+
+import time
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from crash_workload import Workload
+from test_moving_replicas import move, moving
+from test_shared_clusters import leader, status
+from test_shared_topics import SHARED, create, settings, uploaded
+from test_take_over import attach, fenced, take_over
+from tiered_stores import SLOW, STALLED, THROTTLED, object_store
+from tiering import ask, metric, tier, until
+
+from millstream.testing import cluster
+from millstream.testing.process import Broker
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+
+DEADLINE_S = 180
+MIB = 1 << 20
+
+
+@contextmanager
+def load(bootstrap, topic, partitions, **more):
+    """Clients on a topic; at the end everything is read once more, and the history is judged."""
+    workload = Workload(bootstrap, topic, partitions, **more)
+    try:
+        workload.start()
+        workload.wait_progress(200, timeout_s=120)
+        yield workload
+        workload.finish()
+    finally:
+        workload.give_up()
+
+
+def create_wide(made, name, layout):
+    one = made.brokers[1]
+    ask(one, "create_topics", [NewTopic(name, len(layout), replica_assignment=layout, config=SHARED)], name)
+    until(
+        lambda: all(leader(one, name, at) in nodes for at, nodes in enumerate(layout)), "a partition has no leader", 120
+    )
+
+
+def test_a_broker_that_dies_under_load_is_taken_over_with_its_disk(tmp_path):
+    with cluster(3, settings=settings(tmp_path / "bucket"), networks=False) as made:
+        one = made.brokers[1]
+        create_wide(made, "load", [[1], [2], [3], [2]])
+        with load(made.bootstrap, "load", 4, members=1, rate=100, padding=300) as workload:
+            made.brokers[2].kill()
+            until(lambda: fenced(one), "broker 2 counts as alive", DEADLINE_S)
+            done = take_over(one, attach(made, tmp_path))
+            assert {"load/1", "load/3"} <= set(done["partitions"])
+            until(
+                lambda: {leader(one, "load", at) for at in (1, 3)} <= {1, 3},
+                "a partition of the dead broker has no leader",
+                DEADLINE_S,
+            )
+            before = workload.highest["load", 1]
+            until(lambda: workload.highest["load", 1] > before, "its producers do not go on", DEADLINE_S)
+            workload.wait_progress(200, timeout_s=60)
+
+
+def test_a_hundred_partitions_move_under_load_without_their_data(tmp_path):
+    count, padding = 100, 8000
+    with cluster(3, settings=settings(tmp_path / "bucket"), networks="proxies") as made:
+        one = made.brokers[1]
+        create_wide(made, "wide", [[1]] * count)
+        with load(made.bootstrap, "wide", count, members=1, rate=100, padding=padding) as workload:
+            workload.wait_progress(2000, timeout_s=120)
+            data = workload.acknowledged * padding
+            passed, begun = made.peer_bytes, time.monotonic()
+            assert move(one, "wide", {at: [2] for at in range(count)}) == [(0, None)] * count
+            until(lambda: not moving(one), "partitions do not move", DEADLINE_S)
+            took = time.monotonic() - begun
+            passed = made.peer_bytes - passed
+            print(f"{count} partitions with {data / MIB:.1f} MiB: moved in {took:.1f} s, {passed / MIB:.2f} MiB")
+            until(lambda: {leader(one, "wide", at) for at in range(count)} == {2}, "a partition did not move", 60)
+            workload.wait_progress(500, timeout_s=60)
+        assert passed < data / 4
+        assert took < 60
+        until(lambda: len(status(made.brokers[2], "wide")) == count, "not every partition is there", 60)
+
+
+def test_producers_wait_while_the_bucket_fails_and_go_on_after(tmp_path, monkeypatch):
+    limits = {"shared.uncommitted.max.bytes": MIB, "shared.upload.bytes": MIB // 2}
+    with object_store("s3", tmp_path, monkeypatch) as store:
+        own = settings(tmp_path / "none", **limits) | {"objects.url": store.url}
+        with Broker(settings=own, shards=1) as broker:
+            create(broker, "fails", 4)
+            with load(broker.bootstrap, "fails", 4, members=1, rate=150, padding=2000) as workload:
+                until(lambda: metric(broker, "millstream_shared_objects_total") > 0, "nothing is uploaded", 60)
+                store.away(SLOW)
+                made = metric(broker, "millstream_shared_objects_total")
+                workload.wait_progress(600, timeout_s=120)
+                until(
+                    lambda: metric(broker, "millstream_shared_objects_total") > made, "a slow bucket gets nothing", 60
+                )
+                for how in (STALLED, THROTTLED):
+                    store.away(how)
+                    until(lambda: is_refused(broker, workload), "producers are not refused", 90)
+                    broker.kill()  # what waits is in the write-ahead log
+                    broker.start()
+                    until(lambda: is_refused(broker, workload), "a start forgets what waits", 90)
+                    store.back()
+                    workload.wait_progress(600, timeout_s=120)
+            until(lambda: uploaded(broker, "fails", 4), "uploads stand still", DEADLINE_S)
+            assert not tier(broker, "verify")["findings"]
+
+
+def is_refused(broker, workload):
+    """Whether as much waits for the bucket as may, and nothing is acknowledged for a second."""
+    if metric(broker, "millstream_shared_uncommitted_bytes") < MIB:
+        return False
+    before = workload.acknowledged
+    time.sleep(1)
+    return workload.acknowledged == before
