@@ -235,8 +235,10 @@ class ProducerState:
         ``timestamp`` is the batch's max timestamp. ``now_ms`` is the wall clock, from which expiry counts.
         """
         producer = self._touch(producer_id, producer_epoch, base_offset + record_count, now_ms)
-        producer.next_sequence = (base_sequence + record_count) & LAST_SEQUENCE
         batches = producer.batches
+        if batches and base_offset <= batches[-1][2]:
+            return  # known from a snapshot that is ahead of the log
+        producer.next_sequence = (base_sequence + record_count) & LAST_SEQUENCE
         batches.append((base_sequence, record_count, base_offset, timestamp))
         if len(batches) > BATCHES_KEPT:
             del batches[0]
@@ -414,8 +416,11 @@ class ProducerState:
         if self._uncommitted is not None:
             self._uncommitted.clear()
 
-    def snapshot(self, committed_offset: Offset | None = None) -> bytes:
-        """The state as bytes, oldest append first: the whole of it, or that as of ``committed_offset``."""
+    def snapshot(self, committed_offset: Offset | None = None, end_offset: Offset | None = None) -> bytes:
+        """The state as bytes, oldest append first: the whole of it, or that as of ``committed_offset``. With
+        ``end_offset`` it is for a replica whose log ends there and goes on to at least ``committed_offset``: it has the
+        producers as they will be then, and the transactions as they are at its end.
+        """
         producers = self._as_of(committed_offset)
         out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(producers)))
         for producer_id, producer in producers.items():
@@ -425,7 +430,7 @@ class ProducerState:
             for batch in producer.batches:
                 out += _SNAPSHOT_BATCH.pack(*batch)
             out += _SNAPSHOT_COORDINATOR.pack(producer.coordinator_epoch)
-        out += self.transactions.encode(committed_offset)
+        out += self.transactions.encode(committed_offset if end_offset is None else end_offset)
         out += _SNAPSHOT_CRC.pack(crc32c(out))
         return bytes(out)
 

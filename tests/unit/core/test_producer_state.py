@@ -150,6 +150,25 @@ def test_a_snapshot_brings_back_every_verdict():
     assert again.snapshot() == s.snapshot()
 
 
+def test_a_replica_that_goes_on_from_an_earlier_end_knows_what_it_gets_again():
+    s = state()
+    for i in range(8):
+        append(s, 7, 1, 10 * i, 10, 100 * i, now_ms=i)
+    append(s, 9, 0, 0, 1, 710, now_ms=8)
+    s.transactions.began(9, 710)
+    again = state()
+    again.load(s.snapshot(800, 600))
+    assert not again.transactions, "it has not begun where the replica's log ends"
+    assert isinstance(again.check(7, 1, 70, 10), Duplicate), "a retry of what was acknowledged"
+    again.record(7, 1, 60, 10, 600, 1600, 6)
+    again.record(7, 1, 70, 10, 700, 1700, 7)
+    again.record(9, 0, 0, 1, 710, 1710, 8)
+    again.transactions.began(9, 710)
+    for question in [(7, 1, 70, 10), (7, 1, 30, 10), (7, 1, 80, 1), (7, 1, 90, 1), (9, 0, 0, 1), (9, 0, 1, 1)]:
+        assert again.check(*question) == s.check(*question)
+    assert again.transactions.open == s.transactions.open
+
+
 def test_snapshot_bytes_are_these():
     s = state()
     append(s, 7, 1, 0, 2, 50, now_ms=9)

@@ -233,22 +233,22 @@ class PartitionTransactions:
 
     # Snapshots
 
-    def encode(self, committed_offset: Offset | None) -> bytes:
-        """The state as bytes: the whole of it, or that as of ``committed_offset``."""
+    def encode(self, end_offset: Offset | None) -> bytes:
+        """The state as bytes: the whole of it, or that of a log that ends at ``end_offset``. Of transactions that were
+        committed behind that, nothing is known: their next batch opens them.
+        """
         open_ones = dict(self.open)
-        aborted = self._aborted[:]
-        undone: list[_Ended] = []
+        place = len(self._aborted) if end_offset is None else self._place(end_offset) * _COLUMNS
+        aborted, later = self._aborted[:place], self._aborted[place:]
+        undone = [(later[at], later[at + 1]) for at in range(0, len(later), _COLUMNS)]
         for one in self._ended:
-            if committed_offset is not None and one.marker_offset >= committed_offset:
-                undone.append(one)
+            if end_offset is not None and one.marker_offset >= end_offset:
+                undone.append((one.producer_id, one.first_offset))
             elif one.aborted:
                 aborted.extend(one[:_COLUMNS])
-        for one in reversed(undone):
-            open_ones[one.producer_id] = one.first_offset
+        open_ones.update(reversed(undone))
         by_first = sorted(
-            (first, producer_id)
-            for producer_id, first in open_ones.items()
-            if committed_offset is None or first < committed_offset
+            (first, producer_id) for producer_id, first in open_ones.items() if end_offset is None or first < end_offset
         )
         out = bytearray(_COUNTS.pack(len(by_first), len(aborted) // _COLUMNS))
         for first, producer_id in by_first:

@@ -45,7 +45,7 @@ class LogDescription(msgspec.Struct, frozen=True, array_like=True):
     first_offset: Offset
     """The batches begin here."""
     producers: tuple[int, bytes] | None = None
-    """The newest snapshot of the producers at or before the point: (offset, state)."""
+    """A snapshot of the producers at or before the point: (offset, state)."""
 
     @property
     def log_state(self) -> LogState:
@@ -99,6 +99,9 @@ def describe(log: OpenLog, end: Offset, folded_payload: bytes) -> LogDescription
     )
     first = max(log.first_local_offset, log.durable_start)
     newest = log.snapshots.newest
+    if log.producers is not None and first > log.durable_start and (newest is None or newest[0] > end):
+        # Headers before the first local batch cannot be replayed, and those behind the point follow as entries.
+        newest = end, log.producers.snapshot(log.snapshot_offset, end)
     fits = newest is not None and first <= newest[0] <= end and len(newest[1]) <= PRODUCERS_BYTES_MAX
     return LogDescription(encode_log_state(state), min(first, end), newest if fits else None)
 
