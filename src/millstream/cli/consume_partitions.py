@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from millstream.cli.broker_watch import BrokerWatch
 from millstream.cli.connect import admin_client, partition_numbers, reached
 from millstream.cli.failure import WrongUsage, explain_error
+from millstream.cli.output import remark
 from millstream.cli.positions import Anchor, parse_position, resolve
 from millstream.errors import MillstreamError, Unavailable
 
@@ -139,7 +140,10 @@ def _starts(
         from millstream.client import EARLIEST, LATEST
 
         return dict.fromkeys(chosen, EARLIEST if position.anchor is Anchor.BEGINNING else LATEST)
-    return resolve(client, chosen, position, bootstrap, timeout_s)
+    starts = resolve(client, chosen, position, bootstrap, timeout_s)
+    if position.anchor is Anchor.OFFSET and all(offset < position.value for offset in starts.values()):
+        remark(f"no partition of topic '{topic}' has offset {position.value} yet; reads from the ends")
+    return starts
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -178,6 +178,14 @@ def test_consume_prints_values_from_the_beginning(millstream, cluster):
     assert cluster.configurations[-1]["enable.auto.commit"] is False
 
 
+def test_consume_from_an_offset_past_the_end_says_so(millstream, cluster):
+    cluster.fill("t", b"a", b"b")
+    past = millstream("consume", "t", "--from", "99", "--exit-at-end")
+    assert (past.code, past.out) == (0, "")
+    assert past.err == "no partition of topic 't' has offset 99 yet; reads from the ends\n"
+    assert millstream("consume", "t", "--from", "1", "--exit-at-end").err == ""
+
+
 def test_ctrl_c_is_the_ordinary_end(millstream, cluster):
     cluster.fill("t", b"one")
     outcome = millstream("consume", "t")
