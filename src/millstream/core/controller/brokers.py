@@ -37,6 +37,7 @@ from millstream.core.controller.commands import (
 from millstream.core.controller.placement import Placer, candidates
 from millstream.core.controller.profile import profile_problem
 from millstream.core.controller.quorum import odd_at_most
+from millstream.core.controller.replicas import stale_holders
 from millstream.core.controller.requests import (
     FenceBroker,
     RegisterBroker,
@@ -231,18 +232,21 @@ def internal_factor(state: ControllerState, rules: Rules) -> int:
 
 
 def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasMoving]:
-    """Replicas for the internal topics that have fewer than they can have."""
+    """Replicas for the internal topics that have fewer than they can have. A partition that would get one on a broker
+    which may have yet to hear of an earlier departure waits for the next broker that becomes alive.
+    """
     factor = internal_factor(state, rules)
     placer = Placer(candidates(state), state.load)
     for name in sorted(INTERNAL_TOPICS & state.topics.keys()):
         topic = state.topics[name]
-        changes = tuple(
-            ReplicaChange(index, placer.extend(partition.replicas, factor))
-            for index, partition in enumerate(topic.partitions)
-            if len(partition.replicas) < factor and partition.raft_group not in state.moves
-        )
+        changes: list[ReplicaChange] = []
+        for index, partition in enumerate(topic.partitions):
+            if len(partition.replicas) < factor and partition.raft_group not in state.moves:
+                replicas = placer.extend(partition.replicas, factor)
+                if not stale_holders(state, partition, replicas, rules):
+                    changes.append(ReplicaChange(index, replicas))
         if changes:
-            yield ReplicasMoving(topic.topic_id, changes)
+            yield ReplicasMoving(topic.topic_id, tuple(changes))
 
 
 def decide_broker_mode(state: ControllerState, request: SetBrokerMode, rules: Rules) -> Decision:

@@ -21,12 +21,12 @@ from collections.abc import Iterable
 from millstream.core.controller.brokers import too_low
 from millstream.core.controller.commands import (
     MOVING_REPLICAS,
-    PartitionState,
     ReplicaChange,
     ReplicasChanged,
     ReplicasMoving,
 )
 from millstream.core.controller.placement import Placer, assignment_problem, candidates
+from millstream.core.controller.replicas import stale_holders
 from millstream.core.controller.requests import (
     CompleteMoves,
     ReassignPartition,
@@ -37,7 +37,6 @@ from millstream.core.controller.requests import (
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState, TopicState
 from millstream.errors import Rejected
-from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 
 Targets = dict[tuple[str, int], tuple[int, ...]]
@@ -102,19 +101,6 @@ def _target(
             ErrorCode.INVALID_REPLICATION_ASSIGNMENT,
         )
     return asked.replicas
-
-
-def stale_holders(
-    state: ControllerState, partition: PartitionState, replicas: Iterable[int], rules: Rules
-) -> list[NodeId]:
-    """Those of ``replicas`` which may still have a replica that moved away from them."""
-    origin = state.origins.get(partition.raft_group)
-    departed = () if origin is None else origin.departed
-    return [
-        NodeId(node)
-        for node in replicas
-        if node in departed and node not in partition.replicas and rules.is_behind(NodeId(node))
-    ]
 
 
 def decide_replication_factor(state: ControllerState, request: SetReplicationFactor, rules: Rules) -> Decision:

@@ -21,7 +21,10 @@ from millstream.model.cluster import NodeId
 from millstream.model.replication import ReplicaId
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.core.controller.commands import PartitionState
+    from millstream.core.controller.rules import Rules
     from millstream.core.controller.state import ControllerState
 
     Partitions = tuple[PartitionState, ...]
@@ -45,6 +48,19 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
     """Its first members, in order of preference."""
     departed: tuple[int, ...] = ()
     """Brokers that held the partition, and removed their files. One that holds it again knows nothing of its past."""
+
+
+def stale_holders(
+    state: ControllerState, partition: PartitionState, replicas: Iterable[int], rules: Rules
+) -> list[NodeId]:
+    """Those of ``replicas`` which may still have a replica that moved away from them."""
+    origin = state.origins.get(partition.raft_group)
+    departed = () if origin is None else origin.departed
+    return [
+        NodeId(node)
+        for node in replicas
+        if node in departed and node not in partition.replicas and rules.is_behind(NodeId(node))
+    ]
 
 
 def note_origin(state: ControllerState, partition: PartitionState) -> None:

@@ -116,6 +116,25 @@ def test_a_broker_gets_a_replica_back_only_after_it_has_heard_that_it_lost_it(fi
     assert ask(five, (1, 2, 3)) == ("NONE", None)
 
 
+def test_an_internal_topic_gets_no_replica_on_a_broker_that_has_yet_to_hear_that_it_lost_one():
+    bench = Bench(brokers=(1, 2, 3), level=2)
+    bench.create(CreateTopic("__consumer_offsets", 1))
+    (before,) = bench.state.topics["__consumer_offsets"].partitions
+    assert sorted(before.replicas) == [1, 2, 3]
+    ask(bench, (1,), topic="__consumer_offsets")
+    complete(bench, (before.raft_group, (1,)))
+    bench.fence(2)
+    bench.fence(3)
+    bench.rules = replace(bench.rules, is_behind=lambda node: node == 3)
+    bench.join(2)
+    bench.join(3)
+    assert not bench.state.moves
+    bench.rules = replace(bench.rules, is_behind=lambda node: False)
+    bench.fence(3)
+    bench.join(3)
+    assert [sorted(move.target) for move in bench.state.moves.values()] == [[1, 2, 3]]
+
+
 def test_the_factor_of_a_topic_grows_by_the_least_loaded_and_shrinks_by_the_last_and_the_dead(five):
     (result,) = five.do(SetReplicationFactor("t", 5))
     assert (result.error.name, result.partitions) == ("NONE", 2)
