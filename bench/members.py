@@ -8,10 +8,11 @@ are stopped before those of the other one start.
 
 =========  =========================================================================================================
 create     seconds until all partitions are led and in sync, and broker-CPU seconds for that, all brokers together
-idle       per cent of a core that each broker takes with nothing to do
+idle       per cent of a core that each broker takes with nothing to do, and its memory (PSS)
 loaded     the same while a client sends a fixed number of requests of 1 KB a second to a topic beside the many, and the
            CPU of all brokers a request
 fail-over  seconds from kill -9 of a broker until every partition has a leader on another one
+one down   per cent of a core that the others take with nothing to do while the killed broker is down
 restart    seconds until the killed broker serves, and until everything is in sync
 catch-up   MB/s from the start of an empty broker until its replica is whole; p99 of a produce before and meanwhile
 =========  =========================================================================================================
@@ -36,12 +37,12 @@ from confluent_kafka.admin import NewTopic
 from bench.cluster import QUICK, Subject, scheduled
 from bench.meter import Outcome
 from bench.peers.kafka_cluster import kafka_cluster
-from bench.processes import cpu_seconds
+from bench.processes import cpu_seconds, pss_bytes
 from bench.raw import UnexpectedAnswer
 from millstream.testing.clusters import Cluster, cluster
 
 OUTPUT: Final = Path(".cache/bench")
-ROWS: Final = ("create", "idle", "loaded", "fail-over", "restart", "catch-up")
+ROWS: Final = ("create", "idle", "loaded", "fail-over", "one down", "restart", "catch-up")
 OF_MANY: Final = frozenset(ROWS[:-1])
 """Rows that need the many partitions."""
 VICTIM: Final = 3
@@ -73,8 +74,12 @@ def in_sync(subject: Subject, partitions: int) -> bool:
 
 
 def _cpu(subject: Subject) -> dict[int, float]:
-    """CPU seconds of each broker, with all its processes."""
-    return {node: cpu_seconds(broker.pid) for node, broker in subject.brokers.brokers.items()}
+    """CPU seconds of each broker that runs, with all its processes."""
+    return {node: cpu_seconds(broker.pid) for node, broker in _alive(subject).items()}
+
+
+def _alive(subject: Subject) -> dict[int, Any]:
+    return {node: broker for node, broker in subject.brokers.brokers.items() if broker.running}
 
 
 def create(subject: Subject, partitions: int) -> Figures:
@@ -101,7 +106,8 @@ def _per_cent(subject: Subject, meanwhile: Callable[[], object]) -> Figures:
 
 def idle(subject: Subject, seconds: float) -> Figures:
     time.sleep(QUIET_S)
-    return _per_cent(subject, lambda: time.sleep(seconds))
+    figures = _per_cent(subject, lambda: time.sleep(seconds))
+    return figures | {f"broker {node}, MB": pss_bytes(broker.pid) / 1e6 for node, broker in _alive(subject).items()}
 
 
 def loaded(subject: Subject) -> Figures:
@@ -185,16 +191,17 @@ def measure(rows: Sequence[str], partitions: int, idle_s: float, megabytes: int)
 
 
 def of_many(subject: Subject, rows: Sequence[str], partitions: int, idle_s: float) -> dict[str, Figures]:
-    """The figures of those rows that need many partitions; `restart` needs the broker that `fail-over` kills."""
+    """The figures of those rows that need many partitions; the rows after `fail-over` need the broker that it kills."""
     found: dict[str, Figures] = {}
     verbs: dict[str, Callable[[], Figures]] = {
         "create": lambda: create(subject, partitions),
         "idle": lambda: idle(subject, idle_s),
         "loaded": lambda: loaded(subject),
         "fail-over": lambda: fail_over(subject),
+        "one down": lambda: idle(subject, idle_s),
         "restart": lambda: restart(subject, partitions),
     }
-    needed = {"create", *rows} | ({"fail-over"} if "restart" in rows else set())
+    needed = {"create", *rows} | ({"fail-over"} if {"one down", "restart"} & {*rows} else set())
     for row, figures in verbs.items():
         if row in needed and OF_MANY & {*rows}:
             found[row] = figures()

@@ -158,6 +158,11 @@ class Kafka:
         self._configure(properties)
 
     @property
+    def running(self) -> bool:
+        """Whether it was started, and not killed or stopped since."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         if self._process is None:
             raise PeerUnavailable("the peer is not running")
