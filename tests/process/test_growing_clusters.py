@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from test_cluster import Unordered, create, metadata, partitions, read, send, wait_for
+from test_cluster import Unordered, all_in_sync, create, metadata, partitions, read, send, wait_for
 from test_moving_replicas import DEADLINE_S, Load, moving, replicas_of
 
 from millstream.testing import cluster
@@ -126,3 +126,18 @@ def test_a_single_broker_grows_to_three_and_its_internal_topics_with_it(tmp_path
 
 def _member(node, peer, seeds):
     return {"node.id": node, "peer.listen": peer, "seeds": seeds, "shards.pin": "false"}
+
+
+@pytest.mark.slow
+def test_a_broker_comes_back_under_another_address_of_its_own():
+    with cluster(3, networks=False) as made:
+        create(made.brokers[1], "t", 3, 3)
+        wait_for(lambda: all_in_sync(made, "t"))
+        assert made.brokers[3].stop() == 0
+        (port,) = free_ports(1)
+        made.brokers[3].settings["peer.listen"] = f"127.0.0.1:{port}"
+        made.brokers[3].start()
+        wait_for(lambda: all_in_sync(made, "t"))
+        made.kill(1)  # the others reach each other, too
+        wait_for(lambda: all(part.leader in (2, 3) for part in partitions(made.brokers[3], "t")))
+        assert len(send(made.brokers[3].bootstrap, "t", 3, 30, "x")) == 30

@@ -59,7 +59,7 @@ def join_controller(
         snapshots,
         registration(shared, shared.identity),
         len(shared.identity.founders),
-        peers.contacts if shared.identity.contacts else None,
+        peers.contacts if shared.identity.contacts else peers.registered(),
     )
     peers.news = LeaderNews(peers.network, metadata, follower)
 

@@ -127,6 +127,17 @@ class PeerShard:
         founder = self._founders.get(node)
         return founder.peer if founder is not None else self.contacts.get(node)
 
+    def registered(self) -> dict[NodeId, Address]:
+        """Where the other brokers are reached that have registered, as far as known. A broker that comes back under
+        another address registers through them: the controller does not reach it before.
+        """
+        brokers = self._metadata.state.registry.brokers
+        return {
+            node: Address(broker.profile.peer.host, broker.profile.peer.port)
+            for node, broker in brokers.items()
+            if node != self._identity.node_id
+        }
+
     def _admit(self, hello: Hello) -> Refusal | None:
         """Why a broker may not connect; None if it may."""
         mine = self._identity
