@@ -63,12 +63,12 @@ def test_a_broker_that_dies_under_load_is_taken_over_with_its_disk(tmp_path):
 
 
 def test_a_hundred_partitions_move_under_load_without_their_data(tmp_path):
-    count, padding = 100, 8000
+    count, padding = 100, 30_000
     with cluster(3, settings=settings(tmp_path / "bucket"), networks="proxies") as made:
         one = made.brokers[1]
         create_wide(made, "wide", [[1]] * count)
-        with load(made.bootstrap, "wide", count, members=1, rate=100, padding=padding) as workload:
-            workload.wait_progress(2000, timeout_s=120)
+        with load(made.bootstrap, "wide", count, members=1, rate=15, padding=padding) as workload:
+            workload.wait_progress(500, timeout_s=120)
             data = workload.acknowledged * padding
             passed, begun = made.peer_bytes, time.monotonic()
             assert move(one, "wide", {at: [2] for at in range(count)}) == [(0, None)] * count
@@ -77,7 +77,7 @@ def test_a_hundred_partitions_move_under_load_without_their_data(tmp_path):
             passed = made.peer_bytes - passed
             print(f"{count} partitions with {data / MIB:.1f} MiB: moved in {took:.1f} s, {passed / MIB:.2f} MiB")
             until(lambda: {leader(one, "wide", at) for at in range(count)} == {2}, "a partition did not move", 60)
-            workload.wait_progress(500, timeout_s=60)
+            workload.wait_progress(100, timeout_s=60)
         assert passed < data / 4
         assert took < 60
         until(lambda: len(status(made.brokers[2], "wide")) == count, "not every partition is there", 60)
