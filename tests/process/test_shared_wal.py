@@ -2,16 +2,20 @@
 
 import contextlib
 import shutil
+import signal
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
+from test_moving_replicas import move, moving
 from test_shared_clusters import in_order, leader
 from test_shared_clusters import produce as produce_through
 from tiering import ask, consume, expected, metric, produce, tier, until, value
 
+from millstream.objects import open_store
 from millstream.testing import cluster
 from millstream.testing.process import Broker
+from millstream.tiers.wal_lives import nodes, take_over
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
@@ -147,3 +151,37 @@ def test_a_broker_of_a_cluster_that_comes_back_with_an_empty_disk_has_its_record
             assert in_order(consume(one, "comes", partition)) == expected(range(100))
             produce_through(one, "comes", range(100, 120), partition)
             assert in_order(consume(one, "comes", partition)) == expected(range(120))
+        made.kill(2)
+        made.restart(2)  # its log goes on with another member than it began with
+        for partition in (0, 1):
+            until(lambda at=partition: len(consume(one, "comes", at)) >= 120, "acknowledged records are missing", 120)
+            produce_through(one, "comes", range(120, 130), partition)
+            assert in_order(consume(one, "comes", partition)) == expected(range(130))
+        assert move(one, "comes", {0: [3]}) == [(0, None)]
+        until(lambda: not moving(one) and leader(one, "comes") == 3, "the replica does not move", 120)
+        assert in_order(consume(one, "comes")) == expected(range(130))
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_paused_broker_whose_log_was_sealed_acknowledges_nothing_and_ends_when_it_goes_on(tmp_path):
+    bucket = tmp_path / "bucket"
+    with Broker(settings=settings(bucket), shards=1) as broker:
+        create(broker, "sealed")
+        produce(broker, "sealed", range(30))
+        outcomes = []
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 8000, "log_level": 0})
+        producer.list_topics("sealed", timeout=20)
+        broker.signal_all(signal.SIGSTOP)
+        producer.produce("sealed", value(30), on_delivery=lambda error, _: outcomes.append(error))
+        producer.poll(0.5)
+        store = open_store(f"file://{bucket}", 20)
+        (node,) = nodes(store)
+        take_over(store, node)
+        store.close()
+        broker.signal_all(signal.SIGCONT)
+        until(lambda: not broker.running, "the zombie goes on", 60)
+        producer.flush(20)
+        assert outcomes
+        assert all(outcomes), "acknowledged by a broker that was taken over"
+        assert "this broker was taken over" in broker.log_tail()

@@ -42,7 +42,7 @@ class Partitions(MetadataListener):
         ``me`` is this broker in the configurations of Raft groups.
         """
         self._existed = existed
-        self._me = me
+        self._me = lifecycle.me = me
         self._metadata = metadata
         self._follower = follower
         self._table = table
@@ -134,14 +134,13 @@ class Partitions(MetadataListener):
         brokers = state.registry.brokers
         now = tuple(brokers[NodeId(each)].replica for each in part.replicas if NodeId(each) in brokers)
         origin = state.origins.get(part.raft_group)
-        if origin is None and len(part.replicas) == 1:
-            # Of a disk that takes the place of another the registry may hear later than of the partition.
-            replaces = self._lifecycle.waits_for_store(topic.config) and part.replicas[0] == self._metadata.node_id
-            if replaces or now in ((), (self._me,)):
-                return Members()
+        alone = part.replicas in ((), (self._metadata.node_id,)) and part.raft_group not in state.moves
+        restores = alone and self._lifecycle.waits_for_store(topic.config)
+        if origin is None and len(part.replicas) == 1 and now in ((), (self._me,)):
+            return Members(restores=restores)
         first = now if origin is None else origin.voters
         if self._me not in first or (origin is not None and self._metadata.node_id in origin.departed):
-            return Members(now, learns=True)
+            return Members(now or (self._me,), learns=True, restores=restores)
         return Members(first, was_alone=len(first) == 1 and part.raft_group in state.moves)
 
 

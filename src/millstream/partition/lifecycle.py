@@ -25,7 +25,7 @@ from millstream.format.events.chunk import log_directory
 from millstream.format.manifest import ArchiveId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
-from millstream.model.replication import NO_TERM, ReplicaId, Term
+from millstream.model.replication import NO_REPLICA, NO_TERM, ReplicaId, Term
 from millstream.partition.adopting import Adoption
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.known_producers import enter_batch
@@ -95,6 +95,8 @@ class Lifecycle:
         self._table = table
         self._delayed = delayed
         self._clean = clean
+        self.me: ReplicaId = NO_REPLICA
+        """This broker in the configurations of Raft groups."""
         self.archiver: Archiver | None = None
         """Archives tiered topics; set before the first partition is opened."""
         self._budget = ProducerBudget(settings.producer_ids_max)
@@ -136,12 +138,12 @@ class Lifecycle:
             self._settings.data_dir, topic_id, name, PartitionIndex(index), events=config.has_events
         )
         members = members or Members(voters)
-        if self.waits_for_store(config) and not members.elect and not exists(self._storage.disk, directory):
+        if members.restores and not exists(self._storage.disk, directory):
             at, group = PartitionIndex(index), RaftGroupId(raft_group)
             place = Restoring(name, at, group, self._shard.id, config, directory, members)
             self._table.add(name, topic_id, place)
             shard, storage, table = self._shard, self._storage, self._table
-            Restoration(self, shard, storage, table, place, topic_id, known_term, on_open, fresh=fresh).begin()
+            Restoration(self, shard, storage, table, place, topic_id, known_term, on_open, fresh=fresh).begin(self.me)
             return
         waiting = Waiting(name, PartitionIndex(index), raft_group, self._shard.id, config, directory)
         waits = False

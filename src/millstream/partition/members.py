@@ -21,6 +21,9 @@ class Members(NamedTuple):
     voter.
     """
 
+    restores: bool = False
+    """This replica is the only one, and the object store has what its log needs: it is asked if there are no files."""
+
     @property
     def elect(self) -> bool:
         """Whether the group elects its leader. Otherwise this replica is alone, and always was."""

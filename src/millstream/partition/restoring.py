@@ -20,7 +20,7 @@ from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.format.manifest import ArchiveId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
-from millstream.model.replication import Term
+from millstream.model.replication import ReplicaId, Term
 from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, Restoring
@@ -69,18 +69,21 @@ class Restoration:
         self._on_open = on_open
         self._fresh = fresh
 
-    def begin(self) -> None:
-        """Ask the store. The partition's entry is in the table already."""
+    def begin(self, me: ReplicaId) -> None:
+        """Ask the store. The partition's entry is in the table already. ``me`` is this broker in Raft groups: it goes
+        on alone with a group that elects, whose only voter was the disk that is gone.
+        """
         archiver = self._lifecycle.archiver
         assert archiver is not None, "only a partition with an archive is restored"
         if not self._storage.stopping and self._is_wanted():
             owner = ArchiveId(UUID(bytes=self._topic_id), self._entry.index)
-            archiver.link.restore(owner, self._entry.directory, self._answered)
+            voters = (me,) if self._entry.members.elect else ()
+            archiver.link.restore(owner, self._entry.directory, voters, partial(self._answered, me))
 
     def _is_wanted(self) -> bool:
         return self._table.find(self._topic_id, self._entry.index) is self._entry
 
-    def _answered(self, result: Restored | MillstreamError) -> None:
+    def _answered(self, me: ReplicaId, result: Restored | MillstreamError) -> None:
         entry = self._entry
         name = f"{entry.name}/{entry.index}"
         if isinstance(result, (Corruption, Rejected)):
@@ -90,7 +93,7 @@ class Restoration:
         if isinstance(result, MillstreamError):
             if _LINES.allows():
                 operator_log.at(name).warning("not restored, the store is asked again: %s", result.message)
-            self._shard.reactor.call_later(_AGAIN_US, self.begin)
+            self._shard.reactor.call_later(_AGAIN_US, partial(self.begin, me))
             return
         if result.records:
             operator_log.at(name).info("restored with %d records from the object store", result.records)
@@ -99,7 +102,7 @@ class Restoration:
             self._storage,
             name,
             self._is_wanted,
-            partial(self._open, fresh=self._fresh or result.records > 0),
+            partial(self._open, fresh=not entry.members.elect and (self._fresh or result.records > 0)),
             self._opened,
         )
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
-    from millstream.model.replication import Term
+    from millstream.model.replication import ReplicaId, Term
     from millstream.model.shared import ObjectId
     from millstream.shard.process import Child
     from millstream.shard.reactor import Reactor
@@ -323,13 +323,19 @@ class ArchiveLink:
         """`messages.TrimEntries`."""
         self._send(CHANGES_LANE, TrimEntries(self._expect(partial(_settle, done)), number, end))
 
-    def restore(self, owner: ArchiveId, directory: str, done: Callable[[Restored | MillstreamError], None]) -> None:
+    def restore(
+        self,
+        owner: ArchiveId,
+        directory: str,
+        voters: tuple[ReplicaId, ...],
+        done: Callable[[Restored | MillstreamError], None],
+    ) -> None:
         """`messages.Restore`."""
 
         def answered(reply: Restored | Failed) -> None:
             done(_error(reply) if isinstance(reply, Failed) else reply)
 
-        self._send(CHANGES_LANE, Restore(self._expect(answered), owner, directory))
+        self._send(CHANGES_LANE, Restore(self._expect(answered), owner, directory, voters))
 
     def clean_logs(self, done: OnDone) -> None:
         """`messages.CleanLogs`."""

@@ -84,12 +84,13 @@ class LogWorker:
         so what the store said of the topic counts for a moment.
         """
         owner, now_s = command.owner, time.monotonic()
-        if self._unknown == owner.topic_id and now_s < self._unknown_until_s:
+        if not command.voters and self._unknown == owner.topic_id and now_s < self._unknown_until_s:
             return Restored(command.id, 0)
-        if self._changes.head(ObjectKey(topic_key(owner))) is None:
+        if not command.voters and self._changes.head(ObjectKey(topic_key(owner))) is None:
             self._unknown, self._unknown_until_s = owner.topic_id, now_s + _UNKNOWN_S
             return Restored(command.id, 0)
-        restored = restore(self._view, self._disk, command.owner, command.directory, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        restored = restore(self._view, self._disk, owner, command.directory, now_ms, command.voters)
         return Restored(command.id, 0 if restored is None else restored.records)
 
     def _clean(self, command: CleanLogs) -> Reply:

@@ -13,7 +13,7 @@ from millstream.format.archive import AbortedSpan
 from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
-from millstream.model.replication import Term
+from millstream.model.replication import ReplicaId, Term
 from millstream.model.shared import ObjectId, SharedPartition
 
 
@@ -170,6 +170,8 @@ class Restore(msgspec.Struct, frozen=True, array_like=True, tag=25):
     id: int
     owner: ArchiveId
     directory: str
+    voters: tuple[ReplicaId, ...]
+    """Members of the group from now on; empty: those with which the group is opened."""
 
 
 class CleanLogs(msgspec.Struct, frozen=True, array_like=True, tag=26):

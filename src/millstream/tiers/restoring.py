@@ -42,7 +42,7 @@ from millstream.model.quantities import FilePosition, Offset
 from millstream.model.replication import RaftPosition, Term
 from millstream.model.shared import SharedPartition
 from millstream.objects import NotFound, ObjectKey
-from millstream.raft.stored import Folded, encode_folded
+from millstream.raft.stored import Folded, decode_folded, encode_folded
 from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import exists, read_file, replace_file, write_all
 from millstream.storage.segments.files import remove_deleted
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from millstream.format.manifest import ArchiveId, Manifest
     from millstream.format.wal_entry import FoundPart
     from millstream.model.cluster import NodeId
+    from millstream.model.replication import ReplicaId
     from millstream.model.shared import ObjectId
     from millstream.objects import ObjectStore
     from millstream.storage.disk import Disk
@@ -233,8 +234,15 @@ def topics_in_use(view: StoreView) -> dict[bytes, NodeId]:
     return found
 
 
-def restore(view: StoreView, disk: Disk, owner: ArchiveId, directory: str, now_ms: int) -> Restored | None:
-    """Make the directory of a partition from what the store has; None if it has nothing of it.
+def restore(
+    view: StoreView,
+    disk: Disk,
+    owner: ArchiveId,
+    directory: str,
+    now_ms: int,
+    voters: tuple[ReplicaId, ...] = (),
+) -> Restored | None:
+    """Make the directory of a partition from what the store has; None if it has nothing of it and there are no voters.
 
     Args:
         view: of the store.
@@ -242,6 +250,7 @@ def restore(view: StoreView, disk: Disk, owner: ArchiveId, directory: str, now_m
         owner: the partition.
         directory: of the log; it must not be there, but for what an earlier call has made.
         now_ms: wall clock, for new segments.
+        voters: members of its Raft group from now on; without any, those with which the group is opened.
 
     Raises:
         Corruption: what the store has does not add up.
@@ -251,18 +260,25 @@ def restore(view: StoreView, disk: Disk, owner: ArchiveId, directory: str, now_m
     for attempt in range(_ATTEMPTS):
         view.refresh()
         try:
-            return _restore(view, disk, owner, directory, now_ms)
+            return _restore(view, disk, owner, directory, now_ms, voters)
         except NotFound:  # an entry went into the archive meanwhile
             if attempt + 1 == _ATTEMPTS:
                 raise
     raise AssertionError("every attempt returns or raises")
 
 
-def _restore(view: StoreView, disk: Disk, owner: ArchiveId, directory: str, now_ms: int) -> Restored | None:
+def _restore(
+    view: StoreView,
+    disk: Disk,
+    owner: ArchiveId,
+    directory: str,
+    now_ms: int,
+    voters: tuple[ReplicaId, ...],
+) -> Restored | None:
     partition = SharedPartition(owner.topic_id.bytes, owner.partition_index)
     state = view.state(owner)
     entries = view.entries(partition)
-    if state is None and not entries:
+    if state is None and not entries and not voters:
         return None
     begin = _beginning(entries) if state is None else state.local_start
     state = state or LogState(start_offset=begin, local_start=begin)
@@ -281,7 +297,7 @@ def _restore(view: StoreView, disk: Disk, owner: ArchiveId, directory: str, now_
     whole = LogState(
         start_offset=min(start, files.end_offset),
         epochs=(*state.epochs, *(one for one in files.epochs if not state.epochs or one[0] > state.epochs[-1][0])),
-        base=state.base,
+        base=_with_voters(state.base, begin, voters) if voters else state.base,
         local_start=state.local_start,
     )
     replace_file(disk, f"{staged}/{EPOCHS_FILE}", encode_log_state(whole))
@@ -289,10 +305,17 @@ def _restore(view: StoreView, disk: Disk, owner: ArchiveId, directory: str, now_
     return Restored(whole.start_offset, begin, files.end_offset)
 
 
+def _with_voters(base: RaftBase, begin: Offset, voters: tuple[ReplicaId, ...]) -> RaftBase:
+    """The base of a log whose group goes on with other members. They stand at the position of a control entry."""
+    owner_state = decode_folded(base.payload).owner_state if base.payload else b""
+    payload = encode_folded(Folded(Configuration(voters), owner_state))
+    return RaftBase(begin, RaftPosition(begin + 1), Term(0), payload)
+
+
 def _beginning(entries: Sequence[_Entry]) -> Offset:
     """Where the run of batches begins that reaches the largest end."""
     parts = [one.found.part for one in entries]
-    at = max(one.end_offset for one in parts)
+    at = max((one.end_offset for one in parts), default=Offset(0))
     while (base := min((one.base_offset for one in parts if one.base_offset < at <= one.end_offset), default=at)) < at:
         at = base
     return at
