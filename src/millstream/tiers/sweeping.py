@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.format.shared_object import SharedBlock, SharedIndex
     from millstream.model.replication import Term
     from millstream.model.shared import ObjectId
-    from millstream.objects import ObjectStore
+    from millstream.objects import ObjectInfo, ObjectStore, Version
     from millstream.tiers.messages import Sweep
 
 READ_AT_ONCE: Final = 200
@@ -62,7 +62,7 @@ class Sweeper:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._ends: dict[ObjectId, tuple[RangeEnd, ...]] = {}
+        self._ends: dict[ObjectId, tuple[Version, tuple[RangeEnd, ...]]] = {}
         self._kept = 0
 
     def sweep(self, command: Sweep) -> SweepResult:
@@ -82,12 +82,12 @@ class Sweeper:
             object_id = parse_shared_key(info.key)
             if object_id is None:
                 continue
-            if object_id not in self._ends:
+            if self._known(info, object_id) is None:
                 if read == READ_AT_ONCE:
                     break
                 read += 1
             objects, after = objects + 1, info.key
-            ends = self._ends_of(object_id)
+            ends = self._ends_of(info, object_id)
             if ends and all(self._is_gone(one, starts, known, described) for one in ends):
                 dead.append(object_id)
                 keys.append(info.key)
@@ -115,23 +115,30 @@ class Sweeper:
             described[topic] = self._store.head(ObjectKey(topic_key(archive_id(found.partition)))) is not None
         return not described[topic]
 
-    def _ends_of(self, object_id: ObjectId) -> tuple[RangeEnd, ...]:
-        """Each partition of the object with the end of what is in it; empty for an object that cannot be read."""
+    def _known(self, info: ObjectInfo, object_id: ObjectId) -> tuple[RangeEnd, ...] | None:
+        """What was read of this object before; not of another one that had its number."""
         found = self._ends.get(object_id)
+        return None if found is None or found[0] != info.version else found[1]
+
+    def _ends_of(self, info: ObjectInfo, object_id: ObjectId) -> tuple[RangeEnd, ...]:
+        """Each partition of the object with the end of what is in it; empty for an object that cannot be read."""
+        found = self._known(info, object_id)
         if found is None:
             try:
                 index = read_index(self._store, object_id)
             except (Corruption, Rejected):
                 return ()
             found = _range_ends(index)
+            if object_id in self._ends:
+                self._forget(object_id)
             while self._kept > _RANGES_KEPT:
                 self._forget(next(iter(self._ends)))
-            self._ends[object_id] = found
+            self._ends[object_id] = info.version, found
             self._kept += len(found)
         return found
 
     def _forget(self, object_id: ObjectId) -> None:
-        self._kept -= len(self._ends.pop(object_id))
+        self._kept -= len(self._ends.pop(object_id)[1])
 
 
 def _range_ends(index: SharedIndex) -> tuple[RangeEnd, ...]:

@@ -275,7 +275,10 @@ class TieredBroker(ServedBroker):
         log, archive, shard = checks.log, self.archives[checks.group.group], self.shard
         assert shard is not None
         # A replica moves its start some time after it has heard that.
-        offset = max(log.start_offset, self.history_of_archive.judges[checks.group.group].truth.start)
+        truth = self.history_of_archive.judges[checks.group.group].truth
+        offset = max(log.start_offset, truth.start)
+        if archive.archive.version < truth.version:
+            offset = log.first_local_offset  # it has not heard of the newest join, and its readers ask again
         self.at_once = True
         try:
             while offset < min(log.first_local_offset, checks.group.high_watermark):

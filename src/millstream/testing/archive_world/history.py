@@ -196,11 +196,17 @@ class TieredHistory(BrokersHistory):
         for broker in self.cluster.brokers.values():
             assert isinstance(broker, TieredBroker)
             broker.slots.rot = broker.slots.errors = 0.0
-        super()._finish(limit_us)
+        super()._finish(limit_us + self._slowness_us())
         self._until_us = 0
         self._complete_archive()
         for broker in self.cluster.brokers.values():
             broker.check_whole_logs()
+
+    def _slowness_us(self) -> int:
+        """What readers may take longer than those of a local log: one that reads batch by batch waits for as many
+        requests, some of which take twenty times as long as most.
+        """
+        return 400 * self._delay_us
 
     def _complete_archive(self) -> None:
         """Wait until everything is archived, and check the store alone."""

@@ -114,6 +114,10 @@ class SharedHistory(TieredHistory):
         slow = isinstance(command, Read) and self._slow_reads and self._shape.random() < 0.2
         return self.delay_us() + (int(self.sweep_us * self._shape.random()) if slow else 0)
 
+    def _slowness_us(self) -> int:
+        """As there, with reads that take as long as a sweep."""
+        return super()._slowness_us() + 20 * self.sweep_us
+
     def make(self, cluster: Cluster, node_id: int) -> Broker:
         """Make a broker for the cluster, which is being made."""
         self.cluster = cluster
