@@ -130,8 +130,11 @@ class Faults:
         if replica is None or not self._is_redundant():
             return
         self._seen("disk wiped", replica.identity)
+        leader = self._world.leader()
+        assert leader is not None and leader.core is not None
+        members = leader.core.replica.log.configuration
         replica.crash()
-        replica.wipe()
+        replica.wipe(members)
         self._world.after(self._duration(), replica, replica.start)
 
     def _replace(self) -> None:

@@ -112,10 +112,10 @@ class SimReplica:
         self.damaged_until = None
         self.committed = 0
 
-    def wipe(self) -> None:
-        """Come back with an empty disk as the member that it was."""
+    def wipe(self, members: Configuration) -> None:
+        """Come back with an empty disk as the member that it was. The metadata say who the members are."""
         assert self.core is None
-        self.disk = SimDisk(self.first_configuration)
+        self.disk = SimDisk(members)
         self.damaged_until = UNKNOWN_END
         self.excused = True
         self.committed = 0

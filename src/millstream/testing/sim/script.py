@@ -296,7 +296,7 @@ class Stage(World):
             case ["start", node]:
                 self._node(node).start()
             case ["wipe", node]:
-                self._node(node).wipe()
+                self._node(node).wipe(self.slots[0].first_configuration)
             case ["replace", node]:
                 self._node(node).replace()
             case ["damage", node, position]:
