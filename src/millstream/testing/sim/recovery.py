@@ -46,6 +46,7 @@ def recover(world: World) -> None:
         slot.paused_until = slot.disk.stalled_until = 0
         if slot.core is not None and (slot in lost or slot.core.role is Role.LEADER):
             slot.crash()
+        slot.life += slot in lost  # none of them comes back by itself
     for slot in survivors:
         if slot.core is None:
             slot.start()
@@ -61,7 +62,7 @@ def recover(world: World) -> None:
         slot.start()
     world.judge.on_alone(best, survivors)
     _lead_alone(world, best)
-    limit_us = _DONE_TIMEOUTS * timeout_us + 1000 * (world.knobs.delay_us + world.knobs.sync_us)
+    limit_us = _DONE_TIMEOUTS * timeout_us + 2 * world.backlog_us()
     members = [slot.identity for slot in slots[: world.knobs.nodes]]
     members.sort(key=lambda identity: identity != best.identity)
     if best.identity not in members:

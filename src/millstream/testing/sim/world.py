@@ -231,7 +231,7 @@ class World:
         timeout = self.knobs.options.election_timeout_us
         begun = self.now
         values: set[int] = set()
-        allowed = RECOVERY_TIMEOUTS * timeout + self._backlog_us()
+        allowed = RECOVERY_TIMEOUTS * timeout + self.backlog_us()
         while values.isdisjoint(self.judge.acknowledged):
             if self.now - begun > allowed:
                 self.judge.fail("G1", f"nothing is acknowledged {self.now - begun} us after the heal")
@@ -244,7 +244,7 @@ class World:
                 self.run_until(self.now + timeout // 2)
         self._agree(AGREEMENT_TIMEOUTS * timeout + allowed)
 
-    def _backlog_us(self) -> int:
+    def backlog_us(self) -> int:
         """Longest time that the entries which some replica lacks take, one append and one answer after the other."""
         longest = max(self.slots, key=lambda replica: replica.memory.end).memory
         lowest = min(replica.committed for replica in self.slots)
