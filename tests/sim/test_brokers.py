@@ -16,6 +16,7 @@ from millstream.testing.sim.brokers_settings import (
     draw_with_installs,
     draw_with_moves,
     draw_with_rots,
+    draw_with_snapshots,
     draw_with_wipes,
 )
 
@@ -40,6 +41,10 @@ FOUND_WITH_MOVES = (
     117,  # the same
     200,  # a broker got a replica back before it knew that it had lost it, and removed what its leader counted on
     201,  # a replica that came back took records of its former self in the write-ahead log for its own
+)
+FOUND_WITH_SNAPSHOTS = (
+    12,  # a topic of two replicas that was made while a broker was away: its replica there counted as lost
+    14,  # the same of a replica that had moved
 )
 FRESH = 3
 
@@ -66,6 +71,14 @@ def test_a_seed_that_found_something_with_lost_files_finds_nothing_now(seed):
 def test_a_seed_that_found_something_with_moves_finds_nothing_now(seed):
     finding = play(seed, Counts(), draw_with_moves(seed))
     assert finding is None, finding
+
+
+@pytest.mark.parametrize("seed", FOUND_WITH_SNAPSHOTS)
+def test_a_seed_that_found_something_with_snapshots_of_the_controller_finds_nothing_now(seed):
+    counts = Counts()
+    finding = play(seed, counts, draw_with_snapshots(seed))
+    assert finding is None, finding
+    assert counts.seen["controller's snapshot received"]
 
 
 def test_fresh_seeds_find_nothing():

@@ -1,6 +1,7 @@
 """Opens this broker's part of the controller in a cluster: its replica of Raft group 0, and what is wired to it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from millstream.app.peer_shard import PeerShard, registration
@@ -8,10 +9,14 @@ from millstream.app.shared import Shared
 from millstream.cluster.controller_install import ControllerInstall, SnapshotSource
 from millstream.cluster.follower import Follower
 from millstream.cluster.leader_news import LeaderNews
-from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.metadata import MetadataCache, resolved_config
 from millstream.cluster.quorum_controller import QuorumController
 from millstream.cluster.snapshots import KEPT_COMMANDS, LaggingLog, Snapshots
 from millstream.cluster.state_files import SnapshotStore
+from millstream.config.settings import Settings
+from millstream.core.controller.state import TopicState
+from millstream.format.events.chunk import log_directory
+from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.shard.context import Shard
 from millstream.storage.log.importing import StagedFiles
@@ -74,5 +79,23 @@ def join_controller(
 
     calls = peers.network.calls
     SnapshotSource(calls, disk, settings.data_dir)
-    ControllerInstall(shard.reactor, group, calls, disk, settings.data_dir, store, suspend, adopt, begin_anew)
+    ControllerInstall(
+        shard.reactor,
+        group,
+        calls,
+        disk,
+        settings.data_dir,
+        store,
+        suspend,
+        adopt,
+        begin_anew,
+        lambda: metadata.state,
+        partial(_directory_of, settings),
+    )
     return controller
+
+
+def _directory_of(settings: Settings, topic: TopicState, index: int) -> str:
+    """Where the files of a partition are on this broker, or will be."""
+    events = resolved_config(topic.name, topic.configs, settings).has_events
+    return log_directory(settings.data_dir, topic.topic_id, topic.name, PartitionIndex(index), events=events)

@@ -10,6 +10,10 @@ need commands that nobody has. The snapshot has the state that they produced. A 
 state: once snapshot and log are on its disk it stops in order and starts again by itself, with the new state.
 Partitions and topics that it holds no more are removed by that start (`app.stale_topics`).
 
+A start takes a partition that the snapshot names, and that has no files, for one that has lost them. A partition that
+was made, or that moved here, while the broker was away never had any: it gets the files of an empty log before the
+snapshot is put in its place. Two replicas that both count as lost would wait for each other for ever.
+
 **Crash.** The note comes first and says which revision follows: it counts only when a snapshot of that revision is
 there. With the snapshot and without the log the next start is behind again, and the same happens. **Failure.** A leader
 that does not answer, or whose snapshot is older than its log's begin, is asked again; after `TRIES` the broker begins
@@ -32,12 +36,14 @@ from millstream.iobuf import ArenaFull
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.replication import NO_REPLICA, node_of
+from millstream.storage.log.lost import begin_new
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.cluster.state_files import SnapshotStore
+    from millstream.core.controller.state import ControllerState, TopicState
     from millstream.model.replication import ReplicaId
     from millstream.peers.calls import CallDone, Calls
     from millstream.raft.replicated import ReplicatedGroup
@@ -115,10 +121,13 @@ class ControllerInstall:
         suspend: Callable[[], int],
         adopt: Callable[[Log, StagedFiles, Callable[[], None]], None],
         begin_anew: Callable[[str], None],
+        known: Callable[[], ControllerState],
+        directory_of: Callable[[TopicState, int], str],
     ) -> None:
         """``suspend`` takes the group down, lets nothing change on this broker's disk any more, and gives the revision
         that it has applied. ``adopt`` puts files in the place of a log (`ShardStorage.adopt_log`; ArenaFull).
-        ``begin_anew`` stops this broker and starts it again.
+        ``begin_anew`` stops this broker and starts it again. ``known()`` is the state that this broker has carried out,
+        ``directory_of`` says where a partition's files are or will be.
         """
         self._reactor = reactor
         self._group = group
@@ -129,6 +138,8 @@ class ControllerInstall:
         self._suspend = suspend
         self._adopt = adopt
         self._begin_anew = begin_anew
+        self._known = known
+        self._directory_of = directory_of
         self._leader: NodeId | None = None
         self._least = 0
         self._tries = 0
@@ -181,6 +192,7 @@ class ControllerInstall:
             state = unpack_snapshot(bytearray(data))
             if state.revision < self._least:
                 raise Retriable(f"it ends at {state.revision}, and {self._least} is needed", ErrorCode.NOT_CONTROLLER)
+            self._make_new_replicas(state)
             write_note(self._disk, self._data_dir, state.revision)
             self._store.replace_all(state)
         except (Corruption, Retriable) as error:
@@ -190,6 +202,16 @@ class ControllerInstall:
             self._again(files, os.strerror(error.errno or 0))
             return
         self._put_in_place(files, state.revision)
+
+    def _make_new_replicas(self, state: ControllerState) -> None:
+        """Make empty logs for the replicas that this broker did not hold by what it knows. Raises OSError."""
+        known, node = self._known(), node_of(self._group.core.replica.me)
+        if not known.exists:
+            return  # it knows nothing: what it finds no files of may be lost
+        held = {group for group, (topic, index) in known.groups().items() if node in topic.partitions[index].replicas}
+        for group, (topic, index) in state.groups().items():
+            if group not in held and node in topic.partitions[index].replicas:
+                begin_new(self._disk, self._directory_of(topic, index))
 
     def _put_in_place(self, files: StagedFiles, revision: int) -> None:
         def adopted() -> None:

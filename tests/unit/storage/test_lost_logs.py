@@ -10,6 +10,7 @@ from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote
 from millstream.model.replication import ReplicaId, Term
 from millstream.storage.disk import exists
+from millstream.storage.log.lost import begin_new
 from millstream.storage.segments.files import remove_deleted
 from millstream.testing.local_storage import LocalShard, place_of, recover_locally
 from millstream.testing.sim_disk import SimDisk
@@ -36,6 +37,21 @@ def reopened(disk: SimDisk) -> LocalShard:
 
 def opened(shard: LocalShard):
     return shard.storage.open_log(1, DIRECTORY, "t/1", shard.config(), False, replicated=True, expected=True)
+
+
+def test_a_replica_that_was_made_here_as_a_new_one_has_lost_nothing_and_one_that_was_here_is_left_as_it_is() -> None:
+    disk = SimDisk(random.Random(4))
+    recover_locally(disk)
+    begin_new(disk, DIRECTORY)
+    disk.crash(torn=False)
+    log = opened(reopened(disk))
+    assert not log.lost
+    assert log.next_offset == 0
+    disk = left()
+    before = disk.files()
+    begin_new(disk, DIRECTORY)
+    assert disk.files() == before
+    assert opened(reopened(disk)).vote == VOTE
 
 
 def test_a_replica_whose_directory_is_gone_is_lost_until_it_is_whole() -> None:

@@ -128,6 +128,14 @@ def mark_lost(disk: Disk, directory: str, state: LogState) -> None:
         replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(state))
 
 
+def begin_new(disk: Disk, directory: str) -> None:
+    """Make the empty log of a replica that was never here, unless there is one. It has lost nothing. Raises OSError."""
+    if has_log(names_in(disk, directory)):
+        return
+    make_directories_durably(disk, directory, PARTITION_LEVELS)
+    replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(LogState()))
+
+
 def put_aside(disk: Disk, directory: str) -> None:
     """Put damaged files aside, and begin an empty log with their vote. Raises OSError."""
     state = LogState()

@@ -16,14 +16,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.app.partitions import Partitions
-from millstream.app.stale_topics import remove_left_partitions, remove_stale_topics
+from millstream.app.stale_topics import forget_note, remove_left_partitions, remove_stale_topics
 from millstream.cluster.controller import controller_log_config
 from millstream.cluster.follower import Follower
 from millstream.cluster.group_members import GroupMembers
 from millstream.cluster.metadata import MetadataCache
+from millstream.cluster.outdated import read_note
 from millstream.cluster.placement import load_placement
 from millstream.cluster.quorum_controller import QuorumController
-from millstream.cluster.snapshots import KeptLog, Snapshots
+from millstream.cluster.snapshots import KeptLog, LaggingLog, Snapshots
 from millstream.cluster.state_files import SnapshotStore, groups_in_log, load_committed
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import FEATURE_LEVEL
@@ -46,7 +47,8 @@ from millstream.testing.local_storage import DATA_DIR, place_of
 from millstream.testing.sim.brokers import GROUP, SEGMENT_BYTES
 from millstream.testing.sim.brokers_coordinator import TRANSACTIONS_GROUP
 from millstream.testing.sim.brokers_judge import Violation
-from millstream.testing.sim.brokers_served import OFFSETS_GROUP, Produced, ServedBroker
+from millstream.testing.sim.brokers_served import OFFSETS_GROUP, Produced, ServedBroker, own_topic_id
+from millstream.testing.sim.brokers_snapshots import WithoutOwnTopics, check_state, exchange_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +65,10 @@ if TYPE_CHECKING:
 CONTROLLER_GROUP: Final = RaftGroupId(0)
 CLUSTER_ID: Final = "simulatedsimulatedsim1"
 _SNAPSHOT_US: Final = 2_000_000
+_SHORT_BYTES: Final = 1_000
+"""Of a segment of the controller's log, if it is trimmed: a few commands."""
+_OWN: Final = frozenset(own_topic_id(group).hex() for group in (GROUP, OFFSETS_GROUP, TRANSACTIONS_GROUP))
+"""Directories of topics that the controller knows nothing of."""
 _ANSWER_US: Final = 3_000_000
 """Until a call without an answer is given up."""
 
@@ -168,6 +174,9 @@ class ControlledBroker(ServedBroker):
     Lifecycle: as `Broker`.
     """
 
+    snapshot_us = 0
+    """Between snapshots of the controller, behind which its log is trimmed; 0 for a log that is kept as a whole."""
+
     def recover(self) -> RecoveryReport:
         """Recover the disk: the controller's log says which topics there are."""
         groups: dict[int, Any] | None = None
@@ -188,9 +197,11 @@ class ControlledBroker(ServedBroker):
 
         now_ms = self.cluster.now // 1000
         report = recover(self.disk, DATA_DIR, locate, shards=1, now_ms=now_ms, in_cluster=True)
-        if not report.clean:
-            remove_stale_topics(self.disk, DATA_DIR, in_cluster=True)
-            remove_left_partitions(self.disk, DATA_DIR, node)
+        if not report.clean or read_note(self.disk, DATA_DIR) is not None:
+            disk: Any = WithoutOwnTopics(self.disk, _OWN)
+            remove_stale_topics(disk, DATA_DIR, in_cluster=True)
+            remove_left_partitions(disk, DATA_DIR, node)
+            forget_note(self.disk, DATA_DIR)
         return report
 
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
@@ -209,13 +220,14 @@ class ControlledBroker(ServedBroker):
         )
         lifecycle.broker = self
         self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self._existed, self.replica)
-        config = controller_log_config(settings)
+        config = controller_log_config(settings, _SHORT_BYTES if self.snapshot_us else None)
         log = storage.open_controller_log(config, clean=clean, replicated=True, expected=state.exists)
         self.controller_group = self.raft.open(CONTROLLER_GROUP, log, self.cluster.first)
         self.network: Any = _Network(self)
         store = SnapshotStore(self.disk, DATA_DIR)
+        kept: Any = LaggingLog(log, 0) if self.snapshot_us else KeptLog()
         snapshots = Snapshots(
-            context.reactor, self.cache, store, KeptLog(), self.disk, DATA_DIR, placement, _SNAPSHOT_US
+            context.reactor, self.cache, store, kept, self.disk, DATA_DIR, placement, self.snapshot_us or _SNAPSHOT_US
         )
         self.controller = QuorumController(
             context,
@@ -228,6 +240,9 @@ class ControlledBroker(ServedBroker):
             _says(node),
             len(self.cluster.first.voters),
         )
+        if self.snapshot_us:
+            exchange_snapshots(self, snapshots, store)
+            check_state(self)
         self.check(self.cluster.histories[CONTROLLER_GROUP], self.controller_group)
         self._on_applied, follower.on_applied = follower.on_applied, self._applied
         self.partitions.open_all()

@@ -171,7 +171,10 @@ class BrokersHistory:
         return self._with_groups(serve(cluster, node_id))
 
     def _make_controlled(self, cluster: Cluster, node_id: int) -> Broker:
-        return self._with_groups(control(cluster, node_id))
+        broker = control(cluster, node_id)
+        if self.setting.snapshots:
+            broker.snapshot_us = self.setting.options.election_timeout_us // 2
+        return self._with_groups(broker)
 
     def _with_groups(self, broker: ServedBroker) -> ServedBroker:
         """Let it coordinate groups of members."""

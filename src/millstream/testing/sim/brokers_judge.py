@@ -243,7 +243,7 @@ class History:
         self.depart(replica)
 
     def lose(self, replica: ReplicaId) -> None:
-        """A replica begins anew, with its vote alone."""
+        """A replica starts with an empty log, and its vote alone."""
         before = self.replicas.pop(replica, None)
         if before is not None:
             self._lost[replica] = before

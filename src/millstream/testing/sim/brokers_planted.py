@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from millstream.app.stale_topics import remove_stale_topics
+from millstream.cluster.controller_install import ControllerInstall
 from millstream.cluster.group_members import GroupMembers
 from millstream.coordinator import marker_sender
 from millstream.coordinator.groups_partition import GroupsPartition
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from millstream.raft.contacts import Answer
     from millstream.storage.disk import Disk
     from millstream.storage.log.entries import SentEntries
+    from millstream.storage.log.importing import StagedFiles
     from millstream.storage.recovery.recovery import RecoveryReport
     from millstream.storage.wal.ticks import Slot
     from millstream.testing.sim.brokers_settings import Setting
@@ -187,6 +189,11 @@ def _nothing(*_: object) -> None:
 def _sound(*_: object) -> str:
     """Whatever the bytes of a batch are, they are served."""
     return ""
+
+
+def _received_before(self: ControllerInstall, files: StagedFiles, _data: bytes) -> None:
+    """The broker's own snapshot stays in the place of the leader's."""
+    self._put_in_place(files, 0)
 
 
 def _unmarked(disk: Disk, directory: str, vote: StoredVote) -> str:
@@ -320,6 +327,17 @@ def _resting(setting: Setting) -> Setting:
     )
 
 
+def _received_snapshots(setting: Setting) -> Setting:
+    """Brokers are away while topics are made and move, and receive the controller's snapshot."""
+    return replace(
+        _moving(setting),
+        nodes=3,
+        snapshots=True,
+        round_us=10 * setting.options.election_timeout_us,
+        operations_per_s=50,
+    )
+
+
 PLANTED = (
     PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 100, _slow_disks),
     PlantedBug("a vote is not durable", ((Votes, "save", _voted_in_memory),), 40, _crashing),
@@ -362,6 +380,18 @@ PLANTED = (
     PlantedBug("a damaged batch is served", ((reads, "_damage", _sound),), 20, _rotting),
     PlantedBug("damage is found and left", ((Repairs, "found", _nothing),), 20, _rotting),
     PlantedBug("a replica with damage counts as it did", ((repairing, "stage_lost", _unmarked),), 100, _rotting),
+    PlantedBug(
+        "a replica made while its broker was away counts as lost",
+        ((ControllerInstall, "_make_new_replicas", _nothing),),
+        20,
+        _received_snapshots,
+    ),
+    PlantedBug(
+        "a snapshot is taken that the log does not go on from",
+        ((ControllerInstall, "_received", _received_before),),
+        40,
+        _received_snapshots,
+    ),
     PlantedBug("new voters decide alone", ((raft_commit, "reached", _new_voters_only),), 60, _moving),
     PlantedBug("a move counts as done before its members do", ((GroupMembers, "_steer", _done_at_once),), 20, _moving),
     PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 20, _sent_files),

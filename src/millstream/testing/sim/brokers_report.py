@@ -69,6 +69,7 @@ RARE = (
     "commit fenced",
     "commit of a member",
     "committed offset",
+    "controller's snapshot received",
     "damage made up for",
     "election",
     "group: NOT_COORDINATOR",

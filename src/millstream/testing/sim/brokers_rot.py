@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.testing.sim_disk import SimDisk
 
 FOUND_US = LOOK_BEGIN_US + 3 * AGAIN_US
-"""A look at the files begins so late; the replica begins anew once there is a leader."""
+"""A look at the files begins so late; the replica is emptied once there is a leader."""
 
 
 def node_of(disk: SimDisk, path: str) -> Any:

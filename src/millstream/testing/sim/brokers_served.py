@@ -80,6 +80,11 @@ def _config(write_caching: bool) -> Any:
     return made
 
 
+def own_topic_id(group: RaftGroupId) -> bytes:
+    """Of a topic that each simulated broker opens by itself."""
+    return bytes(12) + group.to_bytes(4, "big")
+
+
 class Produced(NamedTuple):
     """Answer to a produce."""
 
@@ -194,7 +199,7 @@ class ServedBroker(Broker):
     def _open(
         self, lifecycle: Lifecycle, table: PartitionTable, name: str, group: RaftGroupId, config: Any
     ) -> Partition:
-        topic_id = bytes(12) + group.to_bytes(4, "big")
+        topic_id = own_topic_id(group)
         fresh = not self.kept
         lifecycle.open(name, topic_id, 0, group, 0, config, fresh=fresh, voters=self.cluster.first.voters)
         opened = table.find(name, 0)
@@ -212,7 +217,7 @@ class ServedBroker(Broker):
     def _begins_anew(self) -> None:
         """The replica of the topic has found damage, and counts for nothing until it is filled again."""
         if self.rot is None:
-            raise Violation(f"B2: {self.replica} begins anew, and nothing of it is bad")
+            raise Violation(f"B2: {self.replica} empties its log, and nothing of it is bad")
         self.cluster.history.seen["replica begun anew"] += 1
         self.cluster.history.lose(self.replica)
 

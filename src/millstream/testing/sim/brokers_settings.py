@@ -59,6 +59,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Whether disks fail and fill up."""
     rots: bool
     """Whether files of a replica go bad, of one broker at a time."""
+    snapshots: bool
+    """Whether the controller's log is trimmed, so that brokers which were away are sent its snapshot."""
     checkpoint_bytes: int
     options: RaftOptions
 
@@ -96,6 +98,7 @@ def draw(seed: int) -> Setting:
         members=False,
         disk_faults=False,
         rots=False,
+        snapshots=False,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
         options=RaftOptions(
             heartbeat_us=timeout_us // 10,
@@ -203,6 +206,25 @@ def draw_with_rots(seed: int) -> Setting:
     )
 
 
+def draw_with_snapshots(seed: int) -> Setting:
+    """The setting of a seed whose controller's log is short, in a half of them with topics that move.
+
+    Such histories are none of those that `draw` makes.
+    """
+    setting = draw_with_moves(seed) if _other_half(seed) else draw(seed)
+    return msgspec.structs.replace(
+        setting,
+        nodes=max(setting.nodes, 3),
+        controlled=True,
+        moves=_other_half(seed),
+        disk_faults=False,
+        snapshots=True,
+        round_us=10 * setting.options.election_timeout_us,
+        operations_per_s=50,
+        cuts=True,
+    )
+
+
 def draw_for_campaign(seed: int) -> Setting:
     """The setting that a campaign plays a seed in: each kind of history in turn."""
     return _KINDS[seed % len(_KINDS)](seed)
@@ -223,4 +245,5 @@ _KINDS: Final = (
     draw_with_rests,
     draw_with_moves,
     draw_with_rots,
+    draw_with_snapshots,
 )
