@@ -140,7 +140,7 @@ class Partitions(MetadataListener):
             return Members(restores=restores)
         first = now if origin is None else origin.voters
         if self._me not in first or (origin is not None and self._metadata.node_id in origin.departed):
-            return Members(now or (self._me,), learns=True, restores=restores)
+            return Members(now, learns=True, restores=restores)
         return Members(first, was_alone=len(first) == 1 and part.raft_group in state.moves)
 
 
