@@ -58,7 +58,8 @@ def join(store: ObjectStore, reader: ArchiveReader, command: Join, pace: Pace) -
     """
     owner, before = command.owner, command.before
     if command.part is not None:
-        before = _of_part(reader.segments_of(owner, command.part), command.target_bytes)
+        live = [one for one in reader.segments_of(owner, command.part) if one.end_offset > command.start_offset]
+        before = _of_part(live, command.target_bytes)
     if not before:
         return Joined(command.id, (), None)
     made = SegmentObject(owner, before[0].base_offset, BLOCK_BYTES)

@@ -241,6 +241,7 @@ class ArchiveLink:
         term: Term,
         target: Sequence[ArchivedSegment] | ManifestPart,
         target_bytes: int,
+        start_offset: Offset,
         done: Callable[[Joined | MillstreamError], None],
     ) -> None:
         """`messages.Join`."""
@@ -250,7 +251,7 @@ class ArchiveLink:
 
         part = target if not isinstance(target, Sequence) else None
         before = tuple(target) if isinstance(target, Sequence) else ()
-        self._send(JOINS_LANE, Join(self._expect(answered), owner, term, before, part, target_bytes))
+        self._send(JOINS_LANE, Join(self._expect(answered), owner, term, before, part, target_bytes, start_offset))
 
     def put(self, key: str, data: bytes, done: OnDone) -> None:
         """`messages.Put`."""

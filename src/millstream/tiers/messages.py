@@ -131,6 +131,8 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Then ``before`` is empty."""
 
     target_bytes: int
+    start_offset: Offset
+    """Where the archive starts: segments of the part that end at or below it are gone, and are left out."""
 
 
 class LogPart(msgspec.Struct, frozen=True, array_like=True):

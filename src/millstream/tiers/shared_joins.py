@@ -138,7 +138,8 @@ class SharedJoins:
             self._later()
             return
         written = partial(self._written, key, archive, target)
-        self._link.join(archive.owner, archive.group.term, target, self._limits.target_bytes, written)
+        start_offset = archive.archive.start_offset
+        self._link.join(archive.owner, archive.group.term, target, self._limits.target_bytes, start_offset, written)
 
     def _written(
         self,

@@ -11,6 +11,7 @@ from millstream.core.shared.joins import LARGE_BYTES
 from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.format.archive import Replaced, part_key
 from millstream.format.manifest import describe_part, encode_part, pack_run
+from millstream.format.shared_object import shared_key
 from millstream.objects import ObjectKey
 from millstream.testing.objects import ERROR, Faults, FaultyStore, MemoryStore
 from millstream.tiers.joining import join
@@ -34,7 +35,9 @@ def scattered(count=6):
 
 
 def joined(store, segments, reads=None, **more):
-    command = Join(1, archive_id(A), 7, tuple(segments), **{"part": None, "target_bytes": 1 << 20, **more})
+    command = Join(
+        1, archive_id(A), 7, tuple(segments), **{"part": None, "target_bytes": 1 << 20, "start_offset": 0, **more}
+    )
     return join(store, ArchiveReader(reads or store), command, Pace(1e12))
 
 
@@ -97,6 +100,20 @@ def test_small_ranges_in_a_part_of_the_manifest_are_found_there():
     part = describe_part(runs)
     store.put(ObjectKey(part_key(owner, part)), [encode_part(owner, runs)])
     assert joined(store, (), part=part).after is None
+
+
+def test_ranges_of_a_part_that_the_archive_no_longer_starts_with_may_be_gone():
+    store, segments = scattered()
+    owner = archive_id(A)
+    runs = [pack_run(segments)]
+    part = describe_part(runs)
+    store.put(ObjectKey(part_key(owner, part)), [encode_part(owner, runs)])
+    store.delete([ObjectKey(shared_key(segments[0].object_id))])
+    with pytest.raises(Rejected):
+        joined(store, (), part=part, start_offset=3)
+    found = joined(store, (), part=part, start_offset=5)
+    assert list(found.before) == segments[1:]
+    assert read(store, A, found.after, 4, 24)[0] == batches(4, 10)
 
 
 def sweep(store, *starts):
