@@ -218,7 +218,9 @@ def test_acks_all_wants_min_insync_replicas_but_never_more_than_there_are() -> N
 def test_a_batch_that_overtakes_its_predecessors_on_the_way_to_a_new_leader_is_to_be_sent_again() -> None:
     replica = Replica()
     ours = {"producer_id": 5, "producer_epoch": 0}
-    replica.group.events.on_replicated([sent(0, 1, base_sequence=0, **ours)])
+    first = sent(0, 1, base_sequence=0, **ours)
+    replica.log.append(first.views, len(first.views[0]), 0, 0, 3, NOW)
+    replica.group.events.on_replicated([first])
     replica.group.lead()
     assert replica.send(base_sequence=2, **ours).error_code == NOT_LEADER, (
         "the batch before was refused by the last leader"
