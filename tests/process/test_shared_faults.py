@@ -62,6 +62,25 @@ def test_a_broker_that_dies_under_load_is_taken_over_with_its_disk(tmp_path):
             workload.wait_progress(200, timeout_s=60)
 
 
+def test_a_broker_that_dies_under_load_and_loses_its_disk_comes_back_with_all_that_was_acknowledged(tmp_path):
+    own = settings(tmp_path / "bucket") | {"shared.wal": "object", "shared.wal.interval.ms": 20}
+    with cluster(3, settings=own, networks=False) as made:
+        create_wide(made, "load", [[1], [2], [3], [2]])
+        with load(made.bootstrap, "load", 4, members=1, rate=100, padding=300) as workload:
+            for _ in range(2):
+                made.kill(2)
+                made.replace(2)
+                before = workload.highest["load", 1], workload.highest["load", 3]
+                until(
+                    lambda before=before: (
+                        workload.highest["load", 1] > before[0] and workload.highest["load", 3] > before[1]
+                    ),
+                    "producers do not go on",
+                    DEADLINE_S,
+                )
+                workload.wait_progress(300, timeout_s=60)
+
+
 def test_a_hundred_partitions_move_under_load_without_their_data(tmp_path):
     count, padding = 100, 30_000
     with cluster(3, settings=settings(tmp_path / "bucket"), networks="proxies") as made:
