@@ -163,6 +163,26 @@ def test_a_broker_of_a_cluster_that_comes_back_with_an_empty_disk_has_its_record
 
 
 @pytest.mark.slow
+def test_a_cluster_that_loses_all_its_disks_has_what_was_acknowledged_after_a_recovery(tmp_path):
+    often = {"shared.upload.interval.ms": 300}
+    with cluster(3, settings=settings(tmp_path / "bucket", **often), networks=False) as made:
+        one = made.brokers[1]
+        ask(one, "create_topics", [NewTopic("all", 3, replica_assignment=[[1], [2], [3]], config=SHARED)], "all")
+        until(lambda: [leader(one, "all", at) for at in range(3)] == [1, 2, 3], "nobody leads", 120)
+        for partition in range(3):
+            produce_through(one, "all", range(100), partition)
+        for node in made.brokers:
+            made.kill(node)
+            lose_disk(made.brokers[node])
+        made.start()
+        tier(one, "recover", "all")
+        for partition in range(3):
+            until(lambda at=partition: len(consume(one, "all", at)) >= 100, "acknowledged records are missing", 120)
+            assert in_order(consume(one, "all", partition)) == expected(range(100))
+            produce_through(one, "all", range(100, 110), partition)
+
+
+@pytest.mark.slow
 @pytest.mark.ci
 def test_a_paused_broker_whose_log_was_sealed_acknowledges_nothing_and_ends_when_it_goes_on(tmp_path):
     bucket = tmp_path / "bucket"
