@@ -6,7 +6,10 @@ A finding names its seed: ``python -m millstream.testing.sim --brokers --seed N`
 import random
 
 import pytest
+from msgspec.structs import replace
 
+from millstream.core.controller import brokers, state
+from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.testing.sim.brokers_history import Counts, play
 from millstream.testing.sim.brokers_planted import PLANTED, hunt
 from millstream.testing.sim.brokers_settings import (
@@ -17,6 +20,7 @@ from millstream.testing.sim.brokers_settings import (
     draw_with_moves,
     draw_with_rots,
     draw_with_snapshots,
+    draw_with_upgrades,
     draw_with_wipes,
 )
 
@@ -46,6 +50,10 @@ FOUND_WITH_SNAPSHOTS = (
     12,  # a topic of two replicas that was made while a broker was away: its replica there counted as lost
     14,  # the same of a replica that had moved
 )
+FOUND_WITH_UPGRADES = (
+    29,  # a broker that died before it had noted what is committed took replicas made while it was away for lost
+)
+UPGRADES = 10
 FRESH = 3
 
 
@@ -79,6 +87,29 @@ def test_a_seed_that_found_something_with_snapshots_of_the_controller_finds_noth
     finding = play(seed, counts, draw_with_snapshots(seed))
     assert finding is None, finding
     assert counts.seen["controller's snapshot received"]
+
+
+@pytest.mark.parametrize("seed", FOUND_WITH_UPGRADES)
+def test_a_seed_that_found_something_with_upgrades_finds_nothing_now(seed):
+    counts = Counts()
+    finding = play(seed, counts, draw_with_upgrades(seed))
+    assert finding is None, finding
+    assert counts.seen["controller's snapshot received"]
+
+
+def test_brokers_are_upgraded_one_by_one_and_then_use_what_is_new():
+    counts = Counts()
+    for seed in range(UPGRADES):
+        finding = play(seed, counts, replace(draw_with_upgrades(seed), nodes=3, operations_per_s=10))
+        assert finding is None, finding
+    seen = counts.seen
+    assert seen["return to the older release"] == UPGRADES
+    assert seen["feature level risen after an upgrade"] >= UPGRADES
+    assert seen["older release refuses the cluster"] + seen["older release refused by the cluster"]
+    assert seen["move asked for"]
+    assert seen["set of groups at rest"]
+    # No later history is played with the code of an older release.
+    assert {state.FEATURE_LEVEL, brokers.FEATURE_LEVEL} == {FEATURE_LEVEL}
 
 
 def test_fresh_seeds_find_nothing():

@@ -27,9 +27,9 @@ class Counted:
     def _watch(self, broker):
         say, beats = broker._say, broker.beats
 
-        def counted_say(to, item):
+        def counted_say(to, life, item):
             self.items.append(item)
-            say(to, item)
+            say(to, life, item)
 
         def counted_beats(to, what, *, reply):
             self.beats += len(what)

@@ -12,7 +12,8 @@ Partitions and topics that it holds no more are removed by that start (`app.stal
 
 A start takes a partition that the snapshot names, and that has no files, for one that has lost them. A partition that
 was made, or that moved here, while the broker was away never had any: it gets the files of an empty log before the
-snapshot is put in its place. Two replicas that both count as lost would wait for each other for ever.
+snapshot is put in its place. Two replicas that both count as lost would wait for each other for ever. A broker that
+came up without a log and without a state may have lost everything: it makes none.
 
 **Crash.** The note comes first and says which revision follows: it counts only when a snapshot of that revision is
 there. With the snapshot and without the log the next start is behind again, and the same happens. **Failure.** A leader
@@ -139,6 +140,8 @@ class ControllerInstall:
         self._adopt = adopt
         self._begin_anew = begin_anew
         self._known = known
+        self._had_log = group.log.next_offset > 0
+        """This broker came up with its log, even if it had not noted what of it is committed."""
         self._directory_of = directory_of
         self._leader: NodeId | None = None
         self._least = 0
@@ -204,9 +207,11 @@ class ControllerInstall:
         self._put_in_place(files, state.revision)
 
     def _make_new_replicas(self, state: ControllerState) -> None:
-        """Make empty logs for the replicas that this broker did not hold by what it knows. Raises OSError."""
+        """Make empty logs for the replicas that this broker did not hold by what it knows. What its log has beyond that
+        counts as at every start: without files it is new. Raises OSError.
+        """
         known, node = self._known(), node_of(self._group.core.replica.me)
-        if not known.exists:
+        if not known.exists and not self._had_log:
             return  # it knows nothing: what it finds no files of may be lost
         held = {group for group, (topic, index) in known.groups().items() if node in topic.partitions[index].replicas}
         for group, (topic, index) in state.groups().items():

@@ -27,7 +27,7 @@ partition and the disk. ::
     brokers_served       a broker's partitions               brokers_settings  what a seed decides
     brokers_disks        disks that fail and fill up         brokers_transactions   a transactional producer
     brokers_coordinator  coordinators of transactions      brokers_rot        files that go bad
-    brokers_snapshots    the controller's snapshots
+    brokers_snapshots    the controller's snapshots        brokers_upgrades  older releases, and an operator
     brokers              groups, logs, disks, network, time
 
 What is absent: sockets, and wall clocks.

@@ -285,6 +285,8 @@ class Cluster:
         """What a controller would hand out."""
         self.on_stopped: Callable[[Broker, Stopped], None] | None = None
         """Hears of a broker that stops by itself, which nobody expects otherwise."""
+        self.on_turn: Callable[[Broker], None] | None = None
+        """Hears which broker does something next."""
         self.steps = 0
         self.operations = 0
         """Requests of clients."""
@@ -387,6 +389,8 @@ class Cluster:
 
     def _let(self, broker: Broker, do: Callable[[], None]) -> None:
         """Let a broker do something, after which it may have stopped by itself."""
+        if self.on_turn is not None:
+            self.on_turn(broker)
         try:
             do()
         except Stopped as stopped:

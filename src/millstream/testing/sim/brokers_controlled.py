@@ -33,7 +33,7 @@ from millstream.core.controller.requests import RegisterBroker
 from millstream.core.controller.state import state_hash
 from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
 from millstream.format.names import partition_directory
-from millstream.model.cluster import Incarnation, NodeId
+from millstream.model.cluster import FeatureLevel, Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import node_of, replica_id
@@ -176,6 +176,8 @@ class ControlledBroker(ServedBroker):
 
     snapshot_us = 0
     """Between snapshots of the controller, behind which its log is trimmed; 0 for a log that is kept as a whole."""
+    feature_level = FEATURE_LEVEL
+    """The highest one that the broker says it knows."""
 
     def recover(self) -> RecoveryReport:
         """Recover the disk: the controller's log says which topics there are."""
@@ -219,7 +221,7 @@ class ControlledBroker(ServedBroker):
             context, settings, storage, self.table, self.delayed, clean=clean, groups=self.raft
         )
         lifecycle.broker = self
-        self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self._existed, self.replica)
+        self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self.has_files, self.replica)
         config = controller_log_config(settings, _SHORT_BYTES if self.snapshot_us else None)
         log = storage.open_controller_log(config, clean=clean, replicated=True, expected=state.exists)
         self.controller_group = self.raft.open(CONTROLLER_GROUP, log, self.cluster.first)
@@ -237,7 +239,7 @@ class ControlledBroker(ServedBroker):
             follower,
             placement,
             snapshots,
-            _says(node),
+            _says(node, self.feature_level),
             len(self.cluster.first.voters),
         )
         if self.snapshot_us:
@@ -248,7 +250,10 @@ class ControlledBroker(ServedBroker):
         self.partitions.open_all()
         client: Any = self.controller
         GroupMembers(context, self.table, self.cache, client).start()
-        self.controller.start(_ignore)
+        self.controller.start(self.started)
+
+    def started(self, error: MillstreamError | None) -> None:
+        """The broker is ready, or will be."""
 
     def _applied(self, revision: int) -> None:
         """Commands up to ``revision`` are applied (E1)."""
@@ -261,7 +266,8 @@ class ControlledBroker(ServedBroker):
             raise Violation(f"E1: {self.replica} has another state at revision {revision}")
         self._on_applied(revision)
 
-    def _existed(self, topic_id: bytes, index: int) -> bool:
+    def has_files(self, topic_id: bytes, index: int) -> bool:
+        """Whether the disk has files of a partition."""
         try:
             return bool(self.disk.list(partition_directory(DATA_DIR, topic_id, index)))
         except FileNotFoundError:
@@ -302,17 +308,13 @@ def control(cluster: Cluster, node_id: int) -> ControlledBroker:
     return ControlledBroker(cluster, node_id)
 
 
-def _says(node: NodeId) -> RegisterBroker:
+def _says(node: NodeId, feature_level: FeatureLevel) -> RegisterBroker:
     profile = BrokerProfile(
         (ListenerAddress("PLAINTEXT", f"host{node}", 9092),),
         PeerAddress(f"host{node}", 9192),
         "",
         1,
         "1",
-        FEATURE_LEVEL,
+        feature_level,
     )
     return RegisterBroker(CLUSTER_ID, node, Incarnation(node.to_bytes(16, "big")), profile)
-
-
-def _ignore(_: MillstreamError | None) -> None:
-    """The broker is ready, or will be."""

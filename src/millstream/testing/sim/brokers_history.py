@@ -29,6 +29,7 @@ from millstream.testing.sim.brokers_rot import Rots
 from millstream.testing.sim.brokers_served import OFFSETS_GROUP, ServedBroker, serve
 from millstream.testing.sim.brokers_settings import Setting, draw
 from millstream.testing.sim.brokers_transactions import TIMEOUT_MS, TransactionalProducer
+from millstream.testing.sim.brokers_upgrades import Upgrade, releases, upgraded
 from millstream.testing.sim.knobs import SECOND
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding |
             patch.object(quorum_controller, "new_topic_id", history.new_topic_id),
             patch.object(local_groups, "_member_suffix", history.new_member_id),
             patch.object(local_groups, "_member_id", history.new_member_id),
+            releases(),
         ):
             history.run()
     except (AssertionError, Stopped, OSError) as error:
@@ -145,6 +147,9 @@ class BrokersHistory:
         self._chance = self.cluster.chance("faults")
         self._disks = FailingDisks(self.cluster, self.faults, self._down)
         self._rots = Rots(self.cluster, self.faults, self._down)
+        self._upgrade = (
+            Upgrade(cluster, setting.rounds, self._down, timeout_us // 2) if controlled and setting.upgrades else None
+        )
         self._clients = self.cluster.chance("clients")
         self._value = 0
         self._until_us = 0
@@ -171,7 +176,7 @@ class BrokersHistory:
         return self._with_groups(serve(cluster, node_id))
 
     def _make_controlled(self, cluster: Cluster, node_id: int) -> Broker:
-        broker = control(cluster, node_id)
+        broker = (upgraded if self.setting.upgrades else control)(cluster, node_id)
         if self.setting.snapshots:
             broker.snapshot_us = self.setting.options.election_timeout_us // 2
         return self._with_groups(broker)
@@ -194,6 +199,8 @@ class BrokersHistory:
                 self._transactional.go_on()
             if self._members is not None:
                 self._members.go_on()
+            if self._upgrade is not None:
+                self._upgrade.go_on()
             self.cluster.run(limit_us=self.setting.round_us)
             self._disks.mend()
             self.cluster.heal()
@@ -232,6 +239,8 @@ class BrokersHistory:
     def _finish(self, limit_us: int) -> None:
         """Every producer gets its acknowledgements, brokers agree, readers come to the end."""
         cluster = self.cluster
+        if self._upgrade is not None:
+            self._upgrade.finish(limit_us)
         if not cluster.run(lambda: not any(one.unacked for one in self._producers), limit_us):
             left = [(one.name, len(one.unacked)) for one in self._producers]
             raise Violation(f"G1: nothing is acknowledged {limit_us} us after the heal: {left}")

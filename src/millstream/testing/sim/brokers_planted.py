@@ -17,6 +17,9 @@ from millstream.cluster.group_members import GroupMembers
 from millstream.coordinator import marker_sender
 from millstream.coordinator.groups_partition import GroupsPartition
 from millstream.coordinator.state_partition import _Batch
+from millstream.core.controller import brokers as controller_brokers
+from millstream.core.controller import state as controller_state
+from millstream.core.controller.commands import FeatureLevelRaised
 from millstream.core.group import commit
 from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.producer_state import ProducerState
@@ -41,6 +44,7 @@ from millstream.storage.processes.writer import TickWriter
 from millstream.storage.segments import incoming, reads
 from millstream.storage.wal.ticks import W_STATUS
 from millstream.testing.local_storage import DATA_DIR
+from millstream.testing.sim import brokers_wire
 from millstream.testing.sim.brokers_controlled import ControlledBroker
 from millstream.testing.sim.brokers_history import play
 from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
@@ -49,6 +53,8 @@ from millstream.testing.sim.brokers_settings import draw
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from millstream.core.controller.commands import AnyCommand
+    from millstream.core.controller.state import ControllerState
     from millstream.core.raft.messages import Configuration
     from millstream.core.raft.ready import VoteState
     from millstream.core.raft.replica import Leading, Replica
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from millstream.model.quantities import Offset
     from millstream.model.replication import RaftPosition, ReplicaId, Term, TimeUs
     from millstream.peers.contact_items import Led, LedAgain
+    from millstream.peers.hello import Hello
     from millstream.raft.contacts import Answer
     from millstream.storage.disk import Disk
     from millstream.storage.log.entries import SentEntries
@@ -216,6 +223,40 @@ def _known_anyway(
     return _on_led(self, now, sender, item, lambda followed: answer(replace(followed, known=True)))
 
 
+def _raised_by_the_living(state: ControllerState) -> list[AnyCommand]:
+    """A broker that is not alive is not asked what it knows."""
+    levels = [broker.profile.feature_level for broker in state.registry.brokers.values() if not broker.fenced]
+    level = min(levels, default=state.feature_level)
+    return [FeatureLevelRaised(level)] if level > state.feature_level else []
+
+
+def _raised_by_the_first(state: ControllerState) -> list[AnyCommand]:
+    """One broker that knows a level is enough."""
+    level = max(broker.profile.feature_level for broker in state.registry.brokers.values())
+    return [FeatureLevelRaised(level)] if level > state.feature_level else []
+
+
+def _level_raised(state: ControllerState, command: FeatureLevelRaised) -> None:
+    state.feature_level = command.level
+
+
+def _applied_by(
+    apply: Callable[[ControllerState, FeatureLevelRaised], None],
+) -> tuple[object, str, dict[type, Callable[..., None]]]:
+    """The replacement of what a rise of the level does to the state."""
+    return controller_state, "_APPLY", {**controller_state._APPLY, FeatureLevelRaised: apply}
+
+
+def _newer_version(one: Hello, other: Hello) -> int:
+    """Two brokers speak what one of them knows."""
+    return max(one.version_max, other.version_max)
+
+
+def _never_too_old(state: ControllerState, command: FeatureLevelRaised) -> None:
+    """A release takes any level."""
+    state.feature_level = min(command.level, controller_state.FEATURE_LEVEL)
+
+
 # What makes them reachable
 
 
@@ -338,6 +379,19 @@ def _received_snapshots(setting: Setting) -> Setting:
     )
 
 
+def _upgraded(setting: Setting) -> Setting:
+    """Brokers are upgraded while others crash."""
+    return replace(
+        _crashing(setting),
+        nodes=3,
+        rounds=2,
+        round_us=10 * setting.options.election_timeout_us,
+        operations_per_s=25,
+        controlled=True,
+        upgrades=True,
+    )
+
+
 PLANTED = (
     PlantedBug("a write is reported when it is written", ((Log, "append_entries", _reported),), 100, _slow_disks),
     PlantedBug("a vote is not durable", ((Votes, "save", _voted_in_memory),), 40, _crashing),
@@ -394,5 +448,29 @@ PLANTED = (
     ),
     PlantedBug("new voters decide alone", ((raft_commit, "reached", _new_voters_only),), 60, _moving),
     PlantedBug("a move counts as done before its members do", ((GroupMembers, "_steer", _done_at_once),), 20, _moving),
+    PlantedBug(
+        "the level rises with the first broker that knows it",
+        ((controller_brokers, "_raised_level", _raised_by_the_first), _applied_by(_level_raised)),
+        5,
+        _upgraded,
+    ),
+    PlantedBug(
+        "the level rises without the brokers that are down",
+        ((controller_brokers, "_raised_level", _raised_by_the_living), _applied_by(_level_raised)),
+        60,
+        _upgraded,
+    ),
+    PlantedBug(
+        "an older broker is sent what the newer protocol has",
+        ((brokers_wire, "agreed_version", _newer_version),),
+        5,
+        _upgraded,
+    ),
+    PlantedBug(
+        "an older release goes on in a newer cluster",
+        (_applied_by(_never_too_old),),
+        5,
+        _upgraded,
+    ),
     PlantedBug("files that arrive take the vote away", ((incoming, "newest_vote", _vote_of_sender),), 20, _sent_files),
 )

@@ -61,6 +61,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Whether files of a replica go bad, of one broker at a time."""
     snapshots: bool
     """Whether the controller's log is trimmed, so that brokers which were away are sent its snapshot."""
+    upgrades: bool
+    """Whether brokers begin as an older release, and are upgraded."""
     checkpoint_bytes: int
     options: RaftOptions
 
@@ -99,6 +101,7 @@ def draw(seed: int) -> Setting:
         disk_faults=False,
         rots=False,
         snapshots=False,
+        upgrades=False,
         checkpoint_bytes=chance.choice((8 << 10, 64 << 10, 256 << 10)),
         options=RaftOptions(
             heartbeat_us=timeout_us // 10,
@@ -225,6 +228,27 @@ def draw_with_snapshots(seed: int) -> Setting:
     )
 
 
+def draw_with_upgrades(seed: int) -> Setting:
+    """The setting of a seed whose brokers are upgraded one by one while topics move, in a half of them with a short log
+    of the controller.
+
+    Such histories are none of those that `draw` makes.
+    """
+    setting = draw(seed)
+    timeout_us = setting.options.election_timeout_us
+    return msgspec.structs.replace(
+        setting,
+        nodes=max(setting.nodes, 3),
+        rounds=2,
+        round_us=10 * timeout_us,
+        operations_per_s=25,
+        controlled=True,
+        moves=True,
+        snapshots=_other_half(seed),
+        upgrades=True,
+    )
+
+
 def draw_for_campaign(seed: int) -> Setting:
     """The setting that a campaign plays a seed in: each kind of history in turn."""
     return _KINDS[seed % len(_KINDS)](seed)
@@ -246,4 +270,5 @@ _KINDS: Final = (
     draw_with_moves,
     draw_with_rots,
     draw_with_snapshots,
+    draw_with_upgrades,
 )

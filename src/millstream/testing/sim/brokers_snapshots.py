@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.cluster.controller_install import ControllerInstall, SnapshotSource
 from millstream.core.controller.state import state_hash
 from millstream.format.names import partition_directory
+from millstream.model.quantities import RaftGroupId
 from millstream.testing.local_storage import DATA_DIR
 from millstream.testing.sim.brokers_judge import Violation
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from millstream.cluster.snapshots import Snapshots
     from millstream.cluster.state_files import SnapshotStore
+    from millstream.core.controller.state import TopicState
     from millstream.storage.log.importing import StagedFiles
     from millstream.storage.log.log import Log
     from millstream.testing.sim.brokers_controlled import ControlledBroker
@@ -54,6 +56,13 @@ def exchange_snapshots(broker: ControlledBroker, snapshots: Snapshots, store: Sn
             broker.crash()
             broker.start()
 
+    def make_new(topic: TopicState, index: int) -> str:
+        """Where an empty log is about to be made, unless there is one. What a broker removes, it notes first."""
+        directory = partition_directory(DATA_DIR, topic.topic_id, index)
+        if broker.cache.state.exists and not broker.has_files(topic.topic_id, index):
+            cluster.history_of(RaftGroupId(topic.partitions[index].raft_group)).depart(broker.replica)
+        return directory
+
     calls: Any = broker.network
     SnapshotSource(calls, broker.disk, DATA_DIR)
     ControllerInstall(
@@ -67,7 +76,7 @@ def exchange_snapshots(broker: ControlledBroker, snapshots: Snapshots, store: Sn
         adopt,
         begin_anew,
         lambda: broker.cache.state,
-        lambda topic, index: partition_directory(DATA_DIR, topic.topic_id, index),
+        make_new,
     )
 
 
