@@ -3,7 +3,8 @@
 - *Drained*, or about to leave: no replica here stands for election, and those that lead hand over, until that is so.
   A partition that this broker has alone goes on.
 - No member any more: the broker stops in an orderly way, and the supervisor says why.
-- Another broker joined: it is dialled. One left: its connections are closed.
+- Another broker joined: it is dialled. One left: its connections are closed. One has another disk: so are those with
+  the disk of before, whose process may be paused, and the broker is dialled where it is now.
 
 Each shard has one of these for its own groups and connections.
 """
@@ -58,6 +59,7 @@ class BrokerModeListener(MetadataListener):
         registry = self._metadata.state.registry
         if node != self._node:
             if node in registry.brokers:
+                self._network.drop_retired(node, registry.retired)
                 self._network.connect(node)
             else:
                 self._network.forget(node)

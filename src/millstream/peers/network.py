@@ -24,7 +24,7 @@ nothing on disk.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from socket import socket as TcpSocket  # noqa: N812
 from typing import Final
@@ -33,7 +33,7 @@ import msgspec
 
 from millstream.errors import Corruption
 from millstream.iobuf import IoBuf
-from millstream.model.cluster import NodeId
+from millstream.model.cluster import Incarnation, NodeId
 from millstream.model.quantities import ShardId
 from millstream.model.replication import ReplicaId, node_of
 from millstream.peers.beats import BeatsIn
@@ -204,6 +204,16 @@ class Network:
         """``node`` is no member any more: close what was dialled to it."""
         for key in [key for key in self._dials if key[0] == node]:
             self._dials.pop(key).stop()
+
+    def drop_retired(self, node: NodeId, retired: Container[Incarnation]) -> None:
+        """Close the connections with disks of ``node`` that must never take part again, and dial its address of now.
+        A process that is paused closes nothing itself.
+        """
+        for link in [*(dial.link for dial in self._dials.values()), *self._accepted]:
+            if link is None or link.remote is None or node_of(link.remote.replica) != node:
+                continue
+            if link.remote.incarnation in retired:
+                link.end("its data directory was replaced")
 
     def is_connected(self, node: NodeId) -> bool:
         """Whether a message to shard 0 of ``node`` would be sent now."""

@@ -165,6 +165,22 @@ def test_messages_for_a_disk_that_was_replaced_are_refused(world):
     assert a.network.send(b.replica, vote(1))
 
 
+def test_a_disk_that_was_replaced_loses_its_open_connections_and_the_new_one_is_dialled(world):
+    a, b, c = world.node(1), world.node(2), world.node(3)
+    connect(world, a, b, c)
+    a.network.drop_retired(2, {bytes([9]) * 16})
+    assert a.network.is_connected(2), "another disk was replaced"
+    successor = world.node(2, disk=9)  # b has closed nothing: its process may be paused
+    a.network.drop_retired(2, {bytes([2]) * 16})
+    assert not a.network.is_connected(2)
+    assert a.network.is_connected(3)
+    world.run(lambda: a.network.is_connected(2) and a.replica in b.lost)
+    assert a.network.send(successor.replica, vote(7))
+    world.run(lambda: successor.raft(7))
+    assert not b.raft(7)
+    b.close()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [({"cluster": "another"}, f"this is cluster {CLUSTER}, not another"), ({}, "broker 2 is no member")],
