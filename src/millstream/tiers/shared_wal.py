@@ -81,8 +81,10 @@ class Gate:
         self.key = SharedPartition(owner.topic_id.bytes, owner.partition_index)
         self.closed = False
         self.closed_us = 0
-        self.confirmed = max(archive.archive.end_offset, log.start_offset)
-        """Everything below it is in the store. At most the durable end of the log."""
+        self.confirmed = max(archive.archive.end_offset, log.start_offset, log.local_start)
+        """Everything below it is in the store. At most the durable end of the log. A group that elects may learn of its
+        archive when this gate has passed its log; what the files no longer have is in the archive.
+        """
         self.taken = self.confirmed
         """End of what is in an entry, confirmed or under way. At least ``confirmed``."""
         self.pending_bytes = 0
