@@ -32,6 +32,8 @@ _TOGETHER: Final = re.compile(
 )
 """Steps of a plan whose rows come from several records. Spark marks those of a stream with a tilde."""
 
+_SOURCES: Final = {source.name(): source for source in (RowsSource, FilesSource, TopicSource)}
+
 
 class QueryProblem(Rejected):
     """A query that Spark does not take. ``path`` names its text, ``line`` and ``column`` the place in it, from 1."""
@@ -45,16 +47,21 @@ class QueryProblem(Rejected):
 
 def register(spark: SparkSession) -> None:
     """Make the pipeline's own formats known to a session."""
-    for source in (RowsSource, FilesSource, TopicSource):
+    for source in _SOURCES.values():
         spark.dataSource.register(source)
 
 
 def stream(spark: SparkSession, format_name: str, options: Mapping[str, str]) -> DataFrame:
     """A streaming DataFrame of one of the pipeline's formats; a Python worker of Spark's plans it.
 
+    The format is registered anew for each stream. Spark keeps one map of environment variables for each registration,
+    and every stream adds to it when it starts, without a lock: two that start at once leave a map that no task can read
+    (``java.io.OptionalDataException``).
+
     Raises:
         Unavailable: no worker started in time.
     """
+    spark.dataSource.register(_SOURCES[format_name])
     return patiently(spark.readStream.format(format_name).options(**options).load, "reading the source")
 
 
