@@ -39,6 +39,8 @@ FOUND_IN_CAMPAIGNS = (
     (740912, draw),  # a former leader answered in the name of the next term before it resigned
     (921169, draw_with_installs),  # a new leader served before its own disk had the newest log start
     (921311, draw_with_moves),  # a broker that opened a topic of its log again met the failure of its disk
+    (955000176, draw_with_rots),  # a damaged leader kept the lead, because a replica behind it lacked what was damaged
+    (5000060, draw_with_rots),  # a damaged header that the producers' replay found kept a replica away
 )
 FOUND_WITH_MOVES = (
     104,  # a replica that came back to a broker lost its vote and its control entries at the next checkpoint

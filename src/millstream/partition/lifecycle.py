@@ -34,7 +34,7 @@ from millstream.partition.meters import Meters
 from millstream.partition.moving import Place, change_replicas
 from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Opened, Partition
-from millstream.partition.repairing import Looks, Repairs
+from millstream.partition.repairing import Looks, Repairs, put_aside_at_start
 from millstream.partition.replica import follow_group
 from millstream.partition.restoring import Restoration
 from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote, Restoring, Waiting
@@ -224,12 +224,16 @@ class Lifecycle:
             group = self._open_group(raft_group, log, members, least_term, fresh=fresh)
             archive = self._open_archive(topic_id, index, log, group, config)
         except Corruption as error:
+            producers.clear()
+            others = members.elect and len(members.voters) > 1 and not fresh and not members.was_alone
+            mends = others and log is not None and not log.lost and not config.has_events
+            if log is not None and mends and put_aside_at_start(self._storage, log, error.message):
+                return self.opened(name, topic_id, index, raft_group, config, fresh=False, members=members)
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
             directory = log_directory(
                 self._settings.data_dir, topic_id, name, PartitionIndex(index), events=config.has_events
             )
             self._shard.stats.damage.put(f"{name}/{index}", -1, directory)
-            producers.clear()
             if log is not None:
                 self._storage.give_up_log(log)
             return Faulty(name, index, raft_group, error.message, directory)

@@ -2,12 +2,14 @@
 
 ::
 
-    a read finds a damaged batch ──► leads? ─yes─► hands over, if a majority without it has everything
+    a read finds a damaged batch ──► leads? ─yes─► hands over, if a majority without it has everything, or could have
       (a client's, a replica's,        └──no──► its leader is known: log closed, an empty one put in its place with the
        or the look at its files)                mark ``lost`` (`storage.log.lost`), opened again; the leader fills it
 
 What was found stays beside the log until the leader has made up for it. As long as the others can't, the replica goes
-on serving what it can; it looks again every `AGAIN_US`. A crash leaves the old log or the new one, as with files that
+on serving what it can; it looks again every `AGAIN_US`. A replica that is behind may need just what is damaged here.
+So if a majority without this replica is there for `PATIENCE` looks, one that has everything takes the lead, and
+fills the others. A crash leaves the old log or the new one, as with files that
 a leader sends.
 
 **The look** (`Looks`): after its start a shard reads the sealed segments of each of its replicas once, then once a
@@ -24,7 +26,8 @@ from millstream.model.replication import NO_REPLICA, LogPoint, RaftPosition, Ter
 from millstream.partition.members import Members
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.storage.log.importing import StagedFiles
-from millstream.storage.log.lost import stage_lost
+from millstream.storage.log.lost import put_aside, stage_lost
+from millstream.storage.log.opening import repair_note
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 AGAIN_US: Final = 2_000_000
 HANDOVER_US: Final = 200_000
+PATIENCE: Final = 5
+"""Looks in which a leader waits for a majority that has everything without it."""
 HEARD_US: Final = 2_000_000
 """A follower that answered within this time can take over."""
 
@@ -66,6 +71,8 @@ class Repairs:
         self._table = table
         self._replace = replace
         self._wanted: set[str] = set()
+        self._looks: dict[str, int] = {}
+        """Of a log that leads and waits for the others: how often it has looked."""
         storage.read_faults.on_corrupt = self.found
 
     def found(self, name: str) -> None:
@@ -85,10 +92,11 @@ class Repairs:
             or partition.config.has_events
             or self._storage.stopping
         ):
-            self._wanted.discard(name)
+            self._no_longer_wanted(name)
             return
         if group.leads:
-            best = self._best_follower(group)
+            looks = self._looks[name] = self._looks.get(name, 0) + 1
+            best = self._best_follower(group, is_patient=looks <= PATIENCE)
             if best is not None:
                 operator_log.at(name).warning("is damaged here: another replica takes the lead")
                 try:
@@ -99,19 +107,21 @@ class Repairs:
         elif group.leader == NO_REPLICA:
             self._reactor.call_later(AGAIN_US, lambda: self._attempt(name))
         else:
-            self._wanted.discard(name)
+            self._no_longer_wanted(name)
             self._begin_anew(partition, group)
 
-    def _best_follower(self, group: ReplicatedGroup) -> ReplicaId | None:
-        """Who is to lead: a voter that has everything, if a majority without this replica has."""
+    def _no_longer_wanted(self, name: str) -> None:
+        self._wanted.discard(name)
+        self._looks.pop(name, None)
+
+    def _best_follower(self, group: ReplicatedGroup, *, is_patient: bool) -> ReplicaId | None:
+        """Who is to lead: a voter that has everything, if a majority without this replica has, or is there at least."""
         voters = group.core.configuration_at(group.committed_position).voters
         since = self._reactor.now_us() - HEARD_US
-        whole = [
-            peer.replica
-            for peer in group.peers
-            if peer.replica in voters and peer.durable >= group.committed_position and peer.contact_us >= since
-        ]
-        return whole[0] if len(whole) > len(voters) // 2 else None
+        there = [peer for peer in group.peers if peer.replica in voters and peer.contact_us >= since]
+        whole = [peer.replica for peer in there if peer.durable >= group.committed_position]
+        enough = len(whole if is_patient else there) > len(voters) // 2
+        return whole[0] if whole and enough else None
 
     def _begin_anew(self, partition: Partition, group: ReplicatedGroup) -> None:
         log = partition.log
@@ -126,6 +136,21 @@ class Repairs:
         voters = group.core.configuration_at(group.committed_position).voters
         members = Members(voters, learns=group.core.replica.me not in voters)
         self._replace(partition, members, StagedFiles(staged, LogPoint(RaftPosition(0), Term(0)), Offset(0)))
+
+
+def put_aside_at_start(storage: ShardStorage, log: Log, why: str) -> bool:
+    """A log that was just opened cannot be served, and the other replicas have what was in it: its files are put aside.
+    The log is no more, and may be opened again, empty and marked. Returns False if the disk failed: then nothing has
+    changed.
+    """
+    try:
+        put_aside(storage.disk, log.directory)
+    except OSError:
+        return False
+    storage.forget(log)
+    note = repair_note(log.name, storage.stats)
+    note("replica_lost", f"{why}; the files are put aside, and the other replicas asked for what they had")
+    return True
 
 
 class Looks:
