@@ -41,10 +41,11 @@ G4  After a heal everybody agrees.
 from __future__ import annotations
 
 from collections import Counter, deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.core.raft.messages import VoteReply, VoteRequest
-from millstream.errors import MillstreamError
+from millstream.errors import Corruption, MillstreamError
 from millstream.format.segment import BATCH_CRC_START, parse_batch
 from millstream.model.quantities import Offset
 from millstream.model.replication import RaftPosition
@@ -389,7 +390,9 @@ class Checks:
             found = log.read(Offset(self._known_end), Offset(end_offset), 1 << 30, minimum_one=True)
             if found is None:
                 # What stands behind it may be about to be cut off.
-                log.replay_headers(Offset(self._known_end), lambda header: self._add(header, end_offset))
+                # A damaged header ends it, and what is behind that is known when the log was begun anew.
+                with suppress(Corruption):
+                    log.replay_headers(Offset(self._known_end), lambda header: self._add(header, end_offset))
                 return
             data = memoryview(found.copy(0, len(found)))
             found.release()
