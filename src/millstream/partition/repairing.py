@@ -144,12 +144,10 @@ def put_aside_at_start(storage: ShardStorage, log: Log, why: str) -> bool:
     changed.
     """
     try:
-        put_aside(storage.disk, log.directory)
+        put_aside(storage.disk, log.directory, why, repair_note(log.name, storage.stats))
     except OSError:
         return False
     storage.forget(log)
-    note = repair_note(log.name, storage.stats)
-    note("replica_lost", f"{why}; the files are put aside, and the other replicas asked for what they had")
     return True
 
 

@@ -92,11 +92,8 @@ def load_replica(
     except Corruption as error:
         if not (mends and aside):
             raise
-        note(
-            "replica_lost", f"{error.message}; the files are put aside, and the other replicas asked for what they had"
-        )
         try:
-            put_aside(disk, directory)
+            put_aside(disk, directory, error.message, note)
         except OSError:
             raise error from None
         return load_log(disk, directory, now_ms, note, replicated=True)
@@ -136,8 +133,9 @@ def begin_new(disk: Disk, directory: str) -> None:
     replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(LogState()))
 
 
-def put_aside(disk: Disk, directory: str) -> None:
-    """Put damaged files aside, and begin an empty log with their vote. Raises OSError."""
+def put_aside(disk: Disk, directory: str, why: str, note: Callable[[str, str], None]) -> None:
+    """Put damaged files aside, and begin an empty log with their vote; ``note`` hears of it. Raises OSError."""
+    note("replica_lost", f"{why}; the files are put aside, and the other replicas asked for what they had")
     state = LogState()
     try:
         state = LogState(vote=decode_log_state(read_file(disk, f"{directory}/{EPOCHS_FILE}")).vote)
