@@ -157,5 +157,19 @@ def check(broker, end):
 
 
 def copy(source, target):
-    shutil.copytree(source, target, ignore=lambda _, names: [name for name in names if name.endswith(".sock")])
+    """Copy a data directory.
+
+    Files that a running broker removes meanwhile are left out, as its temporary files are.
+    """
+
+    def copy_if_there(file, to):
+        with suppress(FileNotFoundError):
+            shutil.copy2(file, to)
+
+    shutil.copytree(
+        source,
+        target,
+        ignore=lambda _, names: [name for name in names if name.endswith((".sock", ".tmp"))],
+        copy_function=copy_if_there,
+    )
     return target
