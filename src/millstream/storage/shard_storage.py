@@ -1,13 +1,13 @@
 """The storage of one shard: its logs, their common write-ahead log and cache, and the helper processes.
 
-Start, in the shard's process: `processes.start` (forks; before the reactor exists), then `ShardStorage`, then
-`open_log` for each partition of this shard, after `recovery.recover` has run in a process of the supervisor's. Stop:
-`stop`, which makes everything durable in the segments and leaves a summary, so that the next start reads next to
-nothing.
+Start, in the shard's process: ``processes.start`` (forks; before the reactor exists), then ``ShardStorage``, then
+``open_log`` for each partition of this shard, after ``recovery.recover`` has run in a process of the supervisor's.
+Stop: ``stop``, which makes everything durable in the segments and leaves a summary, so that the next start reads next
+to nothing.
 
-**Overload and full disks.** Appends that find no memory or no WAL space are refused with `ArenaFull` and nothing
-happened. When the disk has less than `storage.reserve.bytes` left, or a segment write says that it is full,
-`accepts_writes` turns False: the partition layer refuses producers retriably, while the broker's own records, reads
+**Overload and full disks.** Appends that find no memory or no WAL space are refused with ``ArenaFull`` and nothing
+happened. When the disk has less than ``storage.reserve.bytes`` left, or a segment write says that it is full,
+``accepts_writes`` turns False: the partition layer refuses producers retriably, while the broker's own records, reads
 and deletions go on in what is reserved. It recovers by itself: once a second the space is measured and what failed
 is tried again.
 
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 
 class ShardStorage:
-    """The storage of one shard. Lifecycle: constructed once, `stop` once. Shard: its own, on the reactor."""
+    """The storage of one shard. Lifecycle: constructed once, ``stop`` once. Shard: its own, on the reactor."""
 
     def __init__(
         self, shard: Shard, settings: Settings, disk: Disk, data_dir: str, processes: StorageProcesses
@@ -190,7 +190,7 @@ class ShardStorage:
             config: of the topic.
             clean: the last stop was an orderly one, or the log is new: what that stop noted may be used.
             replicated: its group has several voters.
-            expected: one of several replicas that was here before, so that it must have files (`lost`).
+            expected: one of several replicas that was here before, so that it must have files (``lost``).
 
         Raises:
             Corruption: its durable files are damaged; the log must not be served.
@@ -232,7 +232,7 @@ class ShardStorage:
         replicated: bool = False,
         expected: bool = False,
     ) -> Log:
-        """`open_log` for a partition of a topic; group 0, the controller's log, is opened with `controller_log`."""
+        """``open_log`` for a partition of a topic; group 0, the controller's log, is opened with ``controller_log``."""
         directory = log_directory(self.data_dir, topic_id, topic, PartitionIndex(partition), events=config.has_events)
         name = f"{topic}/{partition}"
         return self.open_log(group, directory, name, config, clean, replicated=replicated, expected=expected)
@@ -257,8 +257,8 @@ class ShardStorage:
         self.wal.when_durable(lambda: self.checkpointer.request(checkpointed))
 
     def adopt_log(self, log: Log, staged: str, end: LogPoint, end_offset: Offset, done: Callable[[], None]) -> None:
-        """Put files that were staged for a log in its place (``segments.incoming``). The log is no more; `done` is
-        called when they are there, durably, and the log may be opened again. They end at `end`, `end_offset`.
+        """Put files that were staged for a log in its place (``segments.incoming``). The log is no more; ``done`` is
+        called when they are there, durably, and the log may be opened again. They end at ``end``, ``end_offset``.
 
         Raises:
             ArenaFull: no room in the write-ahead log now; nothing has happened.
@@ -267,7 +267,7 @@ class ShardStorage:
         self._staged.adopted(staged)
 
     def delete_log(self, log: Log, done: Callable[[], None]) -> None:
-        """Release a log and remove its files; for `done` see `Removals.remove`. What is under way for it is void."""
+        """Release a log and remove its files; for ``done`` see ``Removals.remove``. Operations on it are void."""
         self.forget(log)
         self.compaction.when_idle(log, lambda: self.removals.remove(log.directory, done))
         self._staged.deleted(log.directory)
@@ -283,7 +283,7 @@ class ShardStorage:
         self.removals.remove(directory, lambda: None)
 
     def expect(self, done: Callable[[], None]) -> int:
-        """Return a number for a command that is answered with `Done`; `done` is called then."""
+        """Return a number for a command that is answered with ``Done``; ``done`` is called then."""
         number = self._next_expected
         self._next_expected += 1
         self._expected[number] = done
@@ -314,11 +314,11 @@ class ShardStorage:
     # -- checkpoint and stop -------------------------------------------------------------------------------------------
 
     def checkpoint(self, done: Callable[[], None]) -> None:
-        """Make everything durable so far durable in the segments, and free the write-ahead log; `done` when it is."""
+        """Make everything durable so far durable in the segments, and free the write-ahead log; ``done`` when it is."""
         self.checkpointer.request(done)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Bring everything into the segments, leave a summary, end the helpers; `done` when they have ended.
+        """Bring everything into the segments, leave a summary, end the helpers; ``done`` when they have ended.
 
         The caller has stopped appending. With a full disk this may not be possible; then the stop is as after a
         crash, and the next start replays the write-ahead log.

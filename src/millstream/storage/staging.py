@@ -23,7 +23,7 @@ class Staging:
         self._view: memoryview | None = None
 
     def pieces(self, buffers: Iterable[Buffer]) -> Iterator[memoryview]:
-        """The bytes of `buffers`, one after the other, in pieces of `STAGING_BYTES` and a last one of what is left.
+        """The bytes of ``buffers``, one after the other, in pieces of ``STAGING_BYTES`` and a last one of what is left.
 
         A piece is valid until the next one is requested.
         """

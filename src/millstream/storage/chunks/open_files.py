@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ChunkFileCache(FileCache):
-    """A `FileCache` with capacities of directories. Safe for threads."""
+    """A ``FileCache`` with capacities of directories. Safe for threads."""
 
     def __init__(self, disk: Disk, limit: int) -> None:
         super().__init__(disk, limit)
@@ -32,7 +32,7 @@ class ChunkFileCache(FileCache):
         self._capacities[directory] = open_files_max
 
     def acquire(self, path: str, *, create: bool = False) -> File:
-        """See `FileCache.acquire`."""
+        """See ``FileCache.acquire``."""
         file = super().acquire(path, create=create)
         directory = os.path.dirname(path)
         with self._lock:
@@ -44,7 +44,7 @@ class ChunkFileCache(FileCache):
         return file
 
     def forget(self, path: str) -> None:
-        """See `FileCache.forget`."""
+        """See ``FileCache.forget``."""
         super().forget(path)
         directory = os.path.dirname(path)
         with self._lock:

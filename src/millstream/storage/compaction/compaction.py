@@ -10,7 +10,7 @@ write-ahead log holds of them, so recovery never replays into a file that compac
 too: of a producer's batches compaction leaves the last, while he may ask again for any of his last five. While the
 cleaner works, the log can be appended to, read, trimmed and deleted. A result is taken over only if the segments it was
 made of are still the log's; from the moment when the file is to get its name until the reactor knows that it has, no
-segment is dropped (`Log.replacing`). Taking over is one step on the reactor: the new segment is in the list, the old
+segment is dropped (``Log.replacing``). Taking over is one step on the reactor: the new segment is in the list, the old
 ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
 
 Of a transaction the marker goes last, in two passes at least. One pass finds that no batch of the transaction is left,
@@ -21,7 +21,7 @@ marker removed: neither a reader nor a restart ever finds an aborted transaction
 What can go wrong: a damaged batch, or a file that cannot be read, makes the partition *uncleanable* until the broker
 starts again, with one line in the log. The partition is served, and none of its files is changed. A full disk ends the
 pass, the next round tries again. A sync that failed stops the shard. Records are never lost to a crash: see
-`storage.compaction.cleaner`.
+``storage.compaction.cleaner``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CompactionHost(Protocol):
         ...
 
     def expect(self, done: Callable[[], None]) -> int:
-        """Return a number for a command; `done` is called when the command was carried out."""
+        """Return a number for a command; ``done`` is called when the command was carried out."""
         ...
 
     def changed(self, log: OpenLog) -> None:
@@ -87,7 +87,7 @@ class CompactionHost(Protocol):
         ...
 
     def checkpoint(self, done: Callable[[], None]) -> None:
-        """Make everything durable so far durable in the segments; `done` when it is."""
+        """Make everything durable so far durable in the segments; ``done`` when it is."""
         ...
 
     def fail(self, reason: str) -> None:
@@ -465,7 +465,7 @@ class Compaction:
             self._end(run, again=False)  # it waits for a checkpoint, which a full disk may hold up for long
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Begin nothing more, give up what is under way, remove what is superfluous; `done` when that is so."""
+        """Begin nothing more, give up what is under way, remove what is superfluous; ``done`` when that is so."""
         self._stopping = True
 
         def idle() -> None:

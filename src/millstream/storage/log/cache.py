@@ -7,18 +7,18 @@ are fed.
              └ shared by sends, by the writer and by the worker; dropped oldest first once it is in the segment
 
 Appending copies a batch once, to the end of the log's open range; a batch that does not fit goes on in the next one,
-but for small ones, which start anew. A log's ranges grow with its traffic (`LADDER`): ten thousand quiet logs hold a
-few KiB each, a busy one is sent in 128 KiB pieces, and one that has `BLOCKS_FROM` here has ranges of a MiB, while there
-are any: what a range costs is paid for eight batches of 128 KiB then. The longer the stream that is here, the larger
-also what is written at once (`write_behind`), so what is open or waits to be written stays below a quarter of the
-budget each. Cold reads have memory of their own, so reading history evicts nothing here.
+but for small ones, which start anew. A log's ranges grow with its traffic (``LADDER``): ten thousand quiet logs hold a
+few KiB each, a busy one is sent in 128 KiB pieces, and one that has ``BLOCKS_FROM`` here has ranges of a MiB, while
+there are any: what a range costs is paid for eight batches of 128 KiB then. The longer the stream that is here, the
+larger also what is written at once (``write_behind``), so what is open or waits to be written stays below a quarter of
+the budget each. Cold reads have memory of their own, so reading history evicts nothing here.
 
 A range may go when everything in it is durable and in the segment, to the end of the batch that goes on in the next
-range: what is not found here is read from the segment, in whole batches. `take` evicts the oldest such ranges of the
-whole shard; logs with ranges behind the newest `_UNWRITTEN_PART` of the budget are asked to `write_out`, so that quiet
-logs do not fill the cache with bytes that nobody writes. When nothing can go, `ArenaFull`: the append is refused before
-anything happened. A range that is being sent stays readable: sends hold references of their own. Shard: the owner's
-reactor only.
+range: what is not found here is read from the segment, in whole batches. ``take`` evicts the oldest such ranges of the
+whole shard; logs with ranges behind the newest ``_UNWRITTEN_PART`` of the budget are asked to ``write_out``, so that
+quiet logs do not fill the cache with bytes that nobody writes. When nothing can go, ``ArenaFull``: the append is
+refused before anything happened. A range that is being sent stays readable: sends hold references of their own. Shard:
+the owner's reactor only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LADDER: Final = (2592, 8748, 29525, MAX_FRAGMENT_BYTES)
 """Sizes of successive ranges of a log: those of the allocation table that divide a slab with little rest."""
 
 BLOCKS_FROM: Final = 4 * BLOCK_BYTES
-"""A log with so long a stream in the cache has ranges of `BLOCK_BYTES`."""
+"""A log with so long a stream in the cache has ranges of ``BLOCK_BYTES``."""
 
 SPLIT_MIN: Final = 4096
 """Smaller batches stay in one piece; larger ones fill a range to its end, but for what has no room for a header."""
@@ -80,8 +80,8 @@ class CachedLog(Protocol):
 class Range:
     """One fragment's worth of a log's stream.
 
-    `base_offset` is the base offset of the first batch that starts in it (or would start there). `used` bytes are
-    filled, at most `limit`. Bytes are never changed once they are in, except by a cut of the log's end.
+    ``base_offset`` is the base offset of the first batch that starts in it (or would start there). ``used`` bytes are
+    filled, at most ``limit``. Bytes are never changed once they are in, except by a cut of the log's end.
     """
 
     __slots__ = (
@@ -118,7 +118,7 @@ class Range:
         skew = skew_of(fragment.capacity, segment_position)
         self.view = fragment.view[skew:]
         self.arena_offset = fragment.offset + skew
-        """Where `view` starts."""
+        """Where ``view`` starts."""
 
         self.base_offset = base_offset
         self.offset_max = segment.base_offset + OFFSETS_PER_SEGMENT
@@ -151,7 +151,7 @@ class Range:
             position += length + 12
 
     def floor(self, limit: int) -> int:
-        """The last batch start at or before byte `limit`; -1 if no batch starts that early."""
+        """The last batch start at or before byte ``limit``; -1 if no batch starts that early."""
         place = bisect_right(self.positions, limit) - 1
         if place < 0:
             return -1
@@ -177,7 +177,7 @@ class NoRange(Range):
 
 
 class LogCache:
-    """The ranges of one log, oldest first. `open` is the last one; it is a stand-in without room when there is none."""
+    """The ranges of one log, oldest first. ``open`` is the last one; an empty stand-in if there is none."""
 
     __slots__ = ("_bases", "_first", "_ranges")
 
@@ -233,9 +233,9 @@ class LogCache:
         return sum(one.used for one in self.live())
 
     def read(self, offset: Offset, end: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
-        """Whole batches from the one with `offset` up to stream position `end`; None if that batch is not here.
+        """Whole batches from the one with ``offset`` up to stream position ``end``; None if that batch is not here.
 
-        At most `max_bytes`, but the first batch whatever its size with `minimum_one`.
+        At most ``max_bytes``, but the first batch whatever its size with ``minimum_one``.
         """
         place = bisect_right(self._bases, offset, self._first) - 1
         if place < self._first:
@@ -260,7 +260,7 @@ class LogCache:
         return found
 
     def _whole(self, place: int, start: int, limit: int, *, minimum_one: bool) -> int:
-        """The last stream position ≤ `limit` at which a batch ends, for a read from `start` on."""
+        """The last stream position ≤ ``limit`` at which a batch ends, for a read from ``start`` on."""
         ranges = self._ranges
         last = place
         while last + 1 < len(ranges) and ranges[last + 1].stream <= limit:
@@ -277,7 +277,7 @@ class LogCache:
         return start + _span(first.view, start - first.stream)[1] + 12
 
     def position_of(self, offset: Offset) -> BytePosition | None:
-        """Stream position at which the batch with `offset` starts; None if it is not here."""
+        """Stream position at which the batch with ``offset`` starts; None if it is not here."""
         place = bisect_right(self._bases, offset, self._first) - 1
         if place < self._first:
             return None
@@ -285,12 +285,12 @@ class LogCache:
         return BytePosition(one.stream + one.find(offset))
 
     def offset_at(self, position: BytePosition) -> Offset:
-        """Base offset of the batch that starts at stream `position`, which is here."""
+        """Base offset of the batch that starts at stream ``position``, which is here."""
         one = self._ranges[bisect_right(self._ranges, position, self._first, key=_stream) - 1]
         return _span(one.view, position - one.stream)[0]
 
     def view_at(self, position: BytePosition) -> tuple[memoryview, int] | None:
-        """The bytes of the range that holds stream position `position`, from there to the range's end, and where."""
+        """The bytes of the range that holds stream position ``position``, from there to the range's end, and where."""
         for one in reversed(self._ranges[self._first :]):
             if one.stream <= position:
                 return (one.view[position - one.stream : one.used], position) if position < one.end else None
@@ -307,17 +307,17 @@ class CacheMemory:
     def __init__(self, arena: Arena, stats: StatsSlab) -> None:
         self._arena = arena
         self._order: deque[Range] = deque()  # all ranges, oldest first
-        self._unwritten: deque[Range] = deque()  # the same, without those that `_write_oldest` has handled
+        self._unwritten: deque[Range] = deque()  # the same, without those that ``_write_oldest`` has handled
         self._unwritten_bytes = 0
         self._unwritten_max = int(arena.limit_bytes(MemoryClass.CACHE) * _UNWRITTEN_PART)
         self._live = 0
-        self._aside: list[Fragment] = []  # what `take` falls back on
+        self._aside: list[Fragment] = []  # what ``take`` falls back on
         self._evicted = stats.counter("cache_evicted_bytes")
         self._held = stats.gauge("cache_bytes")
         arena.on_pressure = self._on_pressure
 
     def take(self, size: int) -> Fragment:
-        """Memory for a range of `size` bytes or more, evicting what may go.
+        """Memory for a range of ``size`` bytes or more, evicting what may go.
 
         Raises:
             ArenaFull: nothing may go now, and nothing is set aside.
@@ -330,8 +330,8 @@ class CacheMemory:
             raise
 
     def set_aside(self, count: int) -> None:
-        """Keep memory for `count` ranges of the largest size, which `take` gives out when it finds none, until
-        `put_back`.
+        """Keep memory for ``count`` ranges of the largest size, which ``take`` gives out when it finds none, until
+        ``put_back``.
 
         Raises:
             ArenaFull: there is not as much; nothing is set aside.
@@ -366,7 +366,7 @@ class CacheMemory:
         return fragment
 
     def take_block(self) -> Fragment | None:
-        """Memory for a range of `BLOCK_BYTES`, evicting what may go; None when there is no such piece now."""
+        """Memory for a range of ``BLOCK_BYTES``, evicting what may go; None when there is no such piece now."""
         if not self._reserve(BLOCK_BYTES):
             return None
         fragment = self._arena.allocate_block()
@@ -416,7 +416,7 @@ class CacheMemory:
                 one.log.write_out()
 
     def _evict(self, size: int) -> bool:
-        """Drop the oldest ranges that may go until `size` bytes are free; False if that many cannot go."""
+        """Drop the oldest ranges that may go until ``size`` bytes are free; False if that many cannot go."""
         order = self._order
         freed = 0
         for _ in range(min(_EVICT_ATTEMPTS + size // LADDER[0], len(order))):

@@ -2,10 +2,10 @@
 
 The reactor allocates fragments, the worker fills them from the segment and says how many bytes are whole, sound
 batches; what is left over goes back. The log cache is not touched: history streams past it. When the arena has no
-fragments, the read waits (`waiting_reads`).
+fragments, the read waits (``waiting_reads``).
 
-A damaged batch fails the read that meets it, with `Corruption` that names file, byte and offset, and one line in the
-log; the rest of the log goes on being served. Callbacks never come before `read` returned. After `stop` nothing is
+A damaged batch fails the read that meets it, with ``Corruption`` that names file, byte and offset, and one line in the
+log; the rest of the log goes on being served. Callbacks never come before ``read`` returned. After ``stop`` nothing is
 sent: the worker answers what it was sent, everything else is refused retriably.
 """
 
@@ -41,7 +41,7 @@ _ROOM_MIN: Final = 512
 
 
 class ColdRead:
-    """One read, from `read` to its callback."""
+    """One read, from ``read`` to its callback."""
 
     __slots__ = (
         "begun_us",
@@ -116,7 +116,7 @@ class ColdReads:
         minimum_one: bool,
         below_start: bool = False,
     ) -> ColdRead:
-        """See `Log.read_cold`."""
+        """See ``Log.read_cold``."""
         now_us = self._reactor.now_us()
         call = ColdRead(log, offset, end_offset, max(0, max_bytes), minimum_one, done, now_us, below_start)
         self._reads.inc()

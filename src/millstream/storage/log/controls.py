@@ -2,7 +2,7 @@
 
 A control entry takes one Raft position and no Kafka offset. So the position of a batch is its offset plus the number of
 control entries before it, and two entries at one offset differ in position. Entries that are applied fold into a base,
-which keeps what they came to. All ends are exclusive. Pure bookkeeping: `Log.append_control` makes an entry durable.
+which keeps what they came to. All ends are exclusive. Pure bookkeeping: ``Log.append_control`` makes an entry durable.
 """
 
 from __future__ import annotations
@@ -39,51 +39,53 @@ class ControlEntries:
         return self.base.position - self.base.offset + len(self.entries)
 
     def position_of(self, offset: Offset) -> RaftPosition:
-        """Raft position of the batch that begins at `offset`, at or behind the base."""
+        """Raft position of the batch that begins at ``offset``, at or behind the base."""
         before = bisect_right(self.entries, offset, key=_offset)
         return RaftPosition(offset + self.base.position - self.base.offset + before)
 
     def position_before(self, offset: Offset) -> RaftPosition:
-        """Raft position at the end of the batch before `offset`: in front of the control entries that stand there."""
+        """Raft position at the end of the batch before ``offset``: in front of the control entries that stand there."""
         before = bisect_left(self.entries, offset, key=_offset)
         return RaftPosition(offset + self.base.position - self.base.offset + before)
 
     def offset_at(self, position: RaftPosition) -> Offset:
-        """Offset at which an end `position` lies, at or behind the base; `position` is no inner one of a batch."""
+        """Offset at which an end ``position`` lies, at or behind the base; ``position`` is no inner one of a batch."""
         before = bisect_left(self.entries, position, key=_position)
         return Offset(self.base.offset + (position - self.base.position) - before)
 
     def add(self, offset: Offset, term: Term, payload: bytes) -> StoredControl:
-        """Enter a control entry at the end of the log, which is `offset`."""
+        """Enter a control entry at the end of the log, which is ``offset``."""
         entry = StoredControl(RaftPosition(offset + self.shift), offset, term, payload)
         self.entries.append(entry)
         self.shift += 1
         return entry
 
     def cut(self, position: RaftPosition) -> None:
-        """The log ends at `position` now."""
+        """The log ends at ``position`` now."""
         if position < self.base.position:
             raise AssertionError(f"cut to position {position}, the base is at {self.base.position}")
         del self.entries[bisect_left(self.entries, position, key=_position) :]
         self.shift = self._shift()
 
     def before(self, position: RaftPosition) -> tuple[StoredControl, ...]:
-        """The entries that end at or before `position`."""
+        """The entries that end at or before ``position``."""
         return tuple(self.entries[: bisect_left(self.entries, position, key=_position)])
 
     def between(self, start: RaftPosition, end: RaftPosition) -> tuple[StoredControl, ...]:
-        """The entries from `start` on that end at or before `end`."""
+        """The entries from ``start`` on that end at or before ``end``."""
         first = bisect_left(self.entries, start, key=_position)
         return tuple(self.entries[first : bisect_left(self.entries, end, key=_position)])
 
     def ending_at(self, position: RaftPosition) -> StoredControl | None:
-        """The control entry that ends at `position`; None if a batch does, or nothing."""
+        """The control entry that ends at ``position``; None if a batch does, or nothing."""
         place = bisect_left(self.entries, position, key=_position) - 1
         found = self.entries[place] if place >= 0 else None
         return found if found is not None and found.position == position - 1 else None
 
     def fold(self, position: RaftPosition, term: Term, payload: bytes) -> None:
-        """Move the base to `position`, the end of an entry of `term`; `payload` is what the entries before came to."""
+        """Move the base to ``position``, the end of an entry of ``term``; ``payload`` is what the entries before came
+        to.
+        """
         base = RaftBase(self.offset_at(position), position, term, payload)
         del self.entries[: bisect_left(self.entries, position, key=_position)]
         self.base = base

@@ -36,7 +36,7 @@ CONTROL_BYTES_MAX: Final = 65 * 1024
 
 
 def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
-    """See `Log.trim_prefix`."""
+    """See ``Log.trim_prefix``."""
     if offset > log.next_offset:
         raise Rejected(
             f"{log.name}: offset {offset} is behind the end {log.next_offset}", ErrorCode.OFFSET_OUT_OF_RANGE
@@ -60,7 +60,7 @@ def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -
 
 
 def trim_local(log: OpenLog, offset: Offset) -> Callable[[], None]:
-    """What `Log.trim_local` does."""
+    """What ``Log.trim_local`` does."""
     log.local_wanted = max(log.local_wanted, offset)
     log.snapshots.wanted = True  # what the producers are is rebuilt from what is left
     log.state_dirty = True
@@ -92,13 +92,13 @@ def drop_segments(log: OpenLog) -> None:
 
 
 def truncate_suffix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
-    """What `Log.truncate_suffix` does: control entries in front of `offset` stay."""
+    """What ``Log.truncate_suffix`` does: control entries in front of ``offset`` stay."""
     end = log.next_raft_position if offset >= log.next_offset else log.controls.position_of(offset)
     truncate_to(log, end, done)
 
 
 def truncate_to(log: OpenLog, end: RaftPosition, done: Callable[[], None] | None) -> None:
-    """What `Log.truncate_to` does."""
+    """What ``Log.truncate_to`` does."""
     if end >= log.next_raft_position:
         if done is not None:
             log.host.wal.when_durable(done)
@@ -164,7 +164,7 @@ def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
 
 
 def _cut_memory(log: OpenLog, position: BytePosition) -> None:
-    """Forget cached bytes behind stream `position`. They stay in place: the writer or a send may still look at them."""
+    """Forget cached bytes behind stream ``position``. They stay in place for the writer and sends under way."""
     log.close_range()
     memory = log.host.memory
     while (newest := log.cache.newest) is not None and newest.stream >= position:
@@ -185,7 +185,7 @@ def _triples(flat: list[int]) -> list[list[int]]:
 
 
 def save_vote(log: OpenLog, vote: StoredVote, done: Callable[[], None]) -> None:
-    """What `Log.save_vote` does."""
+    """What ``Log.save_vote`` does."""
 
     def durable() -> None:
         log.durable_vote = vote
@@ -197,7 +197,7 @@ def save_vote(log: OpenLog, vote: StoredVote, done: Callable[[], None]) -> None:
 
 
 def append_control(log: OpenLog, term: Term, payload: bytes, fragment: Fragment | None = None) -> StoredControl:
-    """What `Log.append_control` does; `fragment` is memory for the payload, if the caller has it already."""
+    """What ``Log.append_control`` does; ``fragment`` is memory for the payload, if the caller has it already."""
     if not len(payload) <= CONTROL_BYTES_MAX or term < log.epoch or log.cutting or log.closed:
         raise AssertionError(
             f"{log.name}: control entry of {len(payload)} bytes in term {term} after {log.epoch},"

@@ -1,13 +1,13 @@
 """Entries that a leader sends to this replica: taken apart and checked before anything of the log changes.
 
 A leader sends a stretch of its log: record batches as they stand there, and among them the control entries, which take
-a Raft position each and no Kafka offset. `parse_entries` finds the position of each and holds it against what the
-leader says: the terms, the offsets, the end, the checksums. `check_room` tells whether the log has memory and
-write-ahead log for all of them; then `Log.append_entries` takes all of them in the same step. So an append is made as a
-whole or not at all.
+a Raft position each and no Kafka offset. ``parse_entries`` finds the position of each and holds it against what the
+leader says: the terms, the offsets, the end, the checksums. ``check_room`` tells whether the log has memory and
+write-ahead log for all of them; then ``Log.append_entries`` takes all of them in the same step. So an append is made as
+a whole or not at all.
 
-Bad input (bytes that are no batches, a batch in the wrong place or of another term) is `Rejected`, and nothing has
-happened. Overload is `ArenaFull`; the leader sends again.
+Bad input (bytes that are no batches, a batch in the wrong place or of another term) is ``Rejected``, and nothing has
+happened. Overload is ``ArenaFull``; the leader sends again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SentBatch(NamedTuple):
 class SentEntries:
     """A stretch of a leader's log, whole batches and control entries in the order of their positions.
 
-    The bytes are lent until `copied` gives a stretch that owns them.
+    The bytes are lent until ``copied`` gives a stretch that owns them.
     """
 
     __slots__ = ("end", "entries", "start")
@@ -84,13 +84,13 @@ class SentEntries:
         """Each begins where the one before ends."""
 
     def from_position(self, position: RaftPosition) -> SentEntries:
-        """The rest from `position` on, which is the end of an entry or the start."""
+        """The rest from ``position`` on, which is the end of an entry or the start."""
         if position == self.start:
             return self
         return SentEntries(position, self.end, [one for one in self.entries if one.position >= position])
 
     def up_to(self, position: RaftPosition) -> SentEntries:
-        """Those before `position`, which is the end of an entry."""
+        """Those before ``position``, which is the end of an entry."""
         return SentEntries(self.start, position, [one for one in self.entries if one.position < position])
 
     def copied(self) -> SentEntries:
@@ -105,7 +105,7 @@ class SentEntries:
 def parse_entries(
     start: RaftPosition, runs: Sequence[TermRun], controls: Sequence[EncodedControl], views: Sequence[memoryview]
 ) -> SentEntries:
-    """The entries from `start` on.
+    """The entries from ``start`` on.
 
     Args:
         start: Raft position of the first entry.
@@ -176,10 +176,11 @@ def _require(holds: bool, what: str) -> None:
 
 
 def check_place(log: OpenLog, sent: SentEntries, start: RaftPosition) -> None:
-    """Whether the entries from `start` on, which lies in `log` or at its end, continue `log` once it is cut there.
+    """Whether the entries from ``start`` on, which lies in ``log`` or at its end, continue ``log`` once it is cut
+    there.
 
     Raises:
-        Rejected: no entry begins at `start`, here or in what was sent, or its offset or term is not what follows.
+        Rejected: no entry begins at ``start``, here or in what was sent, or its offset or term is not what follows.
     """
     rest = [one for one in sent.entries if one.position >= start]
     _require(bool(rest) and rest[0].position == start, f"no entry begins at position {start}")
@@ -210,7 +211,7 @@ def _begins_batch(log: OpenLog, offset: Offset) -> bool:
 
 
 def check_room(log: OpenLog, sent: SentEntries) -> None:
-    """What `Log.check_room` does."""
+    """What ``Log.check_room`` does."""
     for fragment in take_room(log, sent):
         fragment.release()
     log.host.memory.put_back()
@@ -218,10 +219,10 @@ def check_room(log: OpenLog, sent: SentEntries) -> None:
 
 def take_room(log: OpenLog, sent: SentEntries) -> list[Fragment]:
     """Memory for each control entry that has a payload. For the batches, memory is set aside in the log cache until
-    `put_back`, and the write-ahead log has room.
+    ``put_back``, and the write-ahead log has room.
 
     Raises:
-        ArenaFull, Rejected: as `Log.check_room`; nothing is taken.
+        ArenaFull, Rejected: as ``Log.check_room``; nothing is taken.
     """
     _check_wal(log, sent)
     fragments: list[Fragment] = []

@@ -3,7 +3,7 @@ worker.
 
 The bytes are those of the batches between two positions. Control entries have no bytes in the log: the Raft core has
 them. A read may end early: at the budget, or at a segment's end. It takes at least one batch, or the control entries up
-to the next batch. What was trimmed or compacted can't be sent entry by entry (`first_position`).
+to the next batch. What was trimmed or compacted can't be sent entry by entry (``first_position``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def first_position(log: OpenLog) -> RaftPosition:
 
 
 def read_cached(log: OpenLog, start: RaftPosition, limit: RaftPosition, max_bytes: int) -> EntryRead | None:
-    """What `Log.read_entries` does."""
+    """What ``Log.read_entries`` does."""
     limit = _bounded(log, start, limit, max_bytes)
     offset, end_offset = log.controls.offset_at(start), log.controls.offset_at(limit)
     if offset >= end_offset:
@@ -64,7 +64,7 @@ def read_cold(
     max_bytes: int,
     done: Callable[[EntryRead | MillstreamError], None],
 ) -> None:
-    """What `Log.read_entries_cold` does."""
+    """What ``Log.read_entries_cold`` does."""
     limit = _bounded(log, start, limit, max_bytes)
     controls = log.controls
     end_offset = controls.offset_at(limit)

@@ -38,7 +38,7 @@ _PLACES_MIN: Final = 1024
 
 
 class EventShard(LogShard, Protocol):
-    """A `LogShard` with its disk."""
+    """A ``LogShard`` with its disk."""
 
     disk: Disk
 
@@ -96,7 +96,7 @@ class EventLog(Log):
     def make_room(
         self, views: Sequence[memoryview], size: int, last_offset: Offset, leader_epoch: Term
     ) -> list[Piece] | None:
-        """See `Log.make_room`. A chunk that is full is sealed first."""
+        """See ``Log.make_room``. A chunk that is full is sealed first."""
         if self._limits.full(self.ends) and not self.closed:
             self.roll()
         return super().make_room(views, size, last_offset, leader_epoch)
@@ -111,7 +111,7 @@ class EventLog(Log):
         max_timestamp: TimestampMs,
         pieces: list[Piece] | None,
     ) -> None:
-        """See `Log.write`."""
+        """See ``Log.write``."""
         super().write(views, size, base_offset, last_offset, leader_epoch, max_timestamp, pieces)
         count = last_offset - base_offset + 1
         meta = metadata_bytes(views, count)
@@ -128,13 +128,13 @@ class EventLog(Log):
         self._look_at = max(_PLACES_MIN, 2 * len(self._places))
 
     def roll(self) -> None:
-        """See `OpenLog.roll`: the next batch begins a chunk."""
+        """See ``OpenLog.roll``: the next batch begins a chunk."""
         super().roll()
         self.chunk = ChunkId(self.chunk + 1)
         self.ends = ChunkEnds()
 
     def cut_to(self, offset: Offset, position: BytePosition, raft_position: RaftPosition) -> None:
-        """See `OpenLog.cut_to`."""
+        """See ``OpenLog.cut_to``."""
         cut = offset < self.next_offset
         super().cut_to(offset, position, raft_position)
         if not cut:

@@ -1,8 +1,8 @@
 """Reads of events that are in memory no more: memory from the arena, the read itself by the worker.
 
 The reactor allocates fragments, the worker fills them. A read that finds no memory fails retriably, and so does one
-whose log was cut meanwhile. Damage fails the read that meets it, with `Corruption` that names the file, and one line in
-the log. Callbacks never come before the call returned.
+whose log was cut meanwhile. Damage fails the read that meets it, with ``Corruption`` that names the file, and one line
+in the log. Callbacks never come before the call returned.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class EventReads:
         self, log: EventLog, offset: Offset, end_offset: Offset, events_max: int, max_bytes: int, done: FeedDone
     ) -> None:
         """Metadata and descriptors of events of one chunk from ``offset`` on, below ``end_offset``: one event at least,
-        and otherwise at most ``events_max`` and ``max_bytes``. The bytes lie as `EventsFed` says.
+        and otherwise at most ``events_max`` and ``max_bytes``. The bytes lie as ``EventsFed`` says.
         """
         segment = self._segment(log, offset, done)
         if segment is None:

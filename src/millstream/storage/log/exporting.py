@@ -63,7 +63,7 @@ def encode_description(description: LogDescription) -> bytes:
 
 
 def decode_description(data: bytes | memoryview) -> LogDescription:
-    """What `encode_description` made; raises Corruption."""
+    """What ``encode_description`` made; raises Corruption."""
     try:
         return _decode(data)
     except msgspec.MsgspecError as error:
@@ -82,8 +82,8 @@ def choose_end(log: OpenLog, committed: Offset) -> Offset:
 
 
 def describe(log: OpenLog, end: Offset, folded_payload: bytes) -> LogDescription:
-    """What `log` is at `end`, which `choose_end` gave; ``folded_payload`` says what the control entries before it came
-    to.
+    """What ``log`` is at ``end``, which ``choose_end`` gave; ``folded_payload`` says what the control entries before it
+    came to.
     """
     position = log.controls.position_before(end)
     term = Term(max(0, log.term_before(position)))

@@ -4,7 +4,7 @@ derives from their headers.
 Blocks the caller, which serves nobody yet. Each batch is held against its checksum. One that does not match is
 reported as a read would report it, and left out: what is derived is what was written, and a read of that batch is
 refused anyway.
-What is no row of batches, or cannot be read, is `Corruption`.
+What is no row of batches, or cannot be read, is ``Corruption``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def replay(
     disk: Disk, log: OpenLog, from_offset: Offset, each: Callable[[tuple[int, ...]], None], faults: ReadFaults
 ) -> None:
-    """See `Log.replay_headers`."""
+    """See ``Log.replay_headers``."""
     log.refresh()
     for segment in log.segments_list.all():
         if segment.end_offset > from_offset and segment.size_bytes:

@@ -1,14 +1,15 @@
 """A log that is received from another replica, as the shard sees it: bytes that arrive go to the worker, which checks
-them and writes files beside the log (`segments.incoming`).
+them and writes files beside the log (``segments.incoming``).
 
-One step at a time: `add` or `finish` is under way, and its callback says how it went. An attempt that failed is over,
-and `drop` removes its files. The log itself is not touched. Overload: `ArenaFull` from `add`, and nothing has happened.
+One step at a time: ``add`` or ``finish`` is under way, and its callback says how it went. An attempt that failed is
+over, and ``drop`` removes its files. The log itself is not touched. Overload: ``ArenaFull`` from ``add``, and nothing
+has happened.
 
-An attempt that was only interrupted can go on, with another leader too, and to a later end (`continue_to`): what is
-committed is the same everywhere. `resume` goes on with what an earlier start of this broker received, if that is
+An attempt that was only interrupted can go on, with another leader too, and to a later end (``continue_to``): what is
+committed is the same everywhere. ``resume`` goes on with what an earlier start of this broker received, if that is
 certain to be of the same log: the leader epoch of its last batch must be the one that the leader has for that offset
-(after an unsafe recovery another may stand there). A compacted log is not gone on with after `delete.retention.ms`: the
-leader may have removed deletion marks meanwhile whose records are in the part that was received.
+(after an unsafe recovery another may stand there). A compacted log is not gone on with after ``delete.retention.ms``:
+the leader may have removed deletion marks meanwhile whose records are in the part that was received.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class StagedFiles(NamedTuple):
 class LogImport:
     """One attempt to receive a log.
 
-    Lifecycle: `add` for each part in order, `finish` once; `drop` after a failure, or when it is not wanted any more.
+    Lifecycle: ``add`` for each part in order, ``finish`` once; ``drop`` after a failure, or when it is not wanted any
+    more.
     """
 
     __slots__ = (
@@ -151,7 +153,7 @@ class LogImport:
     def add(
         self, views: Sequence[memoryview], next_offset: Offset, done: Callable[[MillstreamError | None], None]
     ) -> None:
-        """Write the batches from `next_offset` on, which end before the ``next_offset`` given. The bytes are copied.
+        """Write the batches from ``next_offset`` on, which end before the ``next_offset`` given. The bytes are copied.
 
         Raises:
             ArenaFull: no memory now.

@@ -1,15 +1,15 @@
 """One log: append at the end, read anywhere, learn how far it is durable. What a Raft group or a partition stands on.
 
-`make_room` and `write` together are an append; neither waits. `make_room` finds memory and a place in the write-ahead
-log, or refuses; between the two the caller proposes the batch, and `write` can't fail: it copies the batch into the log
-cache, sets base offset and leader epoch in the copy, and puts a record into this turn's tick. `on_durable` follows from
-the reactor when that tick is synced. Reads are answered from the cache without a copy (`read`), or by the worker from
-the segment files (`read_cold`), whole batches always.
+``make_room`` and ``write`` together are an append; neither waits. ``make_room`` finds memory and a place in the
+write-ahead log, or refuses; between the two the caller proposes the batch, and ``write`` can't fail: it copies the
+batch into the log cache, sets base offset and leader epoch in the copy, and puts a record into this turn's tick.
+``on_durable`` follows from the reactor when that tick is synced. Reads are answered from the cache without a copy
+(``read``), or by the worker from the segment files (``read_cold``), whole batches always.
 
-A refused append (`ArenaFull`: no cache, or no WAL space; `Rejected`: larger than a WAL file) leaves no trace. Offsets
-are dense and the caller's: an append that does not continue the log is a broken invariant and stops the shard.
+A refused append (``ArenaFull``: no cache, or no WAL space; ``Rejected``: larger than a WAL file) leaves no trace.
+Offsets are dense and the caller's: an append that does not continue the log is a broken invariant and stops the shard.
 
-Shard: the log's home, on its reactor. Lifecycle: `ShardStorage.open_log` … `close_log` or `delete_log`.
+Shard: the log's home, on its reactor. Lifecycle: ``ShardStorage.open_log`` … ``close_log`` or ``delete_log``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _read_head = HEAD.unpack_from
 
 
 class LogShard(LogHost, Protocol):
-    """A `LogHost` with the means to read logs."""
+    """A ``LogHost`` with the means to read logs."""
 
     cold_reads: ColdReads
     timestamps: Timestamps
@@ -67,7 +67,7 @@ class LogShard(LogHost, Protocol):
 
 
 class Log(OpenLog):
-    """The public face of one open log; its fields and their laws are in `OpenLog`."""
+    """The public face of one open log; its fields and their laws are in ``OpenLog``."""
 
     __slots__ = ("_shard", "_wal")
 
@@ -87,7 +87,7 @@ class Log(OpenLog):
         leader_epoch: Term,
         max_timestamp: TimestampMs,
     ) -> None:
-        """Put one batch of `size` bytes, spread over `views`, at the end of the log: `make_room`, then `write`.
+        """Put one batch of ``size`` bytes, spread over ``views``, at the end of the log: ``make_room``, then ``write``.
 
         Raises:
             ArenaFull: no room now; nothing was appended.
@@ -99,7 +99,8 @@ class Log(OpenLog):
     def make_room(
         self, views: Sequence[memoryview], size: int, last_offset: Offset, leader_epoch: Term
     ) -> list[Piece] | None:
-        """Find the place of the next batch, which `write` has to follow in the same step; what it gives is for `write`.
+        """Find the place of the next batch, which ``write`` has to follow in the same step; what it gives is for
+        ``write``.
 
         Raises:
             ArenaFull: no room now; nothing was appended.
@@ -129,10 +130,10 @@ class Log(OpenLog):
         max_timestamp: TimestampMs,
         pieces: list[Piece] | None,
     ) -> None:
-        """Produce 7/8. Put the batch for which `make_room` found a place at the end of the log.
+        """Produce 7/8. Put the batch for which ``make_room`` found a place at the end of the log.
 
-        `base_offset` must be `next_offset`. The bytes are copied before this returns; `on_durable` says when they are
-        synced.
+        ``base_offset`` must be ``next_offset``. The bytes are copied before this returns; ``on_durable`` says when they
+        are synced.
         """
         if base_offset != self.next_offset:
             raise AssertionError(f"{self.name}: batch at offset {base_offset}, the log goes on at {self.next_offset}")
@@ -180,7 +181,7 @@ class Log(OpenLog):
             wal.arm()
 
     def check_room(self, sent: SentEntries) -> None:
-        """Whether `append_entries` will take all of these entries, if nothing but a vote and a cut comes between.
+        """Whether ``append_entries`` will take all of these entries, if nothing but a vote and a cut comes between.
 
         Raises:
             ArenaFull: no memory or no write-ahead log for all of them now; nothing was changed.
@@ -191,8 +192,8 @@ class Log(OpenLog):
     def append_entries(self, sent: SentEntries, term: Term) -> None:
         """Append entries of a leader, or a leader's own control entries: all of them, or none.
 
-        `sent.start` must be `next_raft_position`. The bytes are copied before this returns; `on_persisted` follows with
-        `term`, the group's term now.
+        ``sent.start`` must be ``next_raft_position``. The bytes are copied before this returns; ``on_persisted``
+        follows with ``term``, the group's term now.
 
         Raises:
             ArenaFull: no memory or no write-ahead log for all of them now; nothing was appended.
@@ -215,10 +216,11 @@ class Log(OpenLog):
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, offset: Offset, end_offset: Offset, max_bytes: int, minimum_one: bool) -> IoBuf | None:
-        """Whole batches from the one that holds `offset`, below `end_offset`, from memory; None if they are not there.
+        """Whole batches from the one that holds ``offset``, below ``end_offset``, from memory; None if they are not
+        there.
 
-        At most `max_bytes`, but one batch whatever its size with `minimum_one`; empty at the end. The caller releases
-        it.
+        At most ``max_bytes``, but one batch whatever its size with ``minimum_one``; empty at the end. The caller
+        releases it.
         """
         if offset >= end_offset or offset >= self.next_offset:
             return IoBuf()
@@ -249,20 +251,21 @@ class Log(OpenLog):
         minimum_one: bool,
         done: Callable[[IoBuf | MillstreamError], None],
     ) -> None:
-        """The same from the segment file, through the worker; the bytes' checksums are checked. `done` comes later.
+        """The same from the segment file, through the worker; the bytes' checksums are checked. ``done`` comes later.
 
         One segment at most, so it may be less than is there. Memory is the fetch class's: nothing is evicted for it.
         """
         self._shard.cold_reads.read(self, offset, end_offset, max_bytes, done, minimum_one=minimum_one)
 
     def read_entries(self, start: RaftPosition, limit: RaftPosition, max_bytes: int) -> EntryRead | None:
-        """Entries from `start` up to `limit` at most, lent from memory; None if they are not there (`read_entries_cold`
-        then).
+        """Entries from ``start`` up to ``limit`` at most, lent from memory; None if they are not there
+        (``read_entries_cold`` then).
 
-        `start` is the end of an entry. At most `max_bytes`, but one batch whatever its size; the caller releases them.
+        ``start`` is the end of an entry. At most ``max_bytes``, but one batch whatever its size; the caller releases
+        them.
 
         Raises:
-            Rejected: `start` is before `first_position`.
+            Rejected: ``start`` is before ``first_position``.
         """
         return entry_reads.read_cached(self, start, limit, max_bytes)
 
@@ -273,10 +276,10 @@ class Log(OpenLog):
         max_bytes: int,
         done: Callable[[EntryRead | MillstreamError], None],
     ) -> None:
-        """The same from the segment files, through the worker. `done` comes later.
+        """The same from the segment files, through the worker. ``done`` comes later.
 
         Raises:
-            Rejected: `start` is before `first_position`.
+            Rejected: ``start`` is before ``first_position``.
         """
         entry_reads.read_cold(self, self._shard.cold_reads, start, limit, max_bytes, done)
 
@@ -286,16 +289,16 @@ class Log(OpenLog):
         end_offset: Offset,
         done: Callable[[FoundRecord | MillstreamError | None], None],
     ) -> None:
-        """The first record below `end_offset` with a timestamp ≥ `timestamp`."""
+        """The first record below ``end_offset`` with a timestamp ≥ ``timestamp``."""
         self._shard.timestamps.find(self, timestamp, end_offset, done)
 
     def max_timestamp(self, end_offset: Offset, done: Callable[[FoundRecord | MillstreamError | None], None]) -> None:
-        """The record with the largest timestamp below `end_offset`, the first of several (KIP-734)."""
+        """The record with the largest timestamp below ``end_offset``, the first of several (KIP-734)."""
         self._shard.timestamps.find_largest(self, end_offset, done)
 
     def replay_headers(self, from_offset: Offset, each: Callable[[tuple[int, ...]], None]) -> None:
-        """Call `each` with the 13 header fields of every sound batch from that of `from_offset` on, from segments here,
-        and behind those of a control batch what `wire.records.marker_of` gives. Blocks.
+        """Call ``each`` with the 13 header fields of every sound batch from that of ``from_offset`` on, from segments
+        here, and behind those of a control batch what ``wire.records.marker_of`` gives. Blocks.
 
         Raises:
             Corruption: the segment files are not whole.
@@ -305,7 +308,7 @@ class Log(OpenLog):
     # -- changes at either end, and the vote ---------------------------------------------------------------------------
 
     def save_vote(self, vote: StoredVote, done: Callable[[], None]) -> None:
-        """Keep the replica's term and vote; `done` when they are durable.
+        """Keep the replica's term and vote; ``done`` when they are durable.
 
         Raises:
             ArenaFull: no room now; nothing was changed.
@@ -313,7 +316,8 @@ class Log(OpenLog):
         cutting.save_vote(self, vote, done)
 
     def trim_prefix(self, offset: Offset, done: Callable[[], None] | None = None) -> None:
-        """Let the log start at `offset`, durably; segments below go. `done` when it is durable; going back is ignored.
+        """Let the log start at ``offset``, durably; segments below go. ``done`` when it is durable; going back is
+        ignored.
 
         Raises:
             ArenaFull: no room in the write-ahead log now; nothing was changed.
@@ -321,15 +325,15 @@ class Log(OpenLog):
         cutting.trim_prefix(self, offset, done)
 
     def trim_local(self, offset: Offset) -> Callable[[], None]:
-        """Let the files of the log start at `offset`, the end of a sealed segment; the log's start stays. What is
+        """Let the files of the log start at ``offset``, the end of a sealed segment; the log's start stays. What is
         before must be archived. Call what this returns after the next checkpoint: the files go then.
         """
         return cutting.trim_local(self, offset)
 
     def truncate_suffix(self, offset: Offset, done: Callable[[], None] | None = None) -> None:
-        """Let the log end at `offset` (a batch's base offset), durably: what came after is void.
+        """Let the log end at ``offset`` (a batch's base offset), durably: what came after is void.
 
-        It does when `done` is called, in a later turn; nothing may be appended before.
+        It does when ``done`` is called, in a later turn; nothing may be appended before.
 
         Raises:
             ArenaFull: no room in the write-ahead log now; nothing was changed.
@@ -337,7 +341,7 @@ class Log(OpenLog):
         cutting.truncate_suffix(self, offset, done)
 
     def truncate_to(self, end: RaftPosition, done: Callable[[], None] | None = None) -> None:
-        """`truncate_suffix` to Raft position `end` (exclusive), which may lie between control entries.
+        """``truncate_suffix`` to Raft position ``end`` (exclusive), which may lie between control entries.
 
         Raises:
             ArenaFull: no room in the write-ahead log now; nothing was changed.
@@ -345,7 +349,7 @@ class Log(OpenLog):
         cutting.truncate_to(self, end, done)
 
     def append_control(self, term: Term, payload: bytes) -> StoredControl:
-        """Append a control entry in `term`. It takes a Raft position and no offset; `on_durable` follows its sync.
+        """Append a control entry in ``term``. It takes a Raft position and no offset; ``on_durable`` follows its sync.
 
         Raises:
             ArenaFull: no room now; nothing was appended.
@@ -358,7 +362,7 @@ class Log(OpenLog):
         self._shard.found_again(self)
 
     def fold_controls(self, end: RaftPosition, payload: bytes) -> None:
-        """Forget the control entries before `end`, which is durable; `payload` says what they came to."""
+        """Forget the control entries before ``end``, which is durable; ``payload`` says what they came to."""
         if end > self.durable_end.raft_position:
             raise AssertionError(f"{self.name}: position {end} is folded, durable is {self.durable_end.raft_position}")
         self.controls.fold(end, Term(max(0, self.term_before(end))), payload)
@@ -372,9 +376,10 @@ class Log(OpenLog):
         max_bytes: int,
         done: Callable[[ExportedBatches | MillstreamError], None],
     ) -> None:
-        """Read batches for a replica that is sent files, from the one with `offset` on and before `end` (`exporting`).
+        """Read batches for a replica that is sent files, from the one with ``offset`` on and before ``end``
+        (``exporting``).
 
-        `done` gets them later, or `Rejected` if `offset` is gone.
+        ``done`` gets them later, or ``Rejected`` if ``offset`` is gone.
         """
         exporting.read_batches(self, self._shard.cold_reads, offset, end, max_bytes, done)
 
@@ -382,8 +387,8 @@ class Log(OpenLog):
 
     @property
     def first_position(self) -> RaftPosition:
-        """Raft position of the first entry that `read_entries` can give; those before are trimmed, compacted or folded.
-        It moves up while the log is open.
+        """Raft position of the first entry that ``read_entries`` can give; those before are trimmed, compacted or
+        folded. It moves up while the log is open.
         """
         return entry_reads.first_position(self)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class LogStaging(Protocol):
-    """The worker's part, as a shard's storage gives it (`maintenance.adoption.StagedLogs`)."""
+    """The worker's part, as a shard's storage gives it (``maintenance.adoption.StagedLogs``)."""
 
     def next_id(self) -> int:
         """A number for the next command."""

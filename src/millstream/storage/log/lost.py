@@ -1,8 +1,8 @@
 """A replica whose files are gone or damaged, while the other replicas of its group have all of it.
 
 A replica that was here before and finds no files, or finds that its durable files contradict each other, begins with an
-empty log and a mark that says so: the file ``lost``. With the mark it counts for nothing (`core.raft.rejoining`) until
-its leader has filled the log. Then the mark goes, and with it what was put aside:
+empty log and a mark that says so: the file ``lost``. With the mark it counts for nothing (``core.raft.rejoining``)
+until its leader has filled the log. Then the mark goes, and with it what was put aside:
 
 ::
 
@@ -10,7 +10,7 @@ its leader has filled the log. Then the mark goes, and with it what was put asid
     topics/<id>/3.damaged     what was found, if something was: for a person, as long as it may be needed
 
 Records that the write-ahead log still holds are no files: a replica counts as one with files only if they begin with
-the first entry of the log (`check_beginning`), which is a control entry where several replicas elect their leader.
+the first entry of the log (``check_beginning``), which is a control entry where several replicas elect their leader.
 
 The mark is durable before the log is opened, and goes over when files of the leader take the place of the directory,
 so that a crash at any point leaves a replica that knows. Of what is damaged only the vote stays, if it can be read. A
@@ -65,7 +65,7 @@ def load_replica(
     expected: bool,
     aside: bool,
 ) -> LoadedLog:
-    """As `load_log`, and for one of several replicas as the module says.
+    """As ``load_log``, and for one of several replicas as the module says.
 
     Args:
         disk: where it is.
@@ -152,7 +152,7 @@ def put_aside(disk: Disk, directory: str, why: str, note: Callable[[str, str], N
 
 
 def stage_lost(disk: Disk, directory: str, vote: StoredVote) -> str:
-    """Make the empty log that takes the place of a damaged one (`segments.incoming`), and give its directory.
+    """Make the empty log that takes the place of a damaged one (``segments.incoming``), and give its directory.
 
     Raises:
         OSError: it can't be made; what there is of it is removed by the next attempt, or the next start.

@@ -5,8 +5,8 @@
     next_offset ≥ durable_offset ≥ what is in the segment ≥ …                ≥ start_offset
       appended     synced in the WAL   (write-behind, write_behind.py)           (trimming, cutting.py)
 
-`Log` is the public face; the verbs (`placing`, `cutting`, `cold_reads`, `timestamps`, `header_replay`) know this module
-and not `Log`, so that none of them knows another. `LogHost` says what a log needs of the shard that it lives on.
+``Log`` is the public face. The verbs (``placing``, ``cutting``, ``cold_reads``, ``timestamps``, ``header_replay``) know
+this module, neither ``Log`` nor each other. ``LogHost`` says what a log needs of the shard that it lives on.
 
 Shard: the log's home, on its reactor. Nothing here waits, and nothing here makes a system call.
 """
@@ -44,7 +44,7 @@ NO_EPOCH: Final = -1
 
 
 class LogHost(Protocol):
-    """What a log needs of its shard: `ShardStorage` in production."""
+    """What a log needs of its shard: ``ShardStorage`` in production."""
 
     wal: Wal
     memory: CacheMemory
@@ -71,7 +71,7 @@ class LogHost(Protocol):
 
     def keep_note(self, log: OpenLog, *, keep: bool) -> None:
         """Keep the note of a cut that was just added in the write-ahead log, until this is called again: the log is cut
-        in memory, and the changes of its files are ordered (`change_files`).
+        in memory, and the changes of its files are ordered (``change_files``).
         """
         ...
 
@@ -84,7 +84,7 @@ class LogHost(Protocol):
         ...
 
     def write_refused(self, log: OpenLog, errno: int) -> None:
-        """A segment write found the disk full; `log.behind.advance` follows once there may be space."""
+        """A segment write found the disk full; ``log.behind.advance`` follows once there may be space."""
         ...
 
     def changed(self, log: OpenLog) -> None:
@@ -120,7 +120,7 @@ class LogFacts(NamedTuple):
 
 
 class OpenLog:
-    """One open log. Lifecycle: `ShardStorage.open_log` … `close_log` or `delete_log`.
+    """One open log. Lifecycle: ``ShardStorage.open_log`` … ``close_log`` or ``delete_log``.
 
     Every field has one writer, named with its law below; everybody else reads.
     """
@@ -183,69 +183,69 @@ class OpenLog:
         self.host = host
         self.group, self.directory, self.name, self.topic = facts
         self.closed = False
-        """Final. Set by `ShardStorage` when the log is closed or deleted; nothing of the log changes afterwards."""
+        """Final. Set by ``ShardStorage`` when the log is closed or deleted; nothing of the log changes afterwards."""
         self._set(config)
         segments = _open_segments(facts.directory, loaded, self.index_interval, host.now_ms())
         stream = segments[-1].end
         self.segments_list = SegmentList(segments)
         self.rolled: list[Segment] = []
-        """Sealed since the last checkpoint. Written by `roll`, checkpoints and cuts."""
+        """Sealed since the last checkpoint. Written by ``roll``, checkpoints and cuts."""
 
         # Where the log is
         self.next_offset: Offset = loaded.next_offset
-        """Where the next batch goes. Moved by `Log.write` and by a cut; ≥ `durable_offset`."""
+        """Where the next batch goes. Moved by ``Log.write`` and by a cut; ≥ ``durable_offset``."""
         self.durable_offset: Offset = self.next_offset
-        """End (exclusive) of what is synced in the write-ahead log. Moved by `became_durable` and by a cut."""
+        """End (exclusive) of what is synced in the write-ahead log. Moved by ``became_durable`` and by a cut."""
         self.durable_position: BytePosition = stream
-        """The same in the log's stream; moves together with `durable_offset`."""
+        """The same in the log's stream; moves together with ``durable_offset``."""
         self.written_position: BytePosition = stream
-        """End of what is in the segment files' page cache; ≤ `durable_position`. Moved by `WriteBehind`, by a cut."""
+        """End of what is in the segments' page cache; ≤ ``durable_position``. Moved by ``WriteBehind`` and by a cut."""
         self.start_offset: Offset = loaded.state.start_offset
-        """First offset that readers may see; never moves back. Equal to `durable_start`, seen by readers after it."""
+        """First offset that readers may see; never moves back. Equal to ``durable_start``, seen by readers after it."""
         self.durable_start: Offset = self.start_offset
-        """The start offset that a crash now would leave. Moved by `cutting.trim_prefix` when its note is durable."""
+        """The start offset that a crash now would leave. Moved by ``cutting.trim_prefix`` when its note is durable."""
         self.generation = 0
         """How often the end was cut. What was remembered of the end before a cut is void after it."""
         self.cutting = False
         """The end is being cut: nothing may be appended until that is durable."""
         self.replacing = False
-        """Compaction puts a file in the place of others: no segment may go meanwhile. Written by `Compaction`."""
+        """Compaction puts a file in the place of others: no segment may go meanwhile. Written by ``Compaction``."""
 
         # What it remembers beside its bytes
         self.epochs: list[tuple[Term, Offset]] = list(loaded.state.epochs)
-        """(leader epoch, its first offset), both rising. A prefix of them is durable: those below `durable_offset`."""
+        """(leader epoch, its first offset), both rising. Those whose offset is below ``durable_offset`` are durable."""
         self.epoch: Term | int = self.epochs[-1][0] if self.epochs else NO_EPOCH
-        """The last of `epochs`; `NO_EPOCH` without any."""
+        """The last of ``epochs``; ``NO_EPOCH`` without any."""
         self.vote = self.durable_vote = loaded.state.vote
         """Term and vote of the replica as saved last, and as a crash now would leave them."""
         self.clean_offset: Offset = loaded.state.clean_offset
-        """End (exclusive) of what compaction has rewritten. Written by `Compaction`."""
+        """End (exclusive) of what compaction has rewritten. Written by ``Compaction``."""
         self.state_dirty = False
-        """The ``epochs`` file says something else than `durable_state`."""
+        """The ``epochs`` file says something else than ``durable_state``."""
         self.dirty = False
         """The log is in its shard's list of logs that the next checkpoint covers."""
         self.controls = ControlEntries(loaded.state.base, loaded.state.controls)
-        """Control entries, which say the Raft position of every offset. Those that end at or before `durable_end` are
+        """Control entries, which say the Raft position of every offset. Those that end at or before ``durable_end`` are
         durable.
         """
         self.snapshots = Snapshots(loaded.producers, loaded.snapshot_files, stream)
 
         self.cache = LogCache()
         self.no_range = NoRange(stream)
-        """Stands for the open range while there is none; its `stream` is where the next range starts."""
+        """Stands for the open range while there is none; its ``stream`` is where the next range starts."""
         self.open_range: Range = self.no_range
-        """The range that the next batch goes to; the newest of `cache`, or `no_range`."""
+        """The range that the next batch goes to; the newest of ``cache``, or ``no_range``."""
         self.range_level = 0
-        """Place in `cache.LADDER` of the open range's size."""
+        """Place in ``cache.LADDER`` of the open range's size."""
         self.write_term = Term(0)
         """The group's term at the newest write, which may be later than that of the entries written. Set by the group
         of several voters before it writes; a sole voter leaves it at 0.
         """
         self.durable_end: LogEnd = self.end()
-        """The newest end that is synced: what a checkpoint may bring into the segments. Moves with `durable_offset`."""
+        """The newest end that is synced: a checkpoint may bring this into segments. Moves with ``durable_offset``."""
         self.behind = WriteBehind(self, host)
         self.tick_serial = 0
-        """The tick that has records of this log: `Wal` and `Log.write` enter a log into each tick once."""
+        """The tick that has records of this log: ``Wal`` and ``Log.write`` enter a log into each tick once."""
 
         self._no_listeners()
         self._start_files(loaded)
@@ -253,25 +253,25 @@ class OpenLog:
     def _start_files(self, loaded: LoadedLog) -> None:
         """Where the files start, which may be later than the log."""
         self.lost = loaded.lost
-        """What was durable here is gone, and the leader has not made up for it. Written by `Log.found_again`."""
+        """What was durable here is gone, and the leader has not made up for it. Written by ``Log.found_again``."""
         self.local_start: Offset = loaded.state.local_start
-        """Segments that end at or before it are archived, and not here any more. Moved by `cutting.trim_local`."""
+        """Segments that end at or before it are archived, and not here any more. Moved by ``cutting.trim_local``."""
         self.local_wanted: Offset = self.local_start
-        """What `local_start` becomes with the next checkpoint."""
+        """What ``local_start`` becomes with the next checkpoint."""
         self.retained_elsewhere = False
         """The owner of the archive applies retention, to both parts of the log."""
 
     def _no_listeners(self) -> None:
         """Nobody listens yet: the partition sets these when it is made."""
         self.on_durable: Callable[[int], None] | None = None
-        """Called with the new `durable_offset`, at most once a tick."""
+        """Called with the new ``durable_offset``, at most once a tick."""
         self.on_persisted: Callable[[RaftPosition, Term], None] | None = None
-        """Called with the Raft position up to which the log is durable, and the `write_term` of the newest write there;
-        at most once a tick, and not while the end is being cut: the cut has a callback of its own."""
+        """Called with the Raft position up to which the log is durable, and the ``write_term`` of the newest write
+        there; at most once a tick, and not while the end is being cut: the cut has a callback of its own."""
         self.on_trimmed: Callable[[], None] | None = None
-        """Called when `start_offset` has moved."""
+        """Called when ``start_offset`` has moved."""
         self.producer_snapshot: Callable[[], bytes | None] | None = None
-        """Gives the producers' state as of `snapshot_offset`; called by checkpoints."""
+        """Gives the producers' state as of ``snapshot_offset``; called by checkpoints."""
         self.committed: Callable[[], int] | None = None
         """Gives the offset below which no truncation takes anything (exclusive); None if the log is never cut."""
         self.producers: ProducerState | None = None
@@ -339,11 +339,11 @@ class OpenLog:
 
     @property
     def snapshot_offset(self) -> Offset:
-        """Offset as of which the producers are saved: `next_offset`, or what no truncation takes."""
+        """Offset as of which the producers are saved: ``next_offset``, or what no truncation takes."""
         return self.next_offset if self.committed is None else Offset(min(self.committed(), self.next_offset))
 
     def became_durable(self, end: LogEnd) -> None:
-        """A tick with records of this log is synced; it is durable up to `end`, which was its end at that tick."""
+        """A tick with records of this log is synced; it is durable up to ``end``, which was its end at that tick."""
         offset = end[0]
         if end[7] > self.durable_end[7] and end[6] == self.generation:
             self.durable_offset = offset
@@ -360,13 +360,13 @@ class OpenLog:
             behind.advance()
 
     def begin_epoch(self, epoch: Term, offset: Offset) -> None:
-        """Batches from `offset` on are of a newer leader epoch."""
+        """Batches from ``offset`` on are of a newer leader epoch."""
         self.epoch = epoch
         self.epochs.append((epoch, offset))
         self.state_dirty = True
 
     def term_before(self, position: RaftPosition) -> Term | int:
-        """Term of the entry that ends at Raft `position`; -1 if that is not known."""
+        """Term of the entry that ends at Raft ``position``; -1 if that is not known."""
         control = self.controls.ending_at(position)
         if control is not None:
             return control.term
@@ -375,7 +375,7 @@ class OpenLog:
         return epoch_at(self.epochs, Offset(self.controls.offset_at(position) - 1))
 
     def cut_to(self, offset: Offset, position: BytePosition, raft_position: RaftPosition) -> None:
-        """The log ends at `offset`, stream `position`, now; its cache and segments were cut already."""
+        """The log ends at ``offset``, stream ``position``, now; its cache and segments were cut already."""
         self.controls.cut(raft_position)
         self.generation += 1
         self.next_offset = offset
@@ -436,7 +436,7 @@ class OpenLog:
         self.segments_list.add(Segment(self.directory, self.next_offset, segment.end, self.host.now_ms()))
 
     def note_batch_start(self, one: Range, start: int, base_offset: Offset) -> None:
-        """Remember that a batch starts at byte `start` of a range: for reads of it and for the segment's index."""
+        """Remember that a batch starts at byte ``start`` of a range: for reads of it and for the segment's index."""
         one.batch_offsets.append(base_offset)
         one.positions.append(start)
         one.next_batch_offset = start + PLACE_BYTES
@@ -457,15 +457,15 @@ class OpenLog:
         self.no_range.limit = -1
 
     def reopen_at(self, position: BytePosition) -> None:
-        """The next batch goes to stream `position`: the log was cut."""
+        """The next batch goes to stream ``position``: the log was cut."""
         self.no_range.stream = position
 
     def is_open(self, one: Range) -> bool:
-        """Whether `one` is the range that the next batch goes to."""
+        """Whether ``one`` is the range that the next batch goes to."""
         return one is self.open_range
 
     def release_oldest(self, one: Range) -> bool:
-        """The cache needs `one`, which is in the segment: give it up, unless an older one is still there."""
+        """The cache needs ``one``, which is in the segment: give it up, unless an older one is still there."""
         if self.cache.oldest is not one:
             return False
         if one is self.open_range:
@@ -475,7 +475,7 @@ class OpenLog:
         return True
 
     def forget_oldest(self, one: Range) -> None:
-        """Take `one`, the oldest range, which is in the segment, out of the log; its memory is the caller's."""
+        """Take ``one``, the oldest range, which is in the segment, out of the log; its memory is the caller's."""
         self.cache.drop_oldest()
         self.behind.gone(one)  # a cut of the log's end would not find it in the cache, to shorten it
 

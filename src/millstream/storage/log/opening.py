@@ -3,14 +3,14 @@ producers.
 
 Called when a log is opened, after recovery has put everything that the write-ahead log still held into the segments.
 So a segment ends exactly where its last batch does, and every segment begins where the one before ended (what
-compaction took out is missing inside of segments only); anything else is `Corruption`, which fences the log (`fence`)
-and is never cut away. What is only derived is mended, with one line in the log each: an index that is missing,
-unreadable, damaged or short is completed from the segment's headers, an ``epochs`` file that is missing is derived from
-the batches, a producer snapshot that does not verify or cannot be read gives way to the one before. What else the disk
-cannot read is `Corruption` as well, but leaves no mark: the next start tries again.
+compaction took out is missing inside of segments only); anything else is ``Corruption``, which fences the log
+(``fence``) and is never cut away. What is only derived is mended, with one line in the log each: an index that is
+missing, unreadable, damaged or short is completed from the segment's headers, an ``epochs`` file that is missing is
+derived from the batches, a producer snapshot that does not verify or cannot be read gives way to the one before. What
+else the disk cannot read is ``Corruption`` as well, but leaves no mark: the next start tries again.
 
 The ``epochs`` file of a replicated log holds the replica's vote and the positions of its entries, and no batch tells
-either. Without it the replica could vote twice in a term, so that a missing one is `Corruption` there.
+either. Without it the replica could vote twice in a term, so that a missing one is ``Corruption`` there.
 
 A log whose indexes are whole costs a directory listing, one stat and one small read per segment; nothing is read of
 the segments.
@@ -74,7 +74,7 @@ class LoadedLog(NamedTuple):
     """Offsets of the snapshot files."""
 
     lost: bool = False
-    """It was durable and is gone: the replica counts for nothing until its leader has filled the log (`lost`)."""
+    """It was durable and is gone: the replica counts for nothing until its leader has filled the log (``lost``)."""
 
     @property
     def next_offset(self) -> Offset:
@@ -110,8 +110,8 @@ EMPTY_LOG = LoadedLog(LogState(), (), None, ())
 def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated: bool = False) -> LoadedLog:
     """Read the files of a partition's directory; an empty log if there is none.
 
-    `note` hears of repairs: (kind, what); `now_ms` is when a segment was made of which nobody knows it any more.
-    `replicated`: its group has several voters.
+    ``note`` hears of repairs: (kind, what); ``now_ms`` is when a segment was made of which nobody knows it any more.
+    ``replicated``: its group has several voters.
 
     Raises:
         Corruption: the durable files contradict each other, or the log was fenced before.
@@ -214,7 +214,7 @@ def missing_epochs(directory: str) -> str:
 
 
 def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int | None) -> LogState:
-    """Start and leader epochs of a log from its batches, those below offset `until` if that is given.
+    """Start and leader epochs of a log from its batches, those below offset ``until`` if that is given.
 
     Raises:
         Corruption: there is something else than batches.
@@ -237,7 +237,7 @@ def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int |
 
 
 def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_ms: int, note: Note) -> SegmentSummary:
-    """The summary of one segment, its index completed where it falls short. `following` is the next segment's base."""
+    """The summary of one segment, with a complete index. ``following`` is the next segment's base."""
     size = disk.size(path)
     index = SegmentIndex.load(disk, path, Offset(base))
     known = index.summary
@@ -260,7 +260,7 @@ def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_m
 
 
 def position_of(disk: Disk, path: str, base: int, offset: Offset) -> int:
-    """Where the first batch at or behind `offset` starts in a segment file; its end if there is none.
+    """Where the first batch at or behind ``offset`` starts in a segment file; its end if there is none.
 
     Raises:
         Corruption: the offset is inside of a batch.
@@ -291,7 +291,7 @@ def remove_segment(disk: Disk, path: str) -> None:
 def _load_producers(
     disk: Disk, directory: str, names: list[str], end: int, note: Note, *, compacted: bool
 ) -> tuple[tuple[int, bytes] | None, tuple[int, ...]]:
-    """The newest snapshot at or before `end`. Later ones speak of batches that a crash took away: they are removed.
+    """The newest snapshot at or before ``end``. Later ones speak of batches that a crash took away: they are removed.
 
     In a compacted log an older one does not stand in for the newest: it may list aborted transactions whose markers
     compaction has removed since. The log itself says less, and never that.

@@ -2,7 +2,7 @@
 
 One small batch in a hundred comes here, and every batch that is larger than what is left of the log's open range:
 that one is laid over as many ranges as it needs. Everything that can be refused is refused here, before anything of
-the log has changed; `Log.write` then fills the pieces.
+the log has changed; ``Log.write`` then fills the pieces.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.storage.log.open_log import OpenLog
 
 HEAD: Final = struct.Struct(">I6xq")
-"""CRC and first timestamp of a batch, from byte `HEAD_AT` on."""
+"""CRC and first timestamp of a batch, from byte ``HEAD_AT`` on."""
 HEAD_AT: Final = 17
 
 
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 
 
 def place(log: OpenLog, size: int, last_offset: Offset, leader_epoch: Term) -> list[Piece]:
-    """What `Log.make_room` does for a batch of `size` bytes that does not simply fit."""
+    """What ``Log.make_room`` does for a batch of ``size`` bytes that does not simply fit."""
     wal = log.host.wal
     if log.closed:
         raise Unavailable("the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -56,7 +56,7 @@ def place(log: OpenLog, size: int, last_offset: Offset, leader_epoch: Term) -> l
 
 
 def fill(views: Sequence[memoryview], pieces: list[Piece], spans: list[int]) -> None:
-    """Fill the pieces with the views' bytes, which have the same total; `spans` gets where they are in the arena."""
+    """Fill the pieces with the views' bytes, which have the same total; ``spans`` gets where they are in the arena."""
     _copy(views, pieces)
     for part, begin, end in pieces:
         spans += (part.arena_offset + begin, part.arena_offset + end)
@@ -101,7 +101,7 @@ def _place(log: OpenLog, size: int, base_offset: int, last_offset: int) -> list[
 
 
 def _new_ranges(log: OpenLog, level: int, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
-    """Ranges for `size` more bytes; all of them or, with ArenaFull, none."""
+    """Ranges for ``size`` more bytes; all of them or, with ArenaFull, none."""
     memory = log.host.memory
     segment = log.segments_list.active
     stream = log.next_position + split
@@ -126,7 +126,7 @@ def _new_ranges(log: OpenLog, level: int, size: int, first_base: int, following_
 
 
 def _memory_for(log: OpenLog, level: int, size: int) -> Fragment:
-    """Memory for a range of the log that takes `size` more bytes or a part of them; ArenaFull if there is none."""
+    """Memory for a range of the log that takes ``size`` more bytes or a part of them; ArenaFull if there is none."""
     memory = log.host.memory
     if level == len(LADDER) - 1 and log.cache.span >= BLOCKS_FROM:
         block = memory.take_block()

@@ -24,17 +24,17 @@ class RecoveredLog(NamedTuple):
     folded_payload: bytes
     """The replication layer's own words for what the control entries came to that are folded; empty if none are."""
     controls_before: tuple[StoredControl, ...]
-    """Control entries that are not folded yet and stand before `base`, in order: they belong to the state at it."""
+    """Control entries that are not folded yet and stand before ``base``, in order: they belong to the state at it."""
     runs: tuple[TermRun, ...]
-    """Terms of the entries from `base` to the log's end, in order; neighbours differ."""
+    """Terms of the entries from ``base`` to the log's end, in order; neighbours differ."""
     controls: tuple[StoredControl, ...]
-    """Control entries from `base` to the log's end, in order."""
+    """Control entries from ``base`` to the log's end, in order."""
     vote: StoredVote
     """Term and vote. The term is at least that of every entry."""
 
 
 def recovered(log: OpenLog) -> RecoveredLog:
-    """What `log` holds; called before anything is written to it."""
+    """What ``log`` holds; called before anything is written to it."""
     controls = log.controls
     base = first_position(log)
     runs = term_runs(log, base, log.next_raft_position)
@@ -52,7 +52,7 @@ def recovered(log: OpenLog) -> RecoveredLog:
 
 
 def term_runs(log: OpenLog, start: RaftPosition, end: RaftPosition) -> tuple[TermRun, ...]:
-    """Terms of the entries from `start` to `end`, in order; neighbours differ."""
+    """Terms of the entries from ``start`` to ``end``, in order; neighbours differ."""
     begins = [(start, Term(max(0, log.term_before(start))))]
     begins += [(position, term) for term, position in _term_starts(log) if start <= position < end]
     runs: list[TermRun] = []

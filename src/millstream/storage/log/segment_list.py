@@ -1,9 +1,9 @@
 """The segments of one log, as its shard knows them: where each starts and ends, how large it is, which times it covers.
 
 Positions in a log are counted in one *stream*: the bytes of all its segments one after the other, as they were when
-the log was opened. A segment's `stream` is where its first byte lies in it; the cache, the write-behind and the WAL
+the log was opened. A segment's ``stream`` is where its first byte lies in it; the cache, the write-behind and the WAL
 speak in stream positions, the worker in positions in a file. The last segment is the active one; its end and size
-move with every append and are filled in (`refresh`) on demand. Knows no file handles.
+move with every append and are filled in (``refresh``) on demand. Knows no file handles.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SegmentInfo(msgspec.Struct, frozen=True):
     """No batch will be added."""
 
     flushed_bytes: int
-    """What is in the file by now, the last batch of it maybe in part; equal to `bytes` once all of it is."""
+    """What is in the file by now, the last batch of it maybe in part; equal to ``bytes`` once all of it is."""
 
 
 class Segment:
@@ -153,7 +153,7 @@ class LogEnd(NamedTuple):
     """Newest leader epoch of the log; -1 if there is none."""
 
     write_term: Term
-    """Term in which the newest write was made; see `OpenLog.write_term`."""
+    """Term in which the newest write was made; see ``OpenLog.write_term``."""
 
     @classmethod
     def of(
@@ -166,7 +166,7 @@ class LogEnd(NamedTuple):
         term: Term | int,
         write_term: Term,
     ) -> LogEnd:
-        """The end of a log whose active segment is `segment`."""
+        """The end of a log whose active segment is ``segment``."""
         return cls(
             offset,
             position,
@@ -218,7 +218,7 @@ class SegmentList:
         return [*(one.created_ms for one in self._segments[1:]), now_ms]
 
     def find(self, offset: Offset) -> Segment | None:
-        """The segment that holds `offset`, or would; None if that is before the first."""
+        """The segment that holds ``offset``, or would; None if that is before the first."""
         place = bisect_right(self._bases, offset) - 1
         return self._segments[place] if place >= 0 else None
 
@@ -243,7 +243,7 @@ class SegmentList:
             segment.stream = stream
 
     def drop_front(self, start_offset: Offset) -> list[Segment]:
-        """Take out the sealed segments that hold nothing at or above `start_offset`."""
+        """Take out the sealed segments that hold nothing at or above ``start_offset``."""
         count = 0
         while count < len(self._segments) - 1 and self._segments[count].end_offset <= start_offset:
             count += 1
@@ -253,7 +253,7 @@ class SegmentList:
         return dropped
 
     def drop_back(self, offset: Offset) -> list[Segment]:
-        """Take out the segments that start at or behind `offset`, but for the first; the last one left is
+        """Take out the segments that start at or behind ``offset``, but for the first; the last one left is
         active again.
         """
         count = bisect_right(self._bases, offset - 1)

@@ -1,7 +1,7 @@
 """Saved states of a log's idempotent producers: the newest, which files there are, and when the next one is due.
 
 A snapshot saves replaying the log's batch headers at the next start, and remembers what compaction takes out of the
-log. It is written by a checkpoint (`checkpoint`); after a crash one that speaks of more than the log has is void.
+log. It is written by a checkpoint (``checkpoint``); after a crash one that speaks of more than the log has is void.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from millstream.model.quantities import BytePosition, Offset
 
 
 class Snapshots:
-    """One per log. `newest` is (offset, the producers' state as of it), if there is one."""
+    """One per log. ``newest`` is (offset, the producers' state as of it), if there is one."""
 
     __slots__ = ("files", "newest", "position", "wanted")
 
@@ -24,7 +24,7 @@ class Snapshots:
         """The next checkpoint is to make one, however little was written since."""
 
     def note(self, offset: Offset, data: bytes) -> None:
-        """One as of `offset` is being written."""
+        """One as of ``offset`` is being written."""
         self.newest = (offset, data)
         if offset not in self.files:
             self.files.append(offset)
@@ -34,7 +34,7 @@ class Snapshots:
         self.files = [one for one in self.files if one not in offsets]
 
     def drop(self, offset: Offset) -> list[int]:
-        """Forget those behind `offset`: the log was cut. Returns the offsets of their files."""
+        """Forget those behind ``offset``: the log was cut. Returns the offsets of their files."""
         gone = [one for one in self.files if one > offset]
         self.files = [one for one in self.files if one <= offset]
         if self.newest is not None and self.newest[0] > offset:

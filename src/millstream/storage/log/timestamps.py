@@ -5,7 +5,7 @@ Segments and batches are chosen by their largest timestamps, which producers may
 *first* record in offset order that is late enough, as Kafka's ListOffsets wants it. Every batch that is passed on the
 way is held against its checksum: behind a damaged one no record is an answer. There is one way to look: the worker's,
 which may block and decompress. What is still only in the log cache is written to its segment for that, but
-only when nothing before it is late enough: on a full disk that has to wait. After `stop` the worker is asked nothing
+only when nothing before it is late enough: on a full disk that has to wait. After ``stop`` the worker is asked nothing
 more: a search that would is refused retriably.
 """
 
@@ -65,7 +65,7 @@ class Timestamps:
         self._stopped = True
 
     def find(self, log: OpenLog, timestamp: TimestampMs, end_offset: Offset, done: Done) -> None:
-        """See `Log.offset_for_timestamp`."""
+        """See ``Log.offset_for_timestamp``."""
         self._find(log, _all_below(log, end_offset), timestamp, end_offset, done)
 
     def _find(self, log: OpenLog, reach: _Reach, timestamp: TimestampMs, end_offset: Offset, done: Done) -> None:
@@ -85,7 +85,7 @@ class Timestamps:
         self._search(log, None, written, timestamp, end_offset, first_try)
 
     def find_largest(self, log: OpenLog, end_offset: Offset, done: Done) -> None:
-        """See `Log.max_timestamp`."""
+        """See ``Log.max_timestamp``."""
         largest = max(segment.max_timestamp for segment in log.segments_list.all())
         if largest < 0:
             # Records without timestamps, if there are any: the first of them, as in Kafka.
@@ -215,8 +215,8 @@ class Timestamps:
 
 
 def _all_below(log: OpenLog, end_offset: int) -> _Reach:
-    """Up to a batch's end behind all records below `end_offset`."""
-    # With `write.caching` readers see more than what is durable.
+    """Up to a batch's end behind all records below ``end_offset``."""
+    # With ``write.caching`` readers see more than what is durable.
     position = log.durable_position if end_offset <= log.durable_offset else log.next_position
     return _Reach(position, partial=False, generation=log.generation)
 

@@ -1,7 +1,7 @@
 """Reads that wait until the arena has memory for them, in order.
 
-While the arena has none, a read waits (`RETRY_US`) for others to release theirs, up to `PATIENCE_US`. Then, or when too
-many wait, it fails retriably.
+While the arena has none, a read waits (``RETRY_US``) for others to release theirs, up to ``PATIENCE_US``. Then, or when
+too many wait, it fails retriably.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Bringing a log's durable bytes into its segment files, after the fact and in big pieces.
 
-Ranges of the log cache are written once `WRITE_BYTES_MIN` of them are full and durable, or a quarter of the log's
+Ranges of the log cache are written once ``WRITE_BYTES_MIN`` of them are full and durable, or a quarter of the log's
 stream in the cache, up to four times as much: a log that has much of the cache leaves what is written longer in it.
 Less than that, and a quiet log's open range, is written when its segment is sealed, or a checkpoint or the cache asks
-for it (`write`). One `Write` of a log is under way at a time, so a failed one leaves no hole: the next goes to the same
-place. Only durable bytes are ever written, so a segment never holds what the write-ahead log does not, and recovery may
-take a segment's bytes for the copy that they are.
+for it (``write``). One ``Write`` of a log is under way at a time, so a failed one leaves no hole: the next goes to the
+same place. Only durable bytes are ever written, so a segment never holds what the write-ahead log does not, and
+recovery may take a segment's bytes for the copy that they are.
 
-A full disk (ENOSPC, EDQUOT) is reported to `LogHost.write_refused`, and `advance` tries again; any other
+A full disk (ENOSPC, EDQUOT) is reported to ``LogHost.write_refused``, and ``advance`` tries again; any other
 error ends the shard.
 """
 
@@ -66,27 +66,27 @@ class WriteBehind:
         self._unwritten.append(one)
 
     def gone(self, one: Range) -> None:
-        """`one`, which is written, leaves the cache, as all before it have: their memory is written no more."""
+        """``one``, which is written, leaves the cache, as all before it have: their memory is written no more."""
         unwritten = self._unwritten
         while unwritten and unwritten[0].stream <= one.stream:
             unwritten.popleft()
 
     def filled(self, position: BytePosition) -> None:
-        """The log's ranges up to `position` are full, the one from there on is open."""
+        """The log's ranges up to ``position`` are full, the one from there on is open."""
         log = self._log
         least = self._host.write_bytes_min
         if position - self.target >= min(max(least, log.cache.span // 4), 4 * least):
             self.target = position
 
     def write(self, target: int) -> None:
-        """Write up to stream position `target` as it becomes durable."""
+        """Write up to stream position ``target`` as it becomes durable."""
         if target > self.target:
             self.target = target
         if not self.under_way:
             self.advance()
 
     def when_written(self, position: BytePosition, callback: Callable[[], None]) -> None:
-        """Write up to `position`, which is durable, then call back; at once if it is written."""
+        """Write up to ``position``, which is durable, then call back; at once if it is written."""
         if self._log.written_position >= position or self._log.closed:
             callback()
             return
@@ -133,7 +133,7 @@ class WriteBehind:
         self._host.send(Write(log.group, segment.path, begin - segment.stream, spans, entries, log.topic))
 
     def written(self, errno: int, count: int) -> None:
-        """The worker's answer: `count` bytes are in the page cache, or why not."""
+        """The worker's answer: ``count`` bytes are in the page cache, or why not."""
         log = self._log
         self.under_way = False
         generation, position = self._pending
@@ -155,7 +155,7 @@ class WriteBehind:
             self.advance()
 
     def cut(self, position: BytePosition) -> None:
-        """The log ends at stream position `position` now."""
+        """The log ends at stream position ``position`` now."""
         self._generation += 1
         while self._unwritten and self._unwritten[-1].stream >= position:
             self._unwritten.pop()
@@ -165,7 +165,7 @@ class WriteBehind:
             self._waiters.append((min(wanted, position), callback))
 
     def hold(self, position: BytePosition) -> None:
-        """Write nothing behind `position` for now: the files are about to be cut there."""
+        """Write nothing behind ``position`` for now: the files are about to be cut there."""
         self.held.append(position)
 
     def go_on(self, position: BytePosition) -> None:
@@ -183,7 +183,7 @@ class WriteBehind:
 
 
 def _head_start(group: int) -> int:
-    """How much sooner than `WRITE_BYTES_MIN` a log's first write is due: spread evenly over consecutive groups.
+    """How much sooner than ``WRITE_BYTES_MIN`` a log's first write is due: spread evenly over consecutive groups.
 
     Logs that are filled evenly would all be written in the same moment otherwise, again and again.
     """
@@ -191,7 +191,7 @@ def _head_start(group: int) -> int:
 
 
 def _entries_below(entries: list[int], position: int) -> list[int]:
-    """The leading index entries for places before `position`."""
+    """The leading index entries for places before ``position``."""
     count = 0
     while count < len(entries) and entries[count + 1] < position:
         count += 3

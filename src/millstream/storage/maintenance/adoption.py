@@ -10,11 +10,11 @@ Before the note is durable a crash shows the old log; after it the new one, beca
 note stays in the write-ahead log until then. What is received and not adopted is removed when it is dropped.
 
 **A restart in the middle.** What was received stays, after an orderly stop and after a crash. The next attempt goes on
-with it (`segments.received`); what nobody has gone on with after `LEFT_US` is removed. Two kinds never stay: chunks of
-event topics, which belong to the name of their directory, and the empty logs of `storage.log.lost`.
+with it (``segments.received``); what nobody has gone on with after ``LEFT_US`` is removed. Two kinds never stay: chunks
+of event topics, which belong to the name of their directory, and the empty logs of ``storage.log.lost``.
 
-Overload: `ArenaFull` before the note. A full disk ends the attempt while files are received; the swap itself waits for
-space.
+Overload: ``ArenaFull`` before the note. A full disk ends the attempt while files are received; the swap itself waits
+for space.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AdoptionHost(Protocol):
         ...
 
     def expect(self, done: Callable[[], None]) -> int:
-        """A number for a command that is answered with `Done`."""
+        """A number for a command that is answered with ``Done``."""
         ...
 
     def when_files_rest(self, log: OpenLog, callback: Callable[[], None]) -> None:
@@ -196,7 +196,7 @@ def find_left(disk: Disk, data_dir: str) -> dict[str, list[str]]:
 def adopt(
     storage: AdoptionHost, log: Log, staged: str, end: LogPoint, end_offset: Offset, done: Callable[[], None]
 ) -> None:
-    """What `ShardStorage.adopt_log` does."""
+    """What ``ShardStorage.adopt_log`` does."""
     directory = log.directory
 
     def durable() -> None:

@@ -13,12 +13,12 @@ byte and with the timestamps of that moment, so nothing here waits for the write
 a checkpoint has to help.
 
 A hundred logs of which each gathered most of a megabyte would be a hundred megabytes at once, and every write to the
-write-ahead log would wait behind them. So there is a schedule: at least `_BYTES_PER_S`, and everything is written by
+write-ahead log would wait behind them. So there is a schedule: at least ``_BYTES_PER_S``, and everything is written by
 the time that the write-ahead log has grown by half of what makes the next checkpoint due. What comes after the writes
-is spread, too (`storage.throttle`). Nothing is spread once that time has come (`hurry`), or if anybody waits: a
+is spread, too (``storage.throttle``). Nothing is spread once that time has come (``hurry``), or if anybody waits: a
 caller that asked for the end, a full log, the next checkpoint.
 
-A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which `ShardStorage` tries
+A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which ``ShardStorage`` tries
 every second. When the write-ahead log is full and a checkpoint has nothing to make void (the disk has no room for its
 first file), another would not either, and none follows. A failed sync ends the shard. One checkpoint runs at a time;
 requests that come meanwhile are answered by the next.
@@ -158,7 +158,7 @@ class _LogCapture:
 
 
 class Checkpointer:
-    """Runs checkpoints of one shard. `request` may be called at any time on the reactor."""
+    """Runs checkpoints of one shard. ``request`` may be called at any time on the reactor."""
 
     def __init__(self, storage: CheckpointHost) -> None:
         self._storage = storage
@@ -191,7 +191,7 @@ class Checkpointer:
         self._latency = stats.histogram("checkpoint_latency")
 
     def request(self, done: Callable[[], None] | None = None) -> None:
-        """Have a checkpoint that covers everything durable now; `done` when it is over."""
+        """Have a checkpoint that covers everything durable now; ``done`` when it is over."""
         if done is not None:
             self._waiting.append(done)
         if self.running:
@@ -201,7 +201,7 @@ class Checkpointer:
         self._begin()
 
     def due(self) -> None:
-        """Begin a checkpoint, because `checkpoint.ms` have passed since a change."""
+        """Begin a checkpoint, because ``checkpoint.ms`` have passed since a change."""
         if self.running:
             self._again = True
         self.request()
@@ -347,12 +347,12 @@ class Checkpointer:
         return self._storage.wal.durable_sequence > self._covered
 
     def wait_for_change(self, number: int) -> None:
-        """A note is durable that stands for a change of files until `change_made`."""
+        """A note is durable that stands for a change of files until ``change_made``."""
         self._changes[number] = min([self._storage.wal.durable_sequence, *self._cuts.values()])
 
     def keep_note(self, log: OpenLog, *, keep: bool) -> None:
         """The note of a cut of the log's end was just added: no checkpoint makes it void until this is called again. By
-        then the log shows the cut, and what is left to do to its files is known to `wait_for_change`.
+        then the log shows the cut, and what is left to do to its files is known to ``wait_for_change``.
         """
         if keep:
             self._cuts[log] = self._storage.wal.durable_sequence + 1

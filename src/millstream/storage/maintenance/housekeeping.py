@@ -1,10 +1,10 @@
 """Periodic work on logs: retention, and sealing of old segments.
 
-Retention examines every log each `log.retention.check.interval.ms`, in slices of the reactor's background work.
-`core.retention` decides and `Log.trim_prefix` deletes, so a crash leaves the log before or after the change. A topic
-that is only compacted keeps everything here. A segment is sealed `segment.ms` after its first batch, by a timer for the
-log that is due next; logs are checked when their earliest open segment would have been due, so however many segments
-come and go in between, there is one entry a log.
+Retention examines every log each ``log.retention.check.interval.ms``, in slices of the reactor's background work.
+``core.retention`` decides and ``Log.trim_prefix`` deletes, so a crash leaves the log before or after the change. A
+topic that is only compacted keeps everything here. A segment is sealed ``segment.ms`` after its first batch, by a timer
+for the log that is due next; logs are checked when their earliest open segment would have been due, so however many
+segments come and go in between, there is one entry a log.
 
 A trim that finds no room in the write-ahead log is left to the next round. How much there is of everything is added up
 for the metrics every few seconds in which something was written or deleted.
@@ -73,7 +73,7 @@ class Housekeeping:
     # -- age of segments -----------------------------------------------------------------------------------------------
 
     def segment_began(self, log: OpenLog, segment: Segment) -> None:
-        """A segment got its first batch, or its log another `segment.ms`: schedule its sealing."""
+        """A segment got its first batch, or its log another ``segment.ms``: schedule its sealing."""
         due_ms = segment.created_ms + log.segment_ms
         if self._looks.get(log.group, due_ms + 1) <= due_ms:
             return

@@ -60,7 +60,7 @@ class Removals:
         self._attempt(number)
 
     def remove_aside(self, disk: Disk, directory: str) -> None:
-        """Remove files of a partition that were put aside (`storage.log.lost`). No effect without such files."""
+        """Remove files of a partition that were put aside (``storage.log.lost``). No effect without such files."""
         if exists(disk, directory + DAMAGED_SUFFIX):
             self.remove(directory + DAMAGED_SUFFIX, lambda: None)
 

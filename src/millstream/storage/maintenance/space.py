@@ -1,7 +1,7 @@
 """A full disk: producers are refused, what failed is tried again, and they are let in again when there is space.
 
 The free space is read once a second while something is appended, and until there is space again. Less than
-`storage.reserve.bytes` free, or a write that found no space, turns `SpaceHost.accepts_writes` off. Nothing is lost
+``storage.reserve.bytes`` free, or a write that found no space, turns ``SpaceHost.accepts_writes`` off. Nothing is lost
 meanwhile: what could not be written stays in memory and in the write-ahead log. Free space that can't be read stops
 the shard.
 """
@@ -27,7 +27,7 @@ _STARTS_AGAIN: Final = 1.05
 
 
 class SpaceHost(Protocol):
-    """What `Space` needs of its storage."""
+    """What ``Space`` needs of its storage."""
 
     reactor: Reactor
     stats: StatsSlab

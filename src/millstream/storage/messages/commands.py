@@ -1,8 +1,8 @@
 """What a shard says to its worker and its cleaner and they to it: one small value per message, payload only as places
 in the arena.
 
-`Command` goes to the worker, `Reply` comes back; replies carry the id of their command, or the group of the log they
-are about. An `errno` of 0 is success. Everything about one segment file (write, truncate, delete) is done in the
+``Command`` goes to the worker, ``Reply`` comes back; replies carry the id of their command, or the group of the log
+they are about. An ``errno`` of 0 is success. Everything about one segment file (write, truncate, delete) is done in the
 order it was sent.
 """
 
@@ -28,7 +28,7 @@ class FoundRecord(NamedTuple):
 
 
 class Write(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Put bytes at `position` of a segment file, which is made if it is missing. → `Written`."""
+    """Put bytes at ``position`` of a segment file, which is made if it is missing. → ``Written``."""
 
     group: RaftGroupId
     path: str
@@ -44,8 +44,8 @@ class Write(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Make what was written so far durable, then note it in the indexes. The last of a row (`last`) →
-    `Checkpointed`.
+    """Make what was written so far durable, then note it in the indexes. The last of a row (``last``) →
+    ``Checkpointed``.
     """
 
     id: int
@@ -63,11 +63,11 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     last: bool = True
     throttled: bool = False
-    """In a row's last: nobody waits so far, see `Hurry`."""
+    """In a row's last: nobody waits so far, see ``Hurry``."""
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Read whole batches into the arena. → `ReadDone`."""
+    """Read whole batches into the arena. → ``ReadDone``."""
 
     id: int
     path: str
@@ -85,7 +85,7 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Find the first record with a timestamp ≥ `timestamp` in [`offset`, `end_offset`). → `Found`."""
+    """Find the first record with a timestamp ≥ ``timestamp`` in [``offset``, ``end_offset``). → ``Found``."""
 
     id: int
     path: str
@@ -102,7 +102,7 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Cut a segment file to `size_bytes` and forget its index. → `Done`."""
+    """Cut a segment file to ``size_bytes`` and forget its index. → ``Done``."""
 
     id: int
     path: str
@@ -111,21 +111,21 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class Remove(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Remove segments with all that belongs to them. → `Done`."""
+    """Remove segments with all that belongs to them. → ``Done``."""
 
     id: int
     paths: list[str]
 
 
 class RemoveDirectory(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Remove a partition's directory, and the topic's when it was the last. → `Removed`."""
+    """Remove a partition's directory, and the topic's when it was the last. → ``Removed``."""
 
     id: int
     directory: str
 
 
 class PrepareFile(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Make a zero-filled file for the write-ahead log, with pauses until `HurryFile`. → `Prepared`."""
+    """Make a zero-filled file for the write-ahead log, with pauses until ``HurryFile``. → ``Prepared``."""
 
     number: int
     path: str
@@ -145,7 +145,7 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GatherKeys(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Begin a pass: gather the keys from `first_offset` on, in a buffer of `buffer_bytes`. → `KeysGathered`.
+    """Begin a pass: gather the keys from ``first_offset`` on, in a buffer of ``buffer_bytes``. → ``KeysGathered``.
 
     The last two fields bound the whole pass: bytes read and written a second, and the share of a core.
     """
@@ -162,7 +162,7 @@ class GatherKeys(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Write what survives of some segments into one, aside of `path`, and sync it. → `Rewritten`."""
+    """Write what survives of some segments into one, aside of ``path``, and sync it. → ``Rewritten``."""
 
     id: int
     sources: list[Source]
@@ -176,20 +176,20 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
     producers: dict[int, int]
     """The last offset of each producer that is still known."""
     aborted: list[tuple[int, int, int]] = []
-    """Aborted transactions, as in `GatherKeys`: none of their records survives, and their markers do."""
+    """Aborted transactions, as in ``GatherKeys``: none of their records survives, and their markers do."""
     marked: dict[int, int] = {}
     """Epoch of each producer of which only a marker is known: it keeps its markers of that epoch."""
 
 
 class PutRewritten(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Give what was rewritten its name, durably. → `RewrittenPut`."""
+    """Give what was rewritten its name, durably. → ``RewrittenPut``."""
 
     id: int
     path: str
 
 
 class EndPass(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Forget the keys, and remove what was rewritten aside of `path` if that is not empty. → nothing."""
+    """Forget the keys, and remove what was rewritten aside of ``path`` if that is not empty. → nothing."""
 
     path: str
 
@@ -211,7 +211,7 @@ class HurryFile(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class Inspect(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Look at the records of a producer's batch, and write it anew if the topic wants that. → `Inspected`."""
+    """Look at the records of a producer's batch, and write it anew if the topic wants that. → ``Inspected``."""
 
     id: int
     spans: list[int]
@@ -221,7 +221,7 @@ class Inspect(msgspec.Struct, frozen=True, array_like=True, tag=15):
 
 
 class Collect(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Put the batch that an `Inspect` kept into the arena; without spans it is forgotten. → `Done`."""
+    """Put the batch that an ``Inspect`` kept into the arena; without spans it is forgotten. → ``Done``."""
 
     id: int
     inspect: int
@@ -229,7 +229,7 @@ class Collect(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class Feed(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """Read metadata and descriptors of events of one chunk into the arena. → `EventsFed`."""
+    """Read metadata and descriptors of events of one chunk into the arena. → ``EventsFed``."""
 
     id: int
     path: str
@@ -244,7 +244,7 @@ class Feed(msgspec.Struct, frozen=True, array_like=True, tag=19):
 
 
 class FetchData(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Read selected data of events of one chunk into the arena. → `DataFetched`."""
+    """Read selected data of events of one chunk into the arena. → ``DataFetched``."""
 
     id: int
     path: str
@@ -282,7 +282,7 @@ Command = (
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A `Write` is in the page cache, or is not."""
+    """A ``Write`` is in the page cache, or is not."""
 
     group: RaftGroupId
     errno: int
@@ -290,7 +290,7 @@ class Written(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Everything is durable. With an errno it is not: `synced` tells a failed sync (which is final) from a
+    """Everything is durable. With an errno it is not: ``synced`` tells a failed sync (which is final) from a
     full disk.
     """
 
@@ -301,7 +301,7 @@ class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """How a `Read` went. `need` > 0: the first batch has that many bytes and did not fit; read again with room."""
+    """How a ``Read`` went. ``need`` > 0: the first batch has that many bytes and did not fit; read again with room."""
 
     id: int
     errno: int
@@ -315,7 +315,7 @@ class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The record that a `Find` asked for: offset (-1: none), timestamp, leader epoch."""
+    """The record that a ``Find`` asked for: offset (-1: none), timestamp, leader epoch."""
 
     id: int
     errno: int
@@ -345,7 +345,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class KeysGathered(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The keys up to `end_offset` (exclusive) are known: fewer than asked for, if there was no room for more."""
+    """The keys up to ``end_offset`` (exclusive) are known: fewer than asked for, if there was no room for more."""
 
     id: int
     errno: int
@@ -375,7 +375,7 @@ class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class RewrittenPut(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """The file has its name, durably, or why not; `named`: it has it and nobody knows whether durably."""
+    """The file has its name, durably, or why not; ``named``: it has it and nobody knows whether durably."""
 
     id: int
     errno: int
@@ -383,8 +383,8 @@ class RewrittenPut(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class Inspected(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """What became of a batch: refused with `error`, or `bytes` of it are in the spans now. With `need` > 0 it did not
-    fit there: it has that many bytes and is kept for a `Collect`.
+    """What became of a batch: refused with ``error``, or ``bytes`` of it are in the spans now. With ``need`` > 0 it did
+    not fit there: it has that many bytes and is kept for a ``Collect``.
     """
 
     id: int
@@ -404,9 +404,9 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class EventsFed(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """`count` events are in the spans: their metadata (`meta_bytes`), 4 bytes each for the sizes of metadata, 4 bytes
-    each for the sizes of descriptors, and the descriptors. With `need` > 0 the first did not fit and takes that many
-    bytes.
+    """``count`` events are in the spans: their metadata (``meta_bytes``), 4 bytes each for the sizes of metadata, 4
+    bytes each for the sizes of descriptors, and the descriptors. With ``need`` > 0 the first did not fit and takes that
+    many bytes.
     """
 
     id: int
@@ -421,8 +421,8 @@ class EventsFed(msgspec.Struct, frozen=True, array_like=True, tag=13):
 
 
 class DataFetched(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """The data of the first events are in the spans, back to back. With `need` > 0 the first did not fit and takes that
-    many bytes.
+    """The data of the first events are in the spans, back to back. With ``need`` > 0 the first did not fit and takes
+    that many bytes.
     """
 
     id: int
@@ -459,7 +459,7 @@ CHORES_LANE = 2
 BATCHES_LANE = 3
 READS_LANE = 4
 LANES = 7
-"""Lanes of the worker; those from `READS_LANE` on are alike and take turns."""
+"""Lanes of the worker; those from ``READS_LANE`` on are alike and take turns."""
 
 CLEANER_LANE = LANES
 """The cleaner's, a process of its own: what it does takes a processor, and would hold up every thread that shares an

@@ -1,4 +1,4 @@
-"""Commands and replies about a log that another replica sends; `commands` has the others, with tags of the same row."""
+"""Commands and replies about a log that another replica sends; the tags are in one row with those of ``commands``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.model.replication import ReplicaId, Term
 
 
 class Stage(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """Write batches of a log that another replica sends into `directory`. → `Staged`."""
+    """Write batches of a log that another replica sends into ``directory``. → ``Staged``."""
 
     id: int
     directory: str
@@ -30,7 +30,7 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class Resume(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """Look for what an earlier start received of a log, and go on with it. → `Resumed`."""
+    """Look for what an earlier start received of a log, and go on with it. → ``Resumed``."""
 
     stage: Stage
     """As for the first batches: its generation is the least that may be gone on with."""
@@ -40,7 +40,7 @@ class Resume(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 class StageEnd(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """All of it was sent: complete the files, durably. → `Staged`."""
+    """All of it was sent: complete the files, durably. → ``Staged``."""
 
     stage: Stage
     """Without spans."""
@@ -55,7 +55,7 @@ class StageEnd(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class Adopt(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Put a staged log in the place of `directory`, durably; the replica's vote goes over. → `Done`."""
+    """Put a staged log in the place of ``directory``, durably; the replica's vote goes over. → ``Done``."""
 
     id: int
     directory: str
@@ -65,7 +65,7 @@ class Adopt(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """How a `Stage` or `StageEnd` went; with an errno or a fault the attempt is over."""
+    """How a ``Stage`` or ``StageEnd`` went; with an errno or a fault the attempt is over."""
 
     id: int
     errno: int
@@ -77,7 +77,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, tag=15):
 
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """The received files that an attempt can continue, in `directory`; empty if there are none."""
+    """The received files that an attempt can continue, in ``directory``; empty if there are none."""
 
     id: int
     directory: str

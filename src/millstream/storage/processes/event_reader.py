@@ -1,7 +1,7 @@
 """The worker's reads for event topics: metadata and descriptors without data, and selected ranges of data.
 
-Both go into the arena, as much as the command's spans take. Of a first event that does not fit the
-answer says the size (``need``), and the shard asks again with more room.
+Results are written into the arena, as many as fit the command's spans. If the first event does not fit, the reply has
+its size (``need``), and the shard repeats the command with more memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
 
 _EVENT_BYTES = 8
-"""Of each event in a feed's answer: the sizes of its metadata and its descriptor."""
+"""Bytes per event in a feed's reply for the sizes of its metadata and its descriptor (u32 each)."""
 
 
 class EventReader:
@@ -41,7 +41,7 @@ class EventReader:
         self._counters = [] if stats is None else [stats.counter(name) for name in names]
 
     def feed(self, command: Feed) -> EventsFed:
-        """Metadata, their sizes, sizes of descriptors, and descriptors, in this order."""
+        """Read into the arena: metadata, sizes of metadata, sizes of descriptors, descriptors."""
         room = _room(command.spans)
         try:
             fed = self._reads(command.path, command.open_files_max).feed(
@@ -68,7 +68,7 @@ class EventReader:
             return EventsFed(command.id, error.errno or errno.EIO, "")
 
     def fetch(self, command: FetchData) -> DataFetched:
-        """The selected data of events, back to back."""
+        """Read the selected data of events into the arena, one after the other without gaps."""
         room = _room(command.spans)
         wanted = [WantedData(Offset(offset), descriptor) for offset, descriptor in command.wanted]
         try:
@@ -102,7 +102,7 @@ class EventReader:
         return ChunkReads(self._disk.files, [self._disk.segment(path).chunk])
 
     def _count(self, files: ChunkFileCache) -> None:
-        """Show what the cache of descriptors did since the last read, for writes too."""
+        """Add what the cache of file descriptors did since the last call, for reads and writes, to the metrics."""
         with self._lock:
             for place, now in enumerate((files.opened, files.reused, files.overshot)[: len(self._counters)]):
                 self._counters[place].inc(now - self._counted[place])
@@ -132,7 +132,7 @@ def _fed_bytes(metadata: Sequence[int], descriptors: Sequence[int]) -> int:
 
 
 def _times(times: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]]:
-    """The times of the first ``count`` events, in runs."""
+    """The timestamps of the first ``count`` events as (events, timestamp in ms)."""
     kept: list[tuple[int, int]] = []
     for events, timestamp in times:
         if count <= 0:

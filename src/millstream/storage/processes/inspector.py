@@ -31,7 +31,7 @@ class Inspector:
             out = inspect_batch(batch, command.rules)
         except Refused as refused:
             return Inspected(command.id, int(refused.code), 0, 0, *refused.refusal)
-        except Exception as error:  # noqa: BLE001  # bytes of a stranger: what they break is their batch
+        except Exception as error:  # noqa: BLE001  # a producer's bytes may break a codec; only their batch is refused
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             return Inspected(command.id, int(code), 0, 0, f"the batch cannot be opened: {error!r}", [])
         if out is None:

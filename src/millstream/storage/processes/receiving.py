@@ -2,7 +2,7 @@
 
 A log is received piece by piece, one command at a time, so its commands may run on any thread. A full disk, a damaged
 batch and a write that fails are answers: the shard gives the attempt up and its log is as it was. After a restart
-`resume` finds what was received before.
+``resume`` finds what was received before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Receiving:
-    """The logs that one shard receives."""
+    """The worker's state of the logs that one shard receives: files being written, by directory."""
 
     def __init__(self, disk: Disk, files: SegmentFiles, arena: memoryview, wait: Callable[[float], object]) -> None:
         self._disk = disk
@@ -44,7 +44,7 @@ class Receiving:
         self._wait = wait
         self._lock = threading.Lock()
         self._incoming: dict[str, IncomingLog] = {}
-        """By directory."""
+        """The log being received, by its directory."""
 
     def stage(self, command: Stage) -> Reply:
         """Write the next batches of a log."""
@@ -61,7 +61,7 @@ class Receiving:
         return Staged(command.id, 0, incoming.end_offset, "")
 
     def resume(self, command: Resume) -> Reply:
-        """Go on with what an earlier start received. A directory that can't be read is of no use."""
+        """Continue the newest log that was received before the last restart. Unreadable directories are skipped."""
         asked = command.stage
         best, place = None, ""
         for directory in command.directories:
@@ -70,7 +70,7 @@ class Receiving:
             except OSError:
                 continue
             if found is None or found.generation < asked.generation:
-                continue  # of a log whose files had lower generations
+                continue  # received when the log's files had lower generations
             if best is None or found.growing.end_offset > best.growing.end_offset:
                 best, place = found, directory
         if best is None:
@@ -105,9 +105,9 @@ class Receiving:
         return Staged(command.stage.id, 0, command.end_offset, "")
 
     def _move(self, directory: str, place: str) -> None:
-        """Give a log that is complete the name for the point at which it ends. Raises OSError."""
+        """Rename the directory of a complete log; the new name has its end as a Raft position. Raises OSError."""
         if exists(self._disk, place):
-            remove_deleted(self._disk, place)  # of an earlier attempt
+            remove_deleted(self._disk, place)  # left by an earlier attempt
         self._disk.rename(directory, place)
         self._disk.sync_directory(os.path.dirname(place))
 

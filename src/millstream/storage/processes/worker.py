@@ -269,7 +269,7 @@ def _run_lane(worker: Worker, channel: WorkerChannel, *, gather: bool = False) -
                         channel.send(replies)
                         replies.clear()
             channel.send(replies)
-    except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
+    except BaseException:  # noqa: BLE001  # the state of the process is unknown, so the process and its shard end
         traceback.print_exc()
         os._exit(EXIT_SOFTWARE)
     os._exit(0)  # the shard is gone

@@ -2,7 +2,7 @@
 
 It is a process because a thread would share the interpreter lock with the reactor: on a saturated reactor a tick then
 took 26–95 ms instead of 0.2 ms. It sleeps on an eventfd. The reactor rings it when a slot of ``storage.wal.ticks`` is
-filled, and is rung back when the frame is durable.
+filled; the writer rings back when the frame is durable.
 
 Frames bypass the page cache, through aligned memory. They are not read again before a crash, and a sync that must write
 a page back costs more than the copy: for 8 KiB, 70–95 µs of CPU and 0.11–0.15 ms instead of 120–150 µs and 0.19–0.25

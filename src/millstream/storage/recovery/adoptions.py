@@ -1,4 +1,4 @@
-"""Logs whose files another replica has sent, when a crash came right after (`Kind.ADOPT`, `segments.incoming`).
+"""Logs whose files another replica has sent, when a crash came right after (``Kind.ADOPT``, ``segments.incoming``).
 
 The newest such note of a group makes every earlier record of it void, but for votes, and its files are put in place
 before the log is replayed: they may be already, or the crash came between the note and that.

@@ -1,16 +1,16 @@
 """Recovery: what the write-ahead logs of an earlier run still hold goes into the segments, before anything is served.
 
-One process of the supervisor runs `recover` before the shards are forked. It reads every WAL directory that is there,
+One process of the supervisor runs ``recover`` before the shards are forked. It reads every WAL directory that is there,
 however many shards will run now, the controller's group 0 first, because only its log says where the others are
-(`locate`). Then everything is synced, the ``state`` files make the frames void, and each shard finds logs that are
+(``locate``). Then everything is synced, the ``state`` files make the frames void, and each shard finds logs that are
 exactly as long as they should be.
 
 After an orderly stop there is nothing to replay: the summaries that the shards left are gathered for those that will
 run now, and no WAL file is read. After a crash, one line in the log per repair:
 
-- a torn last frame is cut: nobody was promised it (`format.wal.judge`);
+- a torn last frame is cut: nobody was promised it (``format.wal.judge``);
 - damage inside the durable prefix that the segments can mend, or one readable copy of a frame's table, is mended;
-- other damage is reported and fences the logs it touches (`replay`); the rest is served.
+- other damage is reported and fences the logs it touches (``replay``); the rest is served.
 
 A crash during recovery is a crash: the next start does it again, with the same result. For that the frames have to be
 there again. One whose sync did not return may stand in the page cache only, when just the process ended and not the
@@ -62,7 +62,7 @@ _CONTROLLER_SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """Something that was mended; `kind` is a value of the metric's label."""
+    """Something that was mended; ``kind`` is a value of the metric's label."""
 
     kind: str
     message: str
@@ -107,7 +107,7 @@ def recover(
     now_ms: int | None = None,
     in_cluster: bool = False,
 ) -> RecoveryReport:
-    """Bring the logs under `data_dir` into the state that the last run promised.
+    """Bring the logs under ``data_dir`` into the state that the last run promised.
 
     Args:
         disk: where they are.
@@ -120,7 +120,7 @@ def recover(
     Raises:
         OSError: the disk failed.
         Corruption: the controller's own log is damaged: without it nothing can be served. Or nothing says which
-            frames of a write-ahead log are void (`wal_state`).
+            frames of a write-ahead log are void (``wal_state``).
     """
     begun = time.monotonic()
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
@@ -298,7 +298,7 @@ class _Recovery:
         self._repairs.append(Repair(kind, message))
 
     def replay(self, directories: list[_Directory], locate: Callable[[int], LogPlace | None]) -> None:
-        """Replay the groups that `locate` knows, then finish them."""
+        """Replay the groups that ``locate`` knows, then finish them."""
         for directory in directories:
             self._replay_directory(directory, locate)
         fresh = [group for group in self.replays if group not in self._finished]

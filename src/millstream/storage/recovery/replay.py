@@ -57,7 +57,7 @@ _READ_BYTES: Final = 4 * 1024 * 1024
 
 
 class LogReplay:
-    """The replay of one group: `apply` each record in order, `flush` before their buffers go, `finish` once. No
+    """The replay of one group: ``apply`` each record in order, ``flush`` before their buffers go, ``finish`` once. No
     file is open in between: there may be more groups than a process may have descriptors.
     """
 
@@ -121,7 +121,7 @@ class LogReplay:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def apply(self, record: WalRecord, payload: memoryview | None) -> None:
-        """One more record of the group; `payload` is None when it does not verify."""
+        """One more record of the group; ``payload`` is None when it does not verify."""
         self.records += 1
         if self.fault:
             if record.kind == Kind.VOTE:
@@ -195,7 +195,7 @@ class LogReplay:
         self._growing.add(batch)
 
     def _truncate(self, offset: Offset) -> None:
-        """The log was cut here; no record before was at or behind `offset`, they are void."""
+        """The log was cut here; no record before was at or behind ``offset``, they are void."""
         lowest = self._void_from.pop(0)
         if not self._begun:
             self._begin(Offset(lowest))
@@ -257,7 +257,7 @@ class LogReplay:
     # -- places --------------------------------------------------------------------------------------------------------
 
     def _begin(self, offset: Offset) -> None:
-        """Stand where the batch at `offset` starts, everything before it trusted."""
+        """Stand where the batch at ``offset`` starts, everything before it trusted."""
         first = not self._begun
         self._begun = True
         if self._state.saved is None and self._bases and first:
@@ -356,7 +356,7 @@ class LogReplay:
         self._growing = Growing(index, self._now_ms)
 
     def _next_segment(self, base: int) -> None:
-        """The current segment ends here; go on in the one that starts at `base`, which may be there already."""
+        """The current segment ends here; go on in the one that starts at ``base``, which may be there already."""
         self.flush()
         file, growing = self._current()
         file.truncate(growing.size_bytes)
@@ -388,7 +388,7 @@ class LogReplay:
     # -- damage --------------------------------------------------------------------------------------------------------
 
     def _mend(self, until: int, what: str, where: str = "") -> None:
-        """Take the batches up to offset `until` from the segment, where they were written behind, if they are there."""
+        """Take the batches up to offset ``until`` from the segment, if write-behind has put them there."""
         begin = self._growing.end_offset
         self._take_from_segment(until)
         if self._growing.end_offset != until:
@@ -434,7 +434,7 @@ class LogReplay:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Cut what lies behind the last record, or put up the fence; the caller syncs, then calls `describe`."""
+        """Cut what lies behind the last record, or put up the fence; the caller syncs, then calls ``describe``."""
         if self.uncertain and not self.fault:
             if self._begun:
                 self._take_from_segment(None)

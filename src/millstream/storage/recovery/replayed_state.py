@@ -32,8 +32,8 @@ class Truncation(NamedTuple):
 class ReplayedState:
     """One log's state as of the records that were taken up.
 
-    `saved` is what the ``epochs`` file says, None without one; `trimmed_to` and `truncations` are what all the records
-    will say about the log's start and end.
+    ``saved`` is what the ``epochs`` file says, None without one; ``trimmed_to`` and ``truncations`` are what all the
+    records will say about the log's start and end.
     """
 
     __slots__ = ("_controls", "_log_start", "_void_from", "epochs", "reached", "saved", "start", "vote")
@@ -59,22 +59,22 @@ class ReplayedState:
         self.start = self._log_start
 
     def trimmed(self, record: WalRecord) -> None:
-        """A `Kind.TRIM` record."""
+        """A ``Kind.TRIM`` record."""
         self._log_start = max(self._log_start, record.base)
         self.start = max(self.start, record.base)
         self.reached = max(self.reached, record.last)
 
     def truncated(self, record: WalRecord) -> None:
-        """A `Kind.TRUNCATE` record."""
+        """A ``Kind.TRUNCATE`` record."""
         self._void_from.pop(0)
         self._controls.cut(RaftPosition(max(record.last, self._controls.base.position)))
 
     def voted(self, record: WalRecord) -> None:
-        """A `Kind.VOTE` record."""
+        """A ``Kind.VOTE`` record."""
         self.vote = StoredVote(record.leader_epoch, ReplicaId(record.base))
 
     def control(self, record: WalRecord, payload: memoryview | None) -> None:
-        """A `Kind.CONTROL` record; `payload` is None when it does not verify.
+        """A ``Kind.CONTROL`` record; ``payload`` is None when it does not verify.
 
         Raises:
             Corruption: it is damaged, or does not follow what is known.
@@ -94,12 +94,12 @@ class ReplayedState:
         controls.add(record.base, record.leader_epoch, bytes(payload))
 
     def note_epoch(self, epoch: Term, offset: Offset) -> None:
-        """A batch of `epoch` starts at `offset`."""
+        """A batch of ``epoch`` starts at ``offset``."""
         if not self.epochs or epoch > self.epochs[-1][0]:
             self.epochs.append((epoch, offset))
 
     def forget_epochs(self, offset: Offset) -> None:
-        """The batches from `offset` on are void, or follow again."""
+        """The batches from ``offset`` on are void, or follow again."""
         while self.epochs and self.epochs[-1][1] >= offset:
             self.epochs.pop()
 

@@ -55,7 +55,7 @@ def encode_summaries(summaries: list[LogSummary]) -> bytes:
 
 
 def decode_summaries(data: bytes) -> tuple[LogSummary, ...]:
-    """What `encode_summaries` made; raises Corruption."""
+    """What ``encode_summaries`` made; raises Corruption."""
     try:
         return _decode(data) if data else ()
     except msgspec.MsgspecError as error:

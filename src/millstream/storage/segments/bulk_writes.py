@@ -1,7 +1,7 @@
 """Segment bytes on their way from the arena to the disk: large runs go past the page cache, the rest through it.
 
 Bulk traffic is read from the log cache while it is new; a second copy of it in the page cache costs more than the write
-itself, pushes out what others read, and comes back as a burst at the next sync. So from `DIRECT_BYTES_MIN` on, the
+itself, pushes out what others read, and comes back as a burst at the next sync. So from ``DIRECT_BYTES_MIN`` on, the
 whole blocks of a write go to the disk with O_DIRECT, from where they lie in the arena if they are blocks there too (the
 log cache aligns large batches), else by way of a staging buffer. The ends that do not fill a block, and small writes,
 go through the page cache. The two never share a page, so the kernel has nothing to reconcile.
@@ -37,7 +37,7 @@ free memory back are memory that the host has to find first: 240–330 µs inste
 
 
 class BulkWriter:
-    """Writes bytes of `arena`, for one thread; from `direct_bytes_min` on past the page cache, never with None."""
+    """Writes bytes of ``arena``, for one thread; from ``direct_bytes_min`` on past the page cache, never with None."""
 
     def __init__(self, arena: memoryview, direct_bytes_min: int | None) -> None:
         self._arena = arena
@@ -45,7 +45,7 @@ class BulkWriter:
         self._staging = Staging()
 
     def write(self, file: File, spans: Sequence[int], position: int) -> int:
-        """Write the arena's bytes from start to end, start to end, … at `position`; returns how many."""
+        """Write the arena's bytes from start to end, start to end, … at ``position``; returns how many."""
         total = sum(spans[1::2]) - sum(spans[::2])
         head = -position % DIRECT_BLOCK_BYTES
         least = self._direct_bytes_min
@@ -67,7 +67,7 @@ class BulkWriter:
             write_all(file, [view[whole:]], position + whole)
 
     def _through_cache(self, file: File, spans: Sequence[int], position: int) -> int:
-        """Write some `_PIECE_BYTES` a call."""
+        """Write some ``_PIECE_BYTES`` a call."""
         begin = position
         for piece in pieces(self._views(spans), _PIECE_BYTES):
             position += write_all(file, piece, position)
@@ -100,7 +100,7 @@ class BulkWriter:
 
 
 def _split(spans: Sequence[int], size: int) -> tuple[list[int], list[int]]:
-    """The first `size` bytes of the spans, and the others."""
+    """The first ``size`` bytes of the spans, and the others."""
     first: list[int] = []
     rest: list[int] = []
     ends = iter(spans)

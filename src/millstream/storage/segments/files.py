@@ -3,18 +3,18 @@
 A file is *dirty* from its first write until a checkpoint has synced it; a directory from the moment a name in it
 changed. The checkpoint works in an order in which every crash leaves a state that recovery explains: segments
 durable, then index blocks that speak of them, then small files aside, renamed, directories synced, and last of all
-the ``state`` files that make the write-ahead log's frames void. Many files are synced with one `syncfs`, few with a
+the ``state`` files that make the write-ahead log's frames void. Many files are synced with one ``syncfs``, few with a
 call each.
 
 Nothing waits for most checkpoints; those pause between two files, and sync segments one after the other,
-because a `syncfs` of hundreds keeps the write-ahead log from the disk for 12–40 ms. One follows for errors that a
+because a ``syncfs`` of hundreds keeps the write-ahead log from the disk for 12–40 ms. One follows for errors that a
 descriptor which was opened again may not report.
 
 An index is derived. One that is damaged or cannot be read is done without: who looks something up walks through more of
 the segment, what is added waits in memory, and the next checkpoint reads the rest from the segment and writes it anew.
 If the segment cannot be read either, that is left to the checkpoint after, or the start.
 
-Every method runs to its end before it answers and raises OSError for what the disk says; `worker` turns that into
+Every method runs to its end before it answers and raises OSError for what the disk says; ``worker`` turns that into
 replies. Writing, cutting and removing happen on one thread, checkpoints on another, reads on others: the sets shared
 between them have a lock. A second lock keeps a partition from being deleted while a checkpoint makes a file in it; a
 checkpoint skips what is gone already: the shards that share a topic delete their partitions
@@ -87,7 +87,7 @@ class SegmentFiles:
         disk: where they are.
         data_dir: its path.
         arena: where payload lies.
-        direct_bytes_min: see `bulk_writes.BulkWriter`.
+        direct_bytes_min: see ``bulk_writes.BulkWriter``.
         faults: hears of indexes that cannot be read.
     """
 
@@ -370,7 +370,7 @@ class SegmentFiles:
                     file.close()
 
     def replace_files(self, files: list[tuple[str, bytes]]) -> None:
-        """Replace small files so that a crash leaves the old or the new; `sync_directories` makes it durable."""
+        """Replace small files so that a crash leaves the old or the new; ``sync_directories`` makes it durable."""
         aside: list[str] = []
         many = len(files) >= SYNC_ALL_FILES
         for path, data in files:
@@ -420,7 +420,7 @@ class SegmentFiles:
             raise
 
     def finish(self, command: Checkpoint) -> None:
-        """What comes after `sync`: indexes, small files, names, superfluous files, the state of the write-ahead log."""
+        """What comes after ``sync``: indexes, small files, names, removals, the state of the write-ahead log."""
         for path, summary in command.segments:
             self.throttle.pause()
             self.write_index(path, summary)

@@ -6,13 +6,13 @@
     topics/<id>/3.1042.staged          what arrives, for the Raft position 1042 at which it ends
     topics/<id>/3.deleted              the log that was, for a moment
 
-`IncomingLog` writes what arrives: each batch is checked against its checksum before it is written, segments are synced
-as they are sealed, and `finish` writes what goes beside them. Its segments have a generation of their own, higher than
-any of the log, so that a path means the same bytes before and after. `put_in_place` is the step: a note in the
-write-ahead log comes before it (`Kind.ADOPT`), so that a crash shows the old log until the note is durable, and
-recovery takes the step once more after that. The vote of the replica goes over: it is the newest that either says.
+``IncomingLog`` writes what arrives: each batch is checked against its checksum before it is written, segments are
+synced as they are sealed, and ``finish`` writes what goes beside them. Its segments have a generation of their own,
+higher than any of the log, so that a path means the same bytes before and after. ``put_in_place`` is the step: a note
+in the write-ahead log comes before it (``Kind.ADOPT``), so that a crash shows the old log until the note is durable,
+and recovery takes the step once more after that. The vote of the replica goes over: it is the newest that either says.
 
-A directory that was never put in place is what the next start goes on with (`segments.received`); after some minutes
+A directory that was never put in place is what the next start goes on with (``segments.received``); after some minutes
 without a leader that sends the rest it is removed. That of an event topic is removed by the next start.
 """
 

@@ -1,8 +1,8 @@
 """The index of a segment in memory: where to start reading for an offset or a timestamp; loaded, extended, rebuilt.
 
-The worker keeps those of segments that were read or written lately. Entries that are not in the file yet (`pending`)
+The worker keeps those of segments that were read or written lately. Entries that are not in the file yet (``pending``)
 are kept until a checkpoint has synced the segment bytes they point to. A file that is missing, damaged, ends too early
-or cannot be read is no harm: what it lacks is read from the segment's batch headers (`grow_index`), as far as the
+or cannot be read is no harm: what it lacks is read from the segment's batch headers (``grow_index``), as far as the
 caller says that the segment is good. Until then the index says less, and who looks something up walks farther.
 """
 
@@ -131,19 +131,19 @@ class SegmentIndex:
             self.pending += 1
 
     def place_before(self, offset: Offset) -> tuple[int, int]:
-        """(offset, position) of the last entry at or before `offset`; the segment's start if there is none."""
+        """(offset, position) of the last entry at or before ``offset``; the segment's start if there is none."""
         offsets, positions, timestamps = self._entries
         place = bisect_right(offsets, offset, 0, len(timestamps)) - 1
         return (offsets[place], positions[place]) if place >= 0 else (self.base_offset, 0)
 
     def place_before_time(self, timestamp: TimestampMs) -> tuple[int, int]:
-        """(offset, position) from which on a batch with a timestamp ≥ `timestamp` may come; none comes before."""
+        """(offset, position) from which on a batch with a timestamp ≥ ``timestamp`` may come; none comes before."""
         offsets, positions, timestamps = self._entries
         place = bisect_left(timestamps, timestamp) - 1
         return (offsets[place], positions[place]) if place >= 0 else (self.base_offset, 0)
 
     def cut(self, position: int) -> None:
-        """Forget the entries at or behind `position`, and that a file has any."""
+        """Forget the entries at or behind ``position``, and that a file has any."""
         offsets, positions, timestamps = self._entries
         place = bisect_left(positions, position)
         self._entries = (offsets[:place], positions[:place], timestamps[:place])
@@ -152,8 +152,8 @@ class SegmentIndex:
         self.summary = None
 
     def complete(self, read: SegmentIndex, size_bytes: int) -> None:
-        """`read` has every entry of the segment's first `size_bytes`: these take the place of what is known of them.
-        The file is void.
+        """``read`` has every entry of the segment's first ``size_bytes``: these take the place of what is known of
+        them. The file is void.
         """
         place = bisect_left(self.positions, size_bytes)
         offsets, positions, timestamps = self._entries
@@ -168,7 +168,7 @@ class SegmentIndex:
         self.lacking = False
 
     def append_block(self, disk: Disk, segment_path: str, summary: SegmentSummary) -> None:
-        """Write the pending entries before `summary.size_bytes`, which is durable, and the summary, to the
+        """Write the pending entries before ``summary.size_bytes``, which is durable, and the summary, to the
         file's end.
         """
         first = len(self.offsets) - self.pending
@@ -234,7 +234,7 @@ class Growing:
         return may_follow(batch, Offset(self.end_offset), gaps=self._index.generation > 0)
 
     def add(self, batch: Batch) -> None:
-        """The batch follows; its position is `size_bytes`."""
+        """The batch follows; its position is ``size_bytes``."""
         if self.size_bytes >= self._next_index:
             self._index.add(batch.base_offset, self.size_bytes, self._max)
             self._next_index = self.size_bytes + self._interval
@@ -262,7 +262,7 @@ class Growing:
 
 
 def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: int) -> Growing:
-    """Extend an index over the batches of a segment that it does not cover, up to byte `size`.
+    """Extend an index over the batches of a segment that it does not cover, up to byte ``size``.
 
     Raises:
         Corruption: they are not whole batches with dense offsets, or rising ones where compaction has been.
@@ -285,10 +285,10 @@ def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: in
 
 
 def whole_batches_from(file: File, position: int, limit: int) -> Iterator[tuple[Batch, memoryview]]:
-    """The batches of a segment file from `position` on, each with its bytes, read in large pieces.
+    """The batches of a segment file from ``position`` on, each with its bytes, read in large pieces.
 
     Raises:
-        WalkEnd: what stands at the end is not a whole batch. Reaching `limit` exactly ends without it.
+        WalkEnd: what stands at the end is not a whole batch. Reaching ``limit`` exactly ends without it.
     """
     data, begin = memoryview(b""), position
     while position < limit:
@@ -306,10 +306,10 @@ def whole_batches_from(file: File, position: int, limit: int) -> Iterator[tuple[
 
 
 def batches_from(file: File, position: int, limit: int) -> Iterator[Batch]:
-    """The batches of a segment file from `position` on, by their headers.
+    """The batches of a segment file from ``position`` on, by their headers.
 
     Raises:
-        WalkEnd: what stands at the end is not a whole batch. Reaching `limit` exactly ends without it.
+        WalkEnd: what stands at the end is not a whole batch. Reaching ``limit`` exactly ends without it.
     """
     chunk = bytearray()
     chunk_at = position

@@ -1,7 +1,7 @@
 """What reading a segment found wrong: counted each time, said a few times a minute, by topic and partition.
 
 A consumer asks again for what it could not get, so that one damaged batch is found many times a second: it is
-reported once in `AGAIN_S`.
+reported once in ``AGAIN_S``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Clock = Callable[[], float]
 
 
 def closed(name: str) -> MillstreamError:
-    """The error of a read of the log `name` whose topic was deleted meanwhile."""
+    """The error of a read of the log ``name`` whose topic was deleted meanwhile."""
     return Unavailable(f"{name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def stopping(name: str) -> MillstreamError:
-    """The error of a read of the log `name` whose shard stops."""
+    """The error of a read of the log ``name`` whose shard stops."""
     return Retriable(f"{name}: its shard stops", ErrorCode.KAFKA_STORAGE_ERROR)
 
 
@@ -51,14 +51,14 @@ class ReadFaults:
         """Gets the name of a log in which damage was found, each time."""
 
     def corrupt(self, name: str, path: str, offset: Offset, what: str) -> None:
-        """The segment `path` of the log `name` holds bytes that nobody wrote, at `offset` (-1: somewhere)."""
+        """The segment ``path`` of the log ``name`` holds bytes that nobody wrote, at ``offset`` (-1: somewhere)."""
         self._corrupt.inc()
         self._damage.put(name, offset, path)
         self._say(name, f"corrupt: {what}")
         self.on_corrupt(name)
 
     def failed(self, name: str, path: str, error: int) -> None:
-        """The disk could not read a segment of the log `name`."""
+        """The disk could not read a segment of the log ``name``."""
         self._failed.inc()
         self._say(name, f"{path} could not be read: {os.strerror(error)}")
 

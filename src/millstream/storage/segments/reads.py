@@ -2,10 +2,10 @@
 
 No byte leaves here unchecked: every batch that is returned has matched its CRC-32C in the bytes that were just read
 (16–28 GB/s, a few percent of reading them), its offsets continue the batch before, and its leader epoch is the one
-that the log knows. A batch that does not is a `Fault` that names file, byte and offset; what stands before it is
+that the log knows. A batch that does not is a ``Fault`` that names file, byte and offset; what stands before it is
 served.
 
-A reader that goes on where it stopped finds its place again without the index (`_places`, the ends of recent reads).
+A reader that goes on where it stopped finds its place again without the index (``_places``, the ends of recent reads).
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Reader:
                 del self._places[key]
 
     def find(self, command: Find) -> FoundRecord | None:
-        """The record that a `Find` asks for; None if there is none.
+        """The record that a ``Find`` asks for; None if there is none.
 
         Raises:
             Fault: a batch of those that had to be read is damaged.
@@ -182,8 +182,8 @@ class Reader:
 def _in_order(
     file: File, index: SegmentIndex, place: tuple[int, int], limit: int, *, partial: bool = False
 ) -> Iterator[Batch]:
-    """The batches from a place (offset, position) of the index on, by their headers; with `partial` up to the one that
-    passes the limit.
+    """The batches from a place (offset, position) of the index on, by their headers; with ``partial`` up to the one
+    that passes the limit.
 
     Raises:
         Fault: what stands there is no batch, or not the next one.
@@ -201,8 +201,8 @@ def _in_order(
 
 
 def _may_follow(index: SegmentIndex, batch: Batch, expected: int, taken: int) -> bool:
-    """Whether a batch may stand where offset `expected` does: at it, or, with nothing `taken` yet, around it; behind it
-    only in a file that was compacted, and not behind what the file holds.
+    """Whether a batch may stand where offset ``expected`` does: at it, or, with nothing ``taken`` yet, around it;
+    behind it only in a file that was compacted, and not behind what the file holds.
     """
     base = batch.base_offset
     if base <= expected:
@@ -214,7 +214,7 @@ def _may_follow(index: SegmentIndex, batch: Batch, expected: int, taken: int) ->
 
 def _damage(batch: Batch, views: list[memoryview], epochs: Epochs) -> str:
     """What is wrong with the bytes of a batch, empty if nothing is. Its leader epoch is outside its checksum, but the
-    log knows it (`Read.epochs`).
+    log knows it (``Read.epochs``).
     """
     if checksum(views, BATCH_CRC_START) != batch.crc:
         return "does not match its checksum"
@@ -263,7 +263,7 @@ def _found(offset: int, timestamp: int, batch: Batch) -> FoundRecord:
 
 
 def _fill(file: File, views: list[memoryview], position: int, limit: int) -> int:
-    """Read into the views, at most `limit` bytes; returns how many there were."""
+    """Read into the views, at most ``limit`` bytes; returns how many there were."""
     room = sum(map(len, views))
     if room > limit:
         views = Pieces(views).views(0, limit)
@@ -291,7 +291,7 @@ class Pieces:
             at += len(view)
 
     def peek(self, at: int, size: int) -> memoryview | bytes:
-        """Up to `size` bytes from `at` in one piece, copied if they lie in two."""
+        """Up to ``size`` bytes from ``at`` in one piece, copied if they lie in two."""
         place = bisect_right(self._starts, at) - 1
         begin = at - self._starts[place]
         view = self._views[place]
@@ -300,7 +300,7 @@ class Pieces:
         return b"".join(self.views(at, size))
 
     def views(self, at: int, size: int) -> list[memoryview]:
-        """Views of up to `size` bytes from `at` on."""
+        """Views of up to ``size`` bytes from ``at`` on."""
         found: list[memoryview] = []
         place = max(0, bisect_right(self._starts, at) - 1)
         while size > 0 and place < len(self._views):

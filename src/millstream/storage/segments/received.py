@@ -1,4 +1,4 @@
-"""What an earlier start of the broker received of another replica's log and did not complete (`segments.incoming`).
+"""What an earlier start of the broker received of another replica's log and did not complete (``segments.incoming``).
 
 Sealed segments were checked batch by batch when they came, and synced before their index said that they are sealed:
 they count as they are if they have the size that the index says. The segment after them was never synced. It is read

@@ -1,7 +1,7 @@
 """Checking a data directory without a broker: every byte of the segments and of the write-ahead log, nothing changed.
 
-What was promised to be durable must be there, whole and in order; this is what `verify_log` looks at, and `verify_wal`
-in the module of that name:
+What was promised to be durable must be there, whole and in order; this is what ``verify_log`` looks at, and
+``verify_wal`` in the module of that name:
 
 - each batch's header and CRC-32C; offsets without a gap (compacted segments may have gaps), leader epochs as the
   ``epochs`` file has them; segments that meet each other; the log's start inside of them;
@@ -73,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One finding."""
 
     severity: str
-    """`CORRUPT` or `MENDED`."""
+    """``CORRUPT`` or ``MENDED``."""
 
     log: str
     """Topic and partition, or which write-ahead log."""
@@ -111,7 +111,7 @@ class Tally(msgspec.Struct):
 
 
 class Progress:
-    """What a check counts and finds. `advance` gets the number of bytes that were checked."""
+    """What a check counts and finds. ``advance`` gets the number of bytes that were checked."""
 
     def __init__(self, advance: Callable[[int], None] | None = None) -> None:
         self.tally = Tally()
@@ -198,7 +198,7 @@ def verify_log(
 
     Args:
         disk: where it is.
-        log: from `find_logs`.
+        log: from ``find_logs``.
         progress: counts, and takes the findings.
         deep: decompress every batch and read its records, too.
         running: a broker writes to it: judge only what a checkpoint made durable.
@@ -430,7 +430,7 @@ class _Walk:
 
     @staticmethod
     def next_entry(index: IndexScan | None, position: int) -> tuple[int, int, int] | None:
-        """(offset, position, timestamp) of the first index entry behind `position`, None if there is none."""
+        """(offset, position, timestamp) of the first index entry behind ``position``, None if there is none."""
         if index is None:
             return None
         place = bisect_right(index.positions, position)
@@ -439,7 +439,7 @@ class _Walk:
         return index.offsets[place], index.positions[place], index.timestamps[place]
 
     def skip_damage(self, index: IndexScan | None, position: int) -> bool:
-        """Go on behind damage at `position`, where the index says that a batch starts; False if it does not say."""
+        """Go on behind damage at ``position``, where the index says that a batch starts; False if it does not say."""
         entry = self.next_entry(index, position)
         if entry is None or entry[1] >= self.limit:
             return False

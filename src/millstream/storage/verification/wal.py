@@ -1,4 +1,4 @@
-"""Checking the write-ahead logs of a data directory, without a broker: the second half of `verify`.
+"""Checking the write-ahead logs of a data directory, without a broker: the second half of ``verify``.
 
 A log's state is kept in two files: one that is damaged is ``mended`` by the next start, both are ``corrupt``, because
 then no start is possible. Of the frames, those that are needed are checked: one that was durable and cannot be read
@@ -56,7 +56,7 @@ def wal_batches(disk: Disk, data_dir: str, group: RaftGroupId) -> Iterator[bytes
 
 
 def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:
-    """Check the write-ahead logs of all shards. `name_of` returns the name of a group's log. No broker may run."""
+    """Check the write-ahead logs of all shards. ``name_of`` returns the name of a group's log. No broker may run."""
     for shard, directory in _directories(disk, data_dir).items():
         try:
             _verify_shard(disk, directory, shard, progress, name_of)

@@ -1,13 +1,13 @@
-"""Which file of the write-ahead log the next frame goes to: files go round, and none is used again before it is free.
+"""The files of one write-ahead log: which file takes the next frame, and which files are free again.
 
-A file is *current*, *used* (it holds frames that are still needed), or *free*. New ones are made by the worker,
-zero-filled, one ahead of the need, until there are `limit`. It takes its time for one (`storage.throttle`) until the
-current file is half full, or a frame waits for it. `release` frees those of which every frame is below the
-number given; the caller has seen to it that the frames are void durably: the segments are synced and the ``state``
-file says so.
+A file is *current* (it takes the next frame), *used* (it holds frames that recovery may need), or *free*. Files are
+used in turn. The worker prepares new files, filled with zeros: one ahead of the need, ``limit`` at most. It fills a
+file at a low rate (``storage.throttle``) until the current file is half full or a frame waits for a file. ``release``
+frees the files whose frames are all below a given sequence. Its caller guarantees that those frames are void after a
+crash, too: the segments are synced, and the ``state`` file is durable.
 
-Each use of a file has a generation of its own. Its upper half rises with every use; the lower half is drawn at
-random, so that no payload can be made up to look like a frame of the file that it lies in.
+Each use of a file has a generation (64 bits). The upper 32 bits rise with every use. The lower 32 bits are random, so
+that no producer can craft a payload that recovery takes for a frame of the file.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _SALT_BITS: Final = 32
 
 
 class WalFiles:
-    """The files of one shard's write-ahead log. `number`, `position` and `generation` say where the next frame goes.
+    """The files of one shard's write-ahead log. The next frame goes to byte ``position`` of file ``number``, with
+    ``generation``; ``number`` is -1 before the first ``take``.
 
-    `files` are the numbers of those in `directory`, all of them free. `send` sends a command to the worker; `ready` or
-    `refused` follows one that prepares a file.
+    ``files`` are the numbers of the files in ``directory``; all of them are free. ``send`` sends a command to the
+    worker. The owner calls ``ready`` or ``refused`` when the worker has answered a ``PrepareFile``.
     """
 
     def __init__(
@@ -61,11 +62,11 @@ class WalFiles:
         self.generation = next_generation
 
     def fits(self, size: int) -> bool:
-        """Whether a frame of `size` bytes fits the current file."""
+        """Whether a frame of ``size`` bytes fits the current file."""
         return self.number >= 0 and self.position + size <= self.file_bytes
 
     def take(self, next_sequence: int) -> bool:
-        """Make the next free file the current one, from frame `next_sequence` on; False when there is none."""
+        """Make the next free file the current one. Its first frame has ``next_sequence``. False: no file is free."""
         if not self._free:
             return False
         if self.number >= 0:
@@ -77,7 +78,7 @@ class WalFiles:
         return True
 
     def advance(self, size: int) -> None:
-        """A frame of `size` bytes has the place at `position`."""
+        """Reserve ``size`` bytes at ``position`` for a frame."""
         self.position += size
         if self._preparing and self.position > self.file_bytes // 2:
             self.hurry()
@@ -90,45 +91,45 @@ class WalFiles:
             self._send(PrepareFile(self._next_number, path, self.file_bytes))
 
     def prepare_now(self) -> bool:
-        """A file is needed: have one made if none is free and there may be one more; whether one is on its way."""
+        """Request a new file if none is free and there are fewer than ``limit``. Whether one is being prepared."""
         self._prepare_ahead()
         self.hurry()
         return self._preparing
 
     def hurry(self) -> None:
-        """Have the file that is being made finished without pauses, if there is one."""
+        """Ask the worker to finish the file in preparation, if there is one, without pauses."""
         if self._preparing and not self._hurried:
             self._hurried = True
             self._send(HurryFile(self._next_number))
 
     def ready(self, number: int) -> None:
-        """The file that was asked for is there."""
+        """The worker has prepared file ``number``: it is free."""
         self._preparing = False
         self._known += 1
         self._next_number = number + 1
         self._free.append(number)
 
     def refused(self) -> None:
-        """It could not be made for want of space: go on with those there are until `try_again`."""
+        """The worker found no disk space for a new file. None is requested again before ``try_again``."""
         self._preparing = False
         self._no_space = True
 
     def try_again(self) -> None:
-        """There may be space now."""
+        """The disk may have space again: request a file if one is needed."""
         self._no_space = False
         self._prepare_ahead()
 
     def release(self, needed_sequence: int) -> None:
-        """Frames below `needed_sequence` are void: free the files that hold no other."""
+        """Free the used files whose frames are all below ``needed_sequence`` (exclusive)."""
         while self._used and self._used[0][1] < needed_sequence:
             self._free.append(self._used.popleft()[0])
 
     @property
     def used_bytes(self) -> int:
-        """Files that hold needed frames, the current one included."""
+        """Bytes of the used files and the current file, at their full size."""
         return (len(self._used) + (self.number >= 0)) * self.file_bytes
 
     @property
     def next_generation(self) -> int:
-        """A generation above every one that was used."""
+        """Smallest generation above all that were used; its lower 32 bits are zero."""
         return ((self.generation >> _SALT_BITS) + 1) << _SALT_BITS

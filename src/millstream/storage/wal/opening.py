@@ -1,4 +1,4 @@
-"""Opening the write-ahead log of a shard at its start, after recovery has made its frames void."""
+"""Opens the write-ahead log of a shard at its start. Recovery has made all earlier frames void before."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def open_state(disk: Disk, directory: str) -> WalState:
-    """The state of the log in `directory`, which is made if it is missing."""
+    """Read the state of the log in ``directory``. Creates the directory and the state if they are missing."""
     make_directories_durably(disk, directory, 2)
     state = look_at_wal_state(disk, directory).state
     if state is None:
-        # From the first frame on, a missing state file has to mean something.
+        # Durable before the first frame, so that a missing state beside frames is always damage.
         state = WalState()
         write_wal_state(disk, directory, state)
     return state
@@ -31,7 +31,9 @@ def open_state(disk: Disk, directory: str) -> WalState:
 def open_files(
     disk: Disk, directory: str, state: WalState, wal_bytes: int, file_bytes: int, send: Callable[[Command], None]
 ) -> WalFiles:
-    """The files of the log in `directory`; those of another size than `file_bytes` are removed."""
+    """Open the files of the log in ``directory``. Files whose size is not ``file_bytes``, and temporary files, are
+    removed.
+    """
     files: list[int] = []
     for name in disk.list(directory):
         number = parse_wal_name(name)

@@ -1,7 +1,7 @@
-"""Reading the files of one write-ahead log as a crash left them: for recovery, and for the check of a data directory.
+"""Reads the files of one write-ahead log as a crash left them, for recovery and for ``verify``.
 
-Whole files are read one after the other, so that memory is one file's. What they hold is judged by `format.wal_scan`,
-which raises for nothing; an OSError is the caller's.
+One whole file is read at a time, so the memory needed is that of one file. ``format.wal_scan`` interprets the bytes; it
+raises nothing for damaged ones. Functions here raise OSError.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def wal_numbers(disk: Disk, directory: str) -> list[int]:
-    """Numbers of the files that are there, rising."""
+    """Numbers of the log files in ``directory``, ascending."""
     return sorted(number for name in disk.list(directory) if (number := parse_wal_name(name)) is not None)
 
 
 def read_wal_file(disk: Disk, directory: str, number: int) -> bytearray:
-    """The content of a file."""
+    """Read a whole log file."""
     file = disk.open(f"{directory}/{wal_name(number)}")
     try:
         return read_at(file, 0, file.size())
@@ -33,7 +33,7 @@ def read_wal_file(disk: Disk, directory: str, number: int) -> bytearray:
 
 
 def read_wal_piece(disk: Disk, directory: str, number: int, position: int, size: int) -> bytes:
-    """`size` bytes of a file from `position` on, as far as there are so many."""
+    """Read ``size`` bytes of a file from ``position`` on; fewer if the file ends before."""
     file = disk.open(f"{directory}/{wal_name(number)}")
     try:
         return bytes(read_at(file, position, min(size, file.size() - position)))
@@ -42,7 +42,7 @@ def read_wal_piece(disk: Disk, directory: str, number: int, position: int, size:
 
 
 def scan_wal_files(disk: Disk, directory: str, shard: ShardId, numbers: list[int], from_sequence: int) -> list[Scan]:
-    """What each of these files holds."""
+    """Scan log files for frames with ``from_sequence`` or later. One ``Scan`` per file, in the order of ``numbers``."""
     headers = [parse_file_header(read_wal_piece(disk, directory, number, 0, FILE_HEADER_BYTES)) for number in numbers]
     return [
         scan(memoryview(read_wal_file(disk, directory, number)), from_sequence, doubtful=doubtful)

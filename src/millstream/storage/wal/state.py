@@ -1,20 +1,20 @@
-"""The state of a write-ahead log, in two files that say the same: which of its frames are void is nowhere else.
+"""The state of a write-ahead log: which of its frames are void. Two files hold the same content.
 
 ::
 
-    wal/<shard>/state.copy   replaced first  ┐ both durable before a frame that they make void is overwritten,
-               /state        replaced next   ┘ before anything is served from what an orderly stop left
+    wal/<shard>/state.copy   replaced first  ┐ both are durable before a void frame is overwritten, and before
+               /state        replaced next   ┘ a start after an orderly stop serves clients
 
-Frames name what is void, too, but only as far as was known when they were written. Replaying a void frame is not
-harmless: where its log has grown since on another shard, or was compacted, what stands behind the frame's last record
-would be cut away. So the file is kept twice, and `read_wal_state` takes the newer one of those that verify.
+A frame also names what was void when it was written, but later checkpoints void more. Replay of a void frame does harm:
+if the log has grown since on another shard, or was compacted, replay would cut off what follows the frame's last
+record. The state is therefore kept twice, and ``read_wal_state`` takes the newer one of those that verify.
 
-A crash at any point leaves each file old or new, never half (`replace_file`'s way), and either is good: while one is
-old, nothing that the new one makes void was overwritten, and replaying it once more is what the checkpoint before
-would have asked for. One file damaged, or refused by the disk: the other one says the same, or is one crash behind.
-Both damaged, refused or gone, though there are files of the write-ahead log: `Corruption`, and nothing is started,
-because nobody can tell what is void. A directory without such files has no frames, and any state is right. An OSError
-of a write is the caller's.
+A crash leaves each file old or new, never half (``replace_file`` has the same order). Both are correct: until both are
+new, no frame that the new state voids is overwritten, and replay of such a frame repeats what the previous checkpoint
+asked for. If one file is damaged or unreadable, the other one has the same content, or that of one crash earlier. If
+both are damaged, unreadable or missing while there are log files, ``read_wal_state`` raises ``Corruption``, and the
+broker does not start: nothing says which frames are void. A directory without log files has no frames, and every state
+is right for it. A failed write raises OSError.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 
 class KnownState(NamedTuple):
-    """What the two files say."""
+    """Content of the two files."""
 
     state: WalState | None
-    """None: there is neither."""
+    """The newer of those that verify; None if neither does."""
 
     damaged: dict[str, str]
-    """Files that do not verify, or cannot be read, and why."""
+    """Path → reason, of files that do not verify or cannot be read."""
 
     missing: tuple[str, ...]
-    """Files that are not there. One made before there was a copy has none."""
+    """Paths of missing files. Directories of early versions have no copy."""
 
 
 def look_at_wal_state(disk: Disk, directory: str) -> KnownState:
-    """Both files of a directory, whatever they hold."""
+    """Read both files of a directory. Damage and read errors are in the result."""
     found: list[WalState] = []
     damaged: dict[str, str] = {}
     missing: list[str] = []
@@ -62,7 +62,7 @@ def look_at_wal_state(disk: Disk, directory: str) -> KnownState:
 
 
 def nothing_is_known(directory: str, known: KnownState) -> str:
-    """What there is to say when neither file can be read, though there are files of the write-ahead log."""
+    """Error text for a directory with log files and without a readable state."""
     reasons = [f"{path}: {reason}" for path, reason in known.damaged.items()]
     reasons += [f"{path} is missing" for path in known.missing]
     return (
@@ -72,10 +72,10 @@ def nothing_is_known(directory: str, known: KnownState) -> str:
 
 
 def read_wal_state(disk: Disk, directory: str) -> tuple[WalState, dict[str, str]]:
-    """The state, and which of its files are damaged and why; the caller writes both anew.
+    """Read the state, and the damaged files (path → reason). The caller writes both files again.
 
     Raises:
-        Corruption: neither file can be read, and there are frames that may or may not be void.
+        Corruption: neither file can be read, and the directory has log files.
     """
     known = look_at_wal_state(disk, directory)
     if known.state is None and any(parse_wal_name(name) is not None for name in disk.list(directory)):
@@ -84,7 +84,7 @@ def read_wal_state(disk: Disk, directory: str) -> tuple[WalState, dict[str, str]
 
 
 def write_wal_state(disk: Disk, directory: str, state: WalState | bytes) -> None:
-    """Replace both files, durably. Raises OSError: each is the old one or the new one."""
+    """Replace both files, durably. Raises OSError; each file is then either the old one or the new one."""
     data = encode_wal_state(state) if isinstance(state, WalState) else state
     paths = (f"{directory}/{STATE_COPY_FILE}", f"{directory}/{STATE_FILE}")
     for path in paths:

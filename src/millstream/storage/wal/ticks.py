@@ -4,13 +4,13 @@
 
     slot │ words 64 × u64 │ head 64 │ table 36 × n │ tail 64 │ spans 2 × n × u64 │        four of them, used in turn
 
-The reactor packs one table entry per record and one span (start and end in the arena) per stretch of payload; no
-payload is copied on its way to the writer. That puts head and tail around the table (`format.wal.pack_heads`), writes
-``head+table, payload…, zeros, table+tail``, and leaves how it went in the result words.
+The reactor packs one table entry per record, and one span (start and end in the arena) per contiguous piece of payload.
+Payload is not copied on its way to the writer. The writer puts head and tail around the table
+(``format.wal.pack_heads``), writes ``head+table, payload…, zeros, table+tail``, and sets the result words.
 
-Both sides are ordered by the eventfd that passes a slot over: a system call on either side, so nothing here depends
-on the order of stores. A slot belongs to the reactor until it is submitted and from its completion on, to the writer
-in between. Pages are touched when used: a quiet shard touches a few.
+A slot belongs to the writer from its submission to its completion, and to the reactor otherwise. An eventfd passes it
+over; the system call on either side orders the memory accesses. Pages are touched when used, so a quiet shard uses a
+few.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from millstream.format.wal import FRAME_HEAD_BYTES, RECORD_BYTES
 from millstream.storage.disk import FULL
 
 SLOT_COUNT: Final = 4
-"""One being written, two waiting, one filling."""
+"""One slot is being written, two wait, one is being filled."""
 
 RECORDS_MAX: Final = 4096
 SPANS_MAX: Final = 2 * RECORDS_MAX
 
-# Words of a slot: what the writer gets …
+# Words of a slot. The reactor sets these for the writer:
 W_RECORDS: Final = 0
 W_SPANS: Final = 1  # in u64s: two per span
 W_PAYLOAD_BYTES: Final = 2
@@ -37,10 +37,10 @@ W_GENERATION: Final = 5
 W_SEQUENCE: Final = 6
 W_DURABLE_SEQUENCE: Final = 7
 W_NEEDED_SEQUENCE: Final = 8
-W_OPENS_FILE: Final = 9  # 1: this frame is the file's first, its header is written with it
+W_OPENS_FILE: Final = 9  # 1: the frame is the first of its file, and the writer adds the file's header
 W_FILE_BYTES: Final = 10
-# … and what it answers
-W_STATUS: Final = 16  # 0, or errno + 2^16 × stage
+# The writer sets these for the reactor:
+W_STATUS: Final = 16  # 0, or errno + 2^16 × stage (``STAGE_WRITE``, ``STAGE_SYNC``)
 W_WRITE_US: Final = 17
 W_SYNC_US: Final = 18
 
@@ -49,7 +49,7 @@ STAGE_SYNC: Final = 2
 
 
 def found_no_room(status: int) -> bool:
-    """Whether a slot's frame could not be written because the disk is full: it may be tried again, as it is."""
+    """Whether the frame of a slot found the disk full. The same slot may be submitted again."""
     return status >> 16 == STAGE_WRITE and status & 0xFFFF in FULL
 
 
@@ -60,7 +60,7 @@ _SLOT_BYTES: Final = (_WORD_BYTES + _TABLE_BYTES + _SPAN_BYTES + mmap.PAGESIZE -
 
 
 class Slot:
-    """Views of one slot, the same memory in both processes."""
+    """One slot as views of memory that reactor and writer share."""
 
     __slots__ = ("frame", "number", "spans", "words")
 
@@ -68,14 +68,14 @@ class Slot:
         self.number = number
         self.words = view[:_WORD_BYTES].cast("Q")
         self.frame = view[_WORD_BYTES : _WORD_BYTES + _TABLE_BYTES]
-        """Head, table and tail of the frame; the table starts at FRAME_HEAD_BYTES."""
+        """Bytes: head, table and tail of the frame. The table starts at ``FRAME_HEAD_BYTES``."""
         spans_at = _WORD_BYTES + _TABLE_BYTES
         self.spans = view[spans_at : spans_at + _SPAN_BYTES].cast("Q")
-        """Start, end, start, end, … in the arena."""
+        """Arena offsets of the payload: start, end (exclusive), start, end, …"""
 
 
 class TickSlots:
-    """All slots of a shard. Made before the fork."""
+    """All slots of a shard, in a shared mapping that is made before the fork of the writer."""
 
     def __init__(self) -> None:
         self._map = mmap.mmap(-1, SLOT_COUNT * _SLOT_BYTES)

@@ -1,24 +1,26 @@
-"""The reactor's side of the write-ahead log: what is appended in a turn becomes one tick, one frame, one sync.
+"""The reactor's side of the write-ahead log. The appends of one turn become one tick: one frame, one sync.
 
 ::
 
     Log.write ──► tick (filling) ──end of turn──► submitted ─► writer: pwritev, fdatasync ─► landed ─► durable
     offsets, acks
 
-When the writer is idle, the end of the turn submits whatever the turn appended; a lone request waits for nothing.
-While a tick is out, appends gather in the next one: batching comes from the disk's own speed. Under load ticks also
-start some time apart (`storage.wal.pace`), which trades wake-ups for batch size.
+At the end of a turn, an idle writer gets what the turn appended; a single request waits for nothing else. While the
+writer is busy, appends gather in the next tick, so a slower disk gets larger frames. Under load, pacing also keeps
+ticks some time apart (``storage.wal.pace``), which trades latency for fewer wake-ups.
 
 Frames go to zero-filled files that are used in turn. A file is free again once a checkpoint has made everything up to
-its last frame durable in the segments *and* the ``state`` file says so durably (`release`), never earlier. New files
-up to `file_limit` are prepared ahead by the worker. When none is free, filled ticks wait, `on_full` asks for a
-checkpoint, and appends are refused with `WalFull` once every slot is taken: nothing is lost, producers try again.
+its last frame durable in the segments *and* the ``state`` file durably says so (``release``). The worker prepares new
+files ahead, up to the limit of ``WalFiles``. When no file is free, filled ticks wait, and ``on_full`` requests a
+checkpoint. When all slots are taken, appends raise ``WalFull``: nothing is lost, and producers try again.
 
-A frame that could not be written or synced ends the shard through `on_failure`: after a failed sync nobody knows what
-is on disk. Only one for which the disk has no room waits (`refused`, `on_no_room`): where a file system copies what it
-overwrites, a full disk has none even for files that are there. Nobody was promised anything of it, nothing of it was
-synced, and `try_again` writes the same bytes to the same place; those that wait for it wait on. One tick is out at a
-time and ticks land in order, so "durable" is one number. Shard: the owner of the logs, on its reactor.
+A frame that could not be written or synced ends the shard through ``on_failure``, because after a failed sync the
+content of the disk is unknown. The one exception is a frame for which the disk has no room: its tick waits
+(``refused``, ``on_no_room``), and so do the callbacks of its records, until ``try_again`` writes the same bytes to the
+same place. A full disk may refuse a write to an existing file on file systems that copy on write.
+
+One tick is at the writer at a time and ticks land in order, so one number, ``durable_sequence``, says what is durable.
+Shard: the owner of the logs, on its reactor.
 """
 
 from __future__ import annotations
@@ -72,36 +74,36 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
 
 TICK_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Payload of one frame, unless a single batch is larger: what a disk writes in a few milliseconds."""
+"""Maximum payload of one frame, unless a single batch is larger. A disk writes this in a few milliseconds."""
 
 _pack_record = RECORD.pack_into
 
 
 class WalFull(ArenaFull):
-    """No room in the write-ahead log until the next tick or checkpoint; nothing was taken, try again."""
+    """The write-ahead log has no room before the next tick or checkpoint. Nothing was appended; try again later."""
 
 
 class WalLog(Protocol):
-    """What the write-ahead log knows of a log that appends to it."""
+    """The part of a log that the write-ahead log uses."""
 
     group: RaftGroupId
     tick_serial: int
-    """The tick that the log is entered in; written with each record that is added."""
+    """Serial of the tick whose ``logs`` have this log. Set when a record is added."""
 
     def end(self) -> Any:
-        """Where the log ends now, as a value of the log's own."""
+        """The current end of the log. The write-ahead log only keeps it."""
         ...
 
     def became_durable(self, end: Any) -> None:
-        """A tick with records of the log is synced; `end` is what `end` gave when the tick was closed."""
+        """A tick with records of the log is synced. ``end`` is what ``end()`` returned when the tick was closed."""
         ...
 
 
 class Tick:
-    """One group commit, being filled or written; there is one per slot, used over and over.
+    """One group commit while it is filled and written. There is one ``Tick`` per slot, used again and again.
 
-    `serial` tells its uses apart. `logs` are the logs with records in it, each once; `ends` say where each ended when
-    the tick was closed.
+    ``serial`` is different for each use. ``logs`` are the logs with records in the tick, each once. ``ends`` are their
+    ends when the tick was closed, in the same order. ``callbacks`` run when the tick is durable.
     """
 
     __slots__ = (
@@ -124,11 +126,11 @@ class Tick:
         self.clear()
 
     def clear(self) -> None:
-        """Ready to be filled."""
+        """Empty the tick, so that it can be filled again."""
         self.records = 0
         self.payload_bytes = 0
         self.table_end = FRAME_HEAD_BYTES
-        self.spans = [-1]  # start, end, start, end, … behind a stopper that never equals a start
+        self.spans = [-1]  # sentinel (equal to no start), start, end, start, end, …
         self.logs: list[WalLog] = []
         self.ends: list[Any] = []
         self.callbacks: list[Callable[[], None]] = []
@@ -137,8 +139,8 @@ class Tick:
 class Wal:
     """The write-ahead log of one shard.
 
-    `tick` is the one being filled; `Log.write` writes its record into it directly and calls `arm` once a turn.
-    Everybody else uses `add_note`.
+    ``tick`` is the tick that is being filled. ``Log.write`` puts a batch's record into it directly and calls ``arm``
+    once a turn. All other records are added with ``add_note``.
     """
 
     def __init__(
@@ -156,16 +158,16 @@ class Wal:
         self._submit_slot = submit
         self._ticks = deque(Tick(slot) for slot in slots.slots)
         self.files = files
-        # A frame must fit a file, with the table of as many records as a tick may have.
+        # A frame with the largest table must fit a file.
         self.records_max = min(RECORDS_MAX, files.file_bytes // SECTOR_BYTES)
         self.tick_bytes_max = min(TICK_BYTES_MAX, self.record_bytes_max - 2 * self.records_max * RECORD_BYTES)
         self._pace = TickPace(pacing_us)
-        self._paced: Timer | None = None  # fires when the tick that fills may start
+        self._paced: Timer | None = None  # fires when pacing lets ``tick`` start
         self.armed = False
         self.closed = False
         self.tick = self._ticks.popleft()
         self.tick.serial = self._serial = 1
-        self._waiting: deque[Tick] = deque()  # filled, not yet submitted
+        self._waiting: deque[Tick] = deque()  # closed, not yet submitted
         self._out: Tick | None = None
         self._next_sequence = next_sequence
         self.needed_sequence = next_sequence
@@ -173,13 +175,13 @@ class Wal:
         self._out_sequence = 0
         self._out_bytes = 0
         self.written_bytes = 0
-        """Bytes of all landed frames."""
+        """Total bytes of landed frames."""
 
         self.full = False
-        """Filled ticks wait for space."""
+        """Closed ticks wait for a free file."""
 
         self.refused = False
-        """The disk has no room for the tick that is out."""
+        """The disk had no room for the submitted tick, which waits for ``try_again``."""
 
         self._at_writer = False
         self.on_no_room: Callable[[int], None] = _nothing_of
@@ -201,16 +203,17 @@ class Wal:
 
     @property
     def record_bytes_max(self) -> int:
-        """The largest payload that a frame can hold."""
+        """Maximum payload of a frame with one record."""
         return self.files.file_bytes - FILE_HEADER_BYTES - SECTOR_BYTES - 2 * (FRAME_HEAD_BYTES + RECORD_BYTES)
 
     def arm(self) -> None:
-        """Have this turn's tick submitted when the turn ends."""
+        """Submit the tick at the end of this turn, or when pacing allows."""
         self.armed = True
         self._reactor.end_of_turn(self._turn_ended)
 
     def make_room(self, size: int, spans: int = 1) -> Tick:
-        """The tick that takes one more record of `size` bytes in `spans` pieces.
+        """The tick that has room for one more record of ``size`` bytes in ``spans`` pieces; a new one if ``tick`` has
+        not.
 
         Raises:
             WalFull: all slots are taken.
@@ -218,7 +221,7 @@ class Wal:
         tick = self.tick
         if tick.records and (
             tick.records >= self.records_max
-            or len(tick.spans) + 2 * spans > 2 * (SPANS_MAX - RECORDS_MAX)  # every later record may bring one span
+            or len(tick.spans) + 2 * spans > 2 * (SPANS_MAX - RECORDS_MAX)  # each record may need one span more
             or tick.payload_bytes + size > self.tick_bytes_max
         ):
             if not self._ticks:
@@ -229,7 +232,7 @@ class Wal:
         return tick
 
     def takes(self, records: Iterable[tuple[int, int]]) -> bool:
-        """Whether there is room now for these records: (payload bytes, pieces of the payload) of each, in order."""
+        """Whether all of these records fit now. ``records``: (payload bytes, pieces of the payload), in order."""
         free = len(self._ticks)
         tick = self.tick
         count, payload_bytes, spans = tick.records, tick.payload_bytes, len(tick.spans)
@@ -258,9 +261,10 @@ class Wal:
         done: Callable[[], None] | None,
         term: Term | int = 0,
     ) -> None:
-        """Append a record that is no batch (`Kind` says what it holds).
+        """Append a record other than a batch; ``Kind`` defines the meaning of ``base`` and ``last``.
 
-        `payload` is (start, end, CRC-32C) in the arena and stays until `done`.
+        ``payload`` is (arena offset of its start, of its end (exclusive), CRC-32C). Its bytes must not change before
+        ``done``, which is called when the record is durable.
 
         Raises:
             WalFull: all slots are taken; nothing was appended.
@@ -282,7 +286,7 @@ class Wal:
             self.arm()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything that was appended before this call is durable; at once if it is."""
+        """Call back when everything appended before this call is durable; at once if it already is."""
         tick = self.tick if self.tick.records else self._waiting[-1] if self._waiting else self._out
         if tick is None:
             callback()
@@ -317,7 +321,7 @@ class Wal:
             self._submit()
 
     def _submit(self) -> None:
-        """Hand the oldest filled tick to the writer, if there is one and space for it."""
+        """Submit the oldest tick with records to the writer, if a file has room for it."""
         tick = self._waiting[0] if self._waiting else self.tick
         records = tick.records
         if not records:
@@ -360,7 +364,7 @@ class Wal:
         self._submit_slot()
 
     def _next_tick(self) -> Tick:
-        """The tick that was filling is closed: fix what it covers, fill another."""
+        """Close ``tick``: note the ends of its logs, and begin the next one. Returns the new ``tick``."""
         closed = self.tick
         closed.ends = [log.end() for log in closed.logs]
         self._serial += 1
@@ -369,7 +373,7 @@ class Wal:
         return tick
 
     def landed(self) -> None:
-        """The writer is done with the tick that was out: tell the logs how far they are durable now."""
+        """The writer has finished the submitted tick: announce what is durable, or handle its error."""
         tick = self._out
         if tick is None:
             raise AssertionError("a tick landed that was never submitted")
@@ -393,10 +397,11 @@ class Wal:
         tick.clear()
         self._ticks.append(tick)
         if (self._waiting or self.tick.records) and not self.armed:
-            self.arm()  # whatever the callbacks below append goes with it
+            self.arm()  # records that the callbacks below append go into the same tick
         for log, end in zip(logs, ends, strict=True):
             log.became_durable(end)
-        # Not before: a checkpoint that is asked for meanwhile would pass over the last logs and void their frame.
+        # Set after the calls above: a checkpoint that one of them starts would miss the remaining logs and void their
+        # frame.
         self.durable_sequence = self._out_sequence
         for callback in callbacks:
             callback()
@@ -415,7 +420,7 @@ class Wal:
     # -- space --------------------------------------------------------------------------------------------------------
 
     def _take_file(self) -> bool:
-        """Go on in another file; False when there is none yet."""
+        """Make another file the current one. False: none is free yet."""
         if not self.files.take(self._next_sequence):
             if not self.full:
                 self.full = True
@@ -428,12 +433,12 @@ class Wal:
         return True
 
     def file_ready(self, number: int) -> None:
-        """A file that was asked for is there."""
+        """The worker has prepared file ``number``."""
         self.files.ready(number)
         self._resume()
 
     def try_again(self) -> None:
-        """The disk was full, and there may be space now."""
+        """The disk was full and may have space now: submit a refused tick again, request a file if needed."""
         self.files.try_again()
         if self.refused and not self._at_writer:
             self._at_writer = True
@@ -441,7 +446,9 @@ class Wal:
         self._resume()
 
     def release(self, needed_sequence: int) -> None:
-        """Frames below `needed_sequence` are in the segments, durably, and the ``state`` file says so."""
+        """Free the files below frame ``needed_sequence`` (exclusive). The segments durably have those frames, and the
+        ``state`` file says so.
+        """
         self.needed_sequence = max(self.needed_sequence, needed_sequence)
         self.files.release(needed_sequence)
         self._used_bytes.set(self.files.used_bytes)
@@ -457,11 +464,11 @@ class Wal:
 
     @property
     def idle(self) -> bool:
-        """Nothing is filled and nothing is out."""
+        """No tick has records and none is at the writer."""
         return self._out is None and not self._waiting and not self.tick.records
 
     def close(self) -> None:
-        """Take no more, and have the writer end. Only when idle."""
+        """End the writer. The log must be ``idle``; nothing can be appended afterwards."""
         if not self.idle:
             raise AssertionError("the write-ahead log is closed with ticks under way")
         self.closed = True
@@ -475,8 +482,8 @@ def _unset(_: object) -> None:
 
 
 def _nothing() -> None:
-    """Nobody is interested."""
+    """Default callback: ignores the event."""
 
 
 def _nothing_of(_: int) -> None:
-    """Nobody is interested."""
+    """Default callback: ignores the event."""
