@@ -30,6 +30,7 @@ _open_then = 0
 def pytest_configure(config):
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling costs a short process most of its time
     sys.dont_write_bytecode = False
+    os.environ["MILLSTREAM_CLASS_ARCHIVE"] = "off"  # what is in the user's cache decides no test
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < enough:

@@ -9,7 +9,7 @@ mapping is an error, because one of the two would be lost.
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -157,7 +157,7 @@ def _value(
 def _problem(text: str, value: Any) -> Problem:
     """What msgspec says about a value, as a problem at a place."""
     place = _PATH.search(text)
-    path = tuple(_steps(place[1], value)) if place else ()
+    path, text = _located(place[1], text, value) if place else ((), text)
     sentence = _PATH.sub("", text)
     unknown = _UNKNOWN.match(sentence)
     if unknown:
@@ -175,14 +175,36 @@ def _problem(text: str, value: Any) -> Problem:
     return Problem(path, sentence[:1].lower() + sentence[1:])
 
 
-def _steps(text: str, value: Any) -> Iterator[str | int]:
-    for match in _STEP.finditer(text):
-        if match[1] is not None and match[1] != "...":
-            yield match[1]
-        elif match[2] and match[2].isdigit():
-            yield int(match[2])
-        elif isinstance(value, dict):
-            return  # "[...]": one of the mapping's values, which msgspec does not name
+def _located(steps: str, text: str, value: Any) -> tuple[Path, str]:
+    """The place that msgspec's steps lead to in a document, and what is wrong there.
+
+    ``[...]`` is one of a mapping's values, which msgspec does not name: the first that is no value of the mapping's
+    type alone has the fault.
+    """
+    path: Path = ()
+    for match in _STEP.finditer(steps):
+        if match[1] is not None:
+            path = (*path, match[1])
+        elif match[2].isdigit():
+            path = (*path, int(match[2]))
+        else:
+            return _in_mapping(path, text, value)
+    return path, text
+
+
+def _in_mapping(path: Path, text: str, value: Any) -> tuple[Path, str]:
+    mapping = value
+    for step in path:
+        mapping = mapping[step]
+    kind = get_args(_kind_at(path))[-1]
+    for key, entry in mapping.items():
+        try:
+            msgspec.convert(entry, kind)
+        except msgspec.ValidationError as error:
+            place = _PATH.search(str(error))
+            inner, found = _located(place[1], str(error), entry) if place else ((), str(error))
+            return (*path, key, *inner), found
+    return path, text
 
 
 def _fields_at(path: Path) -> list[str]:
@@ -192,6 +214,14 @@ def _fields_at(path: Path) -> list[str]:
 
 def _struct_fields(path: Path) -> Sequence[Any]:
     """The fields of the model's structure at a place; none if there is no structure."""
+    try:
+        return msgspec.structs.fields(_kind_at(path))
+    except TypeError:
+        return ()
+
+
+def _kind_at(path: Path) -> Any:
+    """The model's type at a place; None if the model has no such place."""
     kind: Any = Pipeline
     for step in path:
         if get_origin(kind) in (list, dict):
@@ -201,11 +231,8 @@ def _struct_fields(path: Path) -> Sequence[Any]:
         if get_origin(kind) in (Union, UnionType):
             kind = next(option for option in get_args(kind) if option is not type(None))
         if kind is None:
-            return ()
-    try:
-        return msgspec.structs.fields(kind)
-    except TypeError:
-        return ()
+            return None
+    return kind
 
 
 def _choices_of(kind: Any) -> list[str]:

@@ -6,6 +6,7 @@ install "millstream[spark]"``). One that is too old is skipped. Spark's launcher
 start script that drops this one argument. Spark uses the module only to speed up some machine-learning code.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -56,16 +57,33 @@ def find_java_home() -> str:
     )
 
 
+def cache_home() -> Path:
+    """The directory for what can be made again: ``$XDG_CACHE_HOME/millstream``, else ``~/.cache/millstream``."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "millstream"
+
+
 def java_version(java: Path) -> int:
     """Its feature version; 0 if it cannot be run."""
+    return version_in(java_version_text(java))
+
+
+def version_in(text: str) -> int:
+    """The feature version that a ``java_version_text`` names; 0 if it names none."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found.group(1)) if found else 0
+
+
+@functools.lru_cache
+def java_version_text(java: Path) -> str:
+    """What ``java -version`` prints, build included; empty if it cannot be run."""
     try:
         done = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(found.group(1)) if found and done.returncode == 0 else 0
+        return ""
+    return done.stderr + done.stdout if done.returncode == 0 else ""
 
 
 def _packaged_java() -> Path | None:
@@ -78,7 +96,7 @@ def _packaged_java() -> Path | None:
 
 def _behind_shim(java: Path) -> Path:
     """A Java home whose ``bin/java`` runs this one without the argument that it does not support."""
-    for base in (Path.home() / ".cache" / "millstream", Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"):
+    for base in (cache_home(), Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"):
         home = base / f"java-{_name_of(java)}"
         script = home / "bin" / "java"
         text = _SHIM.format(java=java)

@@ -199,7 +199,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "events.data", _one_of("descriptor", "read"), "descriptor",
         "descriptor: data are not read; event_data() fetches them by _descriptor. read: they are in the column _data.",
     ),
-    Option("includeHeaders", _boolean, False, "Whether the column headers is added."),
+    Option(
+        "includeHeaders", _boolean, False,
+        "Reading: whether the column headers is added. Writing: without effect, headers are written if the rows have "
+        "them.", BOTH,
+    ),
     Option("fetchOffset.numRetries", _count, 3, "Accepted without effect; kafka.request.timeout.ms limits retries."),
     Option("fetchOffset.retryIntervalMs", _duration, 10, "Accepted without effect."),
     Option("kafkaConsumer.pollTimeoutMs", _duration, None, "Accepted without effect; see kafka.request.timeout.ms."),

@@ -6,15 +6,17 @@ win. For a cluster, or a session created elsewhere, put ``RECOMMENDED`` into its
 works, but slower.
 """
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
+from millstream.spark.class_archive import archive_options
 from millstream.spark.java import find_java_home
 
 RECOMMENDED: Final[Mapping[str, str]] = {
@@ -24,6 +26,8 @@ RECOMMENDED: Final[Mapping[str, str]] = {
     "spark.python.worker.reuse": "true",
     "spark.sql.session.timeZone": "UTC",
 }
+
+_SUBMIT_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 
 _LOCAL: Final[Mapping[str, str]] = {
     # A laptop's own name may not resolve, and no other machine needs to reach this driver.
@@ -48,7 +52,7 @@ def session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    os.environ["JAVA_HOME"] = find_java_home()
+    java_home = os.environ["JAVA_HOME"] = find_java_home()
     # Workers run this Python, whatever "python3" is first on the search path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -59,7 +63,8 @@ def session(
     launched = SparkConf(loadDefaults=False)
     for key, value in chosen.items():
         launched.set(key, value)
-    SparkContext._ensure_initialized(conf=launched)  # pyright: ignore[reportPrivateUsage]
+    with submit_options(archive_options(java_home)):
+        SparkContext._ensure_initialized(conf=launched)  # pyright: ignore[reportPrivateUsage]
     # ... and then also knows those of spark-defaults.conf, which override ours.
     merged = SparkConf()
     for key, value in {**chosen, "spark.app.name": name}.items():
@@ -70,3 +75,20 @@ def session(
     for key, value in ours.items():
         merged.setIfMissing(key, value)
     return SparkSession.builder.config(conf=merged).getOrCreate()
+
+
+@contextlib.contextmanager
+def submit_options(options: str) -> Generator[None, None, None]:
+    """Options of the virtual machine that starts meanwhile; those that the user has set come later and win."""
+    held = os.environ.get(_SUBMIT_OPTIONS)
+    if not options:
+        yield
+        return
+    os.environ[_SUBMIT_OPTIONS] = f"{options} {held or ''}".strip()
+    try:
+        yield
+    finally:
+        if held is None:
+            del os.environ[_SUBMIT_OPTIONS]
+        else:
+            os.environ[_SUBMIT_OPTIONS] = held

@@ -52,8 +52,19 @@ def test_a_good_file_is_a_pipeline_and_knows_its_directory(tmp_path):
             "'jason' is unknown; known are raw, string, json, avro, protobuf",
         ),
         ("  - delta: tables/orders", "  - delta: a\n    sqll: x", "10:5", "sqll is not known here; did you mean sql?"),
-        ("sinks:", "tables: {c: {topik: c}}\nsinks:", "8:9", "topik is not known here"),
-        ("sinks:", "tables: {c: {topic: c, format: jason}}\nsinks:", "8:9", "'jason' is unknown"),
+        ("sinks:", "tables: {c: {topik: c}}\nsinks:", "8:14", "topik is not known here; did you mean topic?"),
+        (
+            "sinks:",
+            "tables:\n  a: {topic: a}\n  c:\n    topik: c\nsinks:",
+            "11:5",
+            "topik is not known here; did you mean",
+        ),
+        (
+            "sinks:",
+            "tables: {c: {topic: c, format: jason}}\nsinks:",
+            "8:32",
+            "'jason' is unknown; known are raw, string, json, avro, protobuf",
+        ),
         ("  - delta: tables/orders", "  - {topic: a, delivery: twice}", "9:26", "at-least-once, exactly-once"),
         ("  - delta: tables/orders", "  - delta: tables/orders\n    delivery: at-least-once", "10:15", "exactly once"),
         (

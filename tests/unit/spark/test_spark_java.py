@@ -23,6 +23,7 @@ def fake_java(directory, version):
 def machine(tmp_path, monkeypatch):
     """A machine without any Java, to which the test adds some."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     found = {"path": None, "package": None}
     monkeypatch.setattr(java.shutil, "which", lambda _: found["path"])
