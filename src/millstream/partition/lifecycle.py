@@ -250,13 +250,20 @@ class Lifecycle:
         partition.delayed = self._delayed
         _take_archive(partition, archive)
         partition.opened_at = Opened(partition.high_watermark, log.durable_position)
-        if members.elect:
-            follow_group(partition, self._table, self._shard.reactor.wall_ms)
-            group.events.on_install = partial(self._install, partition, members)
-            if self.waits_for_store(config):
-                partition.own_acks = None  # acks=1 waits for the store, too
+        self._follow_members(partition, members)
         log.first_unstable = partition.first_unstable
         return partition
+
+    def _follow_members(self, partition: Partition, members: Members) -> None:
+        """Connect an opened partition with its group."""
+        if members.elect:
+            follow_group(partition, self._table, self._shard.reactor.wall_ms)
+            partition.group.events.on_install = partial(self._install, partition, members)
+            if self.waits_for_store(partition.config):
+                partition.own_acks = None  # acks=1 waits for the store, too
+        elif self._groups is not None or members.restores:
+            # Clients know of it from other brokers, or since before the store was asked: batches were refused.
+            partition.expect_gaps(self._shard.reactor.wall_ms())
 
     def _open_group(
         self, raft_group: RaftGroupId, log: Log, members: Members, least_term: Term, *, fresh: bool

@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NewType, Protocol
 from millstream.config.forms import INT64_MAX
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
+from millstream.core.overtaking import Overtaking
 from millstream.core.producer_state import ProducerState
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import LeaderEpoch, Offset, RaftGroupId, SlotIndex
+from millstream.model.quantities import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    RaftGroupId,
+    Sequence,
+    SlotIndex,
+)
 from millstream.model.replication import NO_REPLICA
 from millstream.partition.meters import Meters
 from millstream.raft.group import Group, GroupRole
@@ -155,6 +164,7 @@ class Partition:
         "name",
         "on_transaction_ended",
         "opened_at",
+        "overtaking",
         "own_acks",
         "producers",
         "raft_group",
@@ -211,6 +221,8 @@ class Partition:
         """Replicas in sync, this one among them; kept by ``partition.in_sync`` while this one leads."""
         self.gaps_until_ms = 0
         """Wall clock until which batches may come with a gap before them; see ``expect_gaps``."""
+        self.overtaking = Overtaking()
+        """Unknown producers until then, some of whose first batches may have been refused."""
         self.trims: list[tuple[int, Callable[[ErrorCode], None]]] = []
         """Callers that wait for a log start at least so high; they get NONE, or why it does not come."""
         self.data_waiters: set[DataWaiter] = set()
@@ -239,6 +251,12 @@ class Partition:
         arrive first. ``now_ms`` is the wall clock.
         """
         self.gaps_until_ms = now_ms + GAPS_MS
+        self.overtaking.clear()
+
+    def overtakes(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, base_sequence: Sequence) -> bool:
+        """Whether the batch may have overtaken the first one of its producer; asked while gaps are expected."""
+        known = self.producers.epoch_of(producer_id) is not None
+        return not known and self.overtaking.refuses(producer_id, producer_epoch, base_sequence)
 
     @property
     def lacks_replicas(self) -> bool:

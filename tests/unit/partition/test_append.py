@@ -332,3 +332,26 @@ def test_the_log_start_goes_with_some_refusals_and_not_with_others():
     assert reported_start_offset(partition, put(partition, b"")) == -1
     assert reported_start_offset(partition, put(partition, batch()[:-1] + b"\xff")) == -1
     assert reported_start_offset(partition, put(partition, damage(57, ">i", 0))) == 5
+
+
+def test_batches_of_a_new_producer_that_overtook_its_refused_first_one_are_to_be_sent_again():
+    partition = make()
+    partition.expect_gaps(NOW - 1)  # it was opened after the client's first batch came
+    ours = {"producer_id": 9, "producer_epoch": 0}
+
+    def send(*sequences):
+        return [put(partition, batch(base_sequence=sequence, **ours)).error_code for sequence in sequences]
+
+    assert send(1, 2, 3) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+    assert send(0, 1, 2, 3) == [0] * 4
+    assert partition.log.next_offset == 4
+
+
+def test_a_producer_whose_state_is_gone_goes_on_at_its_second_try_after_a_partition_was_opened():
+    partition = make()
+    partition.expect_gaps(NOW - 1)
+    ours = {"producer_id": 9, "producer_epoch": 0}
+    assert put(partition, batch(base_sequence=57, **ours)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert put(partition, batch(base_sequence=57, **ours)).error_code == 0
+    partition.gaps_until_ms = NOW
+    assert put(partition, batch(base_sequence=31, producer_id=10, producer_epoch=0)).error_code == 0, "as in Kafka"
