@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+import urllib.error
 import urllib.request
 from contextlib import closing
 
@@ -125,13 +126,21 @@ def test_every_broker_knows_all_of_them_and_creates_topics_anywhere(three):
     assert len({metadata(broker).cluster_id for broker in three.brokers.values()}) == 1
 
 
+def manifest_of(broker, topic):
+    """The segments that a broker has of a topic; None while it does not know the topic."""
+    try:
+        with urllib.request.urlopen(f"{broker.http}/v1/topics/{topic}/segments", timeout=20) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        assert error.code == 404
+        return None
+
+
 def test_a_manifest_says_on_whose_disk_its_files_are(three):
     create(three.brokers[1], "manifested", 3, factor=3)
     found = {}
     for broker in three.brokers.values():
-        wait_for(lambda broker=broker: "manifested" in metadata(broker).topics)
-        with urllib.request.urlopen(f"{broker.http}/v1/topics/manifested/segments", timeout=20) as answer:
-            manifest = json.load(answer)
+        manifest = wait_for(lambda broker=broker: manifest_of(broker, "manifested"))
         with open(f"{manifest['data_dir']}/identity.json", encoding="utf-8") as file:
             found[manifest["incarnation"]] = json.load(file)["incarnation"]
     assert len(found) == 3, "no two directories have the same"

@@ -5,7 +5,8 @@ of one replica with a newer leader epoch than the metadata's (after a crash) is 
 same to clients; of several replicas the one that is elected reports itself (``partition.in_sync``).
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 
 from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
@@ -20,6 +21,7 @@ from millstream.partition.members import Members
 from millstream.partition.moving import Place
 from millstream.partition.partition import Partition
 from millstream.partition.table import PartitionTable
+from millstream.raft.replicated import ReplicatedGroup
 
 
 class Partitions(MetadataListener):
@@ -49,6 +51,9 @@ class Partitions(MetadataListener):
         self._lifecycle = lifecycle
         self.on_moved: Callable[[RaftGroupId], None] = _nobody
         """Called with the Raft group of a partition that others hold than before."""
+        self._new: deque[tuple[int, Partition]] = deque()
+        """Replicas made by commands of this broker's life that have not begun, and the revision after the command."""
+        follower.begin = self.begin
         metadata.subscribe(self)
 
     def open_all(self) -> None:
@@ -94,10 +99,23 @@ class Partitions(MetadataListener):
         self._lifecycle.follow(settings)
         return None
 
+    def begin(self, revision: int) -> Generator[None, None, None]:
+        """New replicas that commands below ``revision`` have made begin: their creation is noted durably."""
+        while self._new and self._new[0][0] <= revision:
+            group = self._new.popleft()[1].group
+            if isinstance(group, ReplicatedGroup):
+                group.begin()
+            yield
+
     def _open_from(self, topic: TopicMeta, first_index: int) -> Steps:
         for index in range(first_index, len(topic.partitions)):
             self._open(topic, index, fresh=not self._existed(topic.topic_id, index))
             yield
+
+    def _wait_to_begin(self, members: Members, *, fresh: bool) -> Callable[[Partition], None] | None:
+        """What to do with a replica that is about to be opened; None if it does not begin (`core.raft.beginning`)."""
+        revision = self._metadata.revision
+        return (lambda opened: self._new.append((revision, opened))) if fresh and members.first_term else None
 
     def _open(self, topic: TopicMeta, index: int, *, fresh: bool) -> None:
         part = topic.partitions[index]
@@ -116,7 +134,7 @@ class Partitions(MetadataListener):
             fresh=fresh,
             members=members,
             known_term=Term(max(0, part.leader_epoch)),
-            on_open=None if members.elect else self._report,
+            on_open=self._wait_to_begin(members, fresh=fresh) if members.elect else self._report,
         )
 
     def _report(self, opened: Partition) -> None:
@@ -141,7 +159,9 @@ class Partitions(MetadataListener):
         first = now if origin is None else origin.voters
         if self._me not in first or (origin is not None and self._metadata.node_id in origin.departed):
             return Members(now, learns=True, restores=restores)
-        return Members(first, was_alone=len(first) == 1 and part.raft_group in state.moves)
+        was_alone = len(first) == 1 and part.raft_group in state.moves
+        created = state.topics_by_id[topic.topic_id].partitions[index]
+        return Members(first, was_alone=was_alone, first_term=Term(created.leader_epoch))
 
 
 def _nobody(_: int) -> None:

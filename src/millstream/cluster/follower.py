@@ -22,12 +22,14 @@ from typing import Final
 from millstream.cluster.messages import (
     APPLIED,
     APPLY,
+    BEGIN,
     CONTROLLER_SHARD,
     LEADERS,
     Commit,
     LeaderEpochs,
     decode_commit,
     decode_leaders,
+    decode_revision,
     encode,
 )
 from millstream.cluster.metadata import MetadataCache
@@ -56,11 +58,14 @@ class Follower:
         """Called with leaders that a shard of this broker reported. The controller's shard tells other brokers."""
         self.settle: Callable[[Callable[[], None]], None] = _at_once
         """Calls back when what was applied is durable on this shard. Set where several brokers rely on that."""
+        self.begin: Callable[[int], Generator[None, None, None]] = _nothing
+        """Lets the new replicas of commands below a revision begin, in steps: their creation is noted durably."""
         self._revision = shard.stats.gauge("cluster_metadata_revision")
         self._topics = shard.stats.gauge("cluster_topics")
         self._measure()
         shard.mailbox.serve(APPLY, self._serve_apply)
         shard.mailbox.serve(LEADERS, self._serve_leaders)
+        shard.mailbox.serve(BEGIN, self._serve_begin)
 
     def follow(self, commit: Commit) -> None:
         """Apply ``commit`` after those before it."""
@@ -68,6 +73,10 @@ class Follower:
         if not self._applying:
             self._applying = True
             self._shard.reactor.background("other", self._apply_all(), SHARE)
+
+    def let_begin(self, revision: int) -> None:
+        """The new replicas of this shard that commands below ``revision`` have made begin (`creations`)."""
+        self._shard.reactor.background("other", self.begin(revision), SHARE)
 
     def report_leader(self, topic_id: bytes, index: int, leader_epoch: int, in_sync: tuple[int, ...] = ()) -> None:
         """Report that this shard leads a partition in ``leader_epoch``, and the nodes of the replicas ``in_sync`` (none
@@ -119,6 +128,10 @@ class Follower:
         _ = sender, reply
         self.follow(decode_commit(payload))
 
+    def _serve_begin(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = sender, reply
+        self.let_begin(decode_revision(payload))
+
     def _tell_controller(self, revision: int) -> None:
         self._shard.mailbox.tell(CONTROLLER_SHARD, APPLIED, encode(revision))
 
@@ -144,6 +157,10 @@ class Follower:
 
 def _at_once(done: Callable[[], None]) -> None:
     done()
+
+
+def _nothing(_: int) -> Generator[None, None, None]:
+    yield from ()
 
 
 def _unreported(_: list[LeaderEpochs]) -> None:

@@ -8,6 +8,7 @@
   44   ``QUORUM``        any shard asks the controller's how far its log is
   45   ``MOVE``          any shard asks the controller's to have a leadership moved
   46   ``MOVE_HERE``     the controller's shard asks a partition's home to hand its leadership over
+  47   ``BEGIN``         the controller's shard tells that new replicas are noted on this broker's disk
 =====  ================  =========================================================================
 """
 
@@ -24,6 +25,7 @@ LEADERS: Final = 43
 QUORUM: Final = 44
 MOVE: Final = 45
 MOVE_HERE: Final = 46
+BEGIN: Final = 47
 
 CONTROLLER_SHARD: Final = 0
 

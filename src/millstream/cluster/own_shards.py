@@ -5,8 +5,9 @@ the requests that they pass on.
 from collections.abc import Callable
 from typing import Final
 
+from millstream.cluster.creations import Creations
 from millstream.cluster.follower import Follower
-from millstream.cluster.messages import APPLIED, APPLY, SUBMIT, Commit, decode_revision, encode
+from millstream.cluster.messages import APPLIED, APPLY, BEGIN, SUBMIT, Commit, decode_revision, encode
 from millstream.core.controller.commands import AnyCommand, encode_command
 from millstream.core.controller.requests import AnyRequest, Results, decode_request, encode_results
 from millstream.errors import MillstreamError
@@ -35,15 +36,20 @@ class OwnShards:
         revision: int,
         submit: Callable[[AnyRequest, Done], None],
         on_applied: Callable[[], None],
+        move_mark: Callable[[int], None] | None = None,
     ) -> None:
         """``follower`` is the controller's own shard's; ``revision`` is what all shards were loaded with. ``submit``
-        gets the requests of the others; ``on_applied()`` follows when a shard has applied more.
+        gets the requests of the others; ``on_applied()`` follows when a shard has applied more. ``move_mark`` makes
+        the committed mark durable, in a cluster (`creations`).
         """
         self._shard = shard
         self._follower = follower
         self._submit = submit
         self._on_applied = on_applied
         self._applied = [revision] * shard.count
+        self._creations: Creations | None = None
+        if move_mark is not None:
+            self._creations = Creations(shard.reactor, move_mark, lambda: self.settled_revision, self._begin)
         self._commands = shard.stats.counter("controller_commands")
         follower.on_applied = lambda applied: self._note(shard.id, applied)
         shard.mailbox.serve(SUBMIT, self._serve_submit)
@@ -57,14 +63,25 @@ class OwnShards:
     def follow(self, commit: Commit) -> None:
         """Let every shard apply what was committed."""
         self._commands.inc(len(commit.commands))
+        if self._creations is not None:
+            self._creations.note(commit)
         payload = encode(commit)
         for shard in range(self._shard.count):
             if shard != self._shard.id:
                 self._shard.mailbox.tell(shard, APPLY, payload)
         self._follower.follow(commit)
 
+    def _begin(self, revision: int) -> None:
+        payload = encode(revision)
+        for shard in range(self._shard.count):
+            if shard != self._shard.id:
+                self._shard.mailbox.tell(shard, BEGIN, payload)
+        self._follower.let_begin(revision)
+
     def _note(self, shard: int, revision: int) -> None:
         self._applied[shard] = revision
+        if self._creations is not None:
+            self._creations.advance()
         self._on_applied()
 
     def _serve_applied(self, sender: int, payload: bytes, reply: Reply) -> None:

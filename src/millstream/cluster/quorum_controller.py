@@ -161,9 +161,10 @@ class QuorumController:
         self._node = registration.node
         self._committed = cache.state.copy()
         self.commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
-        self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied)
+        mark = snapshots.note_committed
+        self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied, mark)
         snapshots.settled = lambda: self._shards.settled_revision
-        self._deletions = Deletions(shard.reactor, snapshots.note_committed, snapshots.settled, self._shards.follow)
+        self._deletions = Deletions(shard.reactor, mark, snapshots.settled, self._shards.follow)
         self._forwarded: list[_Waiting] = []
         """Requests that another broker has carried out, and this one has not applied yet."""
         self._leadership: _Leadership | None = None
@@ -235,8 +236,7 @@ class QuorumController:
         """A broker says that it is alive."""
         leadership = self._leadership
         if leadership is not None:
-            node = NodeId(node_of(sender))
-            now = self._shard.reactor.now_us()
+            node, now = NodeId(node_of(sender)), self._shard.reactor.now_us()
             leadership.liveness.beat(leadership.state, node, status.epoch, status.revision, now)
             broker = leadership.state.registry.brokers.get(node)
             if broker is not None and broker.fenced:
@@ -463,8 +463,8 @@ class QuorumController:
     def _beat(self, epoch: BrokerEpoch) -> None:
         leader = self.leader
         if leader is not None and leader != self._node:
-            status = Status(epoch, Revision(self._shards.settled_revision), self._shard.reactor.wall_ms())
-            self._network.say(leader, status)
+            settled = Revision(self._shards.settled_revision)
+            self._network.say(leader, Status(epoch, settled, self._shard.reactor.wall_ms()))
 
     def _check_ready(self) -> None:
         if self._ready is None or self._epoch is None or self._shards.settled_revision < self._committed.revision:

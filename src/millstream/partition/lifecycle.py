@@ -61,7 +61,16 @@ SHOW_US: Final = 10_000_000
 class ReplicatedGroups(Protocol):
     """The groups with several voters of one shard (`raft.shard.RaftShard`)."""
 
-    def open(self, group: RaftGroupId, log: Log, first: Configuration, least_term: Term = NO_TERM) -> Group:
+    def open(
+        self,
+        group: RaftGroupId,
+        log: Log,
+        first: Configuration,
+        least_term: Term = NO_TERM,
+        first_term: Term = NO_TERM,
+        *,
+        created: bool = False,
+    ) -> Group:
         """Bring up this broker's replica of a group on its log."""
         ...
 
@@ -273,7 +282,9 @@ class Lifecycle:
             if members.was_alone and not log.controls.entries:
                 least_term = max(least_term, Term(next_term(log, self._storage.term, clean=self._clean)))
             voters = () if members.learns and not log.lost else members.voters
-            return self._groups.open(raft_group, log, Configuration(voters), least_term)
+            return self._groups.open(
+                raft_group, log, Configuration(voters), least_term, members.first_term, created=fresh
+            )
         recovered = fresh and log.epoch >= 0  # from the object store, where no term is to be used again
         term = next_term(log, self._storage.term, clean=self._clean and not recovered)
         return SoleVoterGroup(log, max(0 if fresh and not recovered else term, least_term))

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from millstream.model.replication import ReplicaId
+from millstream.model.replication import NO_TERM, ReplicaId, Term
 
 
 class Members(NamedTuple):
@@ -23,6 +23,11 @@ class Members(NamedTuple):
 
     restores: bool = False
     """This replica is the only one, and the object store has what its log needs: it is asked if there are no files."""
+
+    first_term: Term = NO_TERM
+    """The term in which the first voter leads without an election, because the group's creation says so
+    (`core.raft.beginning`); 0 for a group that elects its first leader, and for a replica that came later.
+    """
 
     @property
     def elect(self) -> bool:

@@ -109,9 +109,13 @@ class ReplicatedGroup:
         seed: Seed,
         options: RaftOptions,
         least_term: Term = NO_TERM,
+        first_term: Term = NO_TERM,
+        *,
+        created: bool = False,
     ) -> None:
         """``first`` are the members that the group began with; a replica that joined later is given none, and learns
         them from its leader. ``least_term`` is a term that clients have seen of the group, while it had a sole voter.
+        ``first_term`` and ``created``: `recover`.
 
         Raises:
             Corruption: a control entry of the log can't be read.
@@ -122,7 +126,7 @@ class ReplicatedGroup:
         self.events = GroupEvents()
         if not log.controls.base.payload and not log.controls.base.position:
             log.fold_controls(RaftPosition(0), encode_folded(Folded(first)))
-        recovered = recover(log, first, least_term)
+        recovered = recover(log, first, least_term, first_term, created=created)
         self.core = Raft(host.me, recovered, seed, host.now(), options)
         self.committed_position: RaftPosition = self.core.committed
         """End of what is committed and in this log. Written by `_announce`."""
@@ -145,7 +149,7 @@ class ReplicatedGroup:
         self._warnings = RateLimit(_LINES_A_MINUTE)
         self._owner_state: Callable[[], bytes] = lambda: self.owner_history().state
         log.on_persisted = self._on_persisted
-        if not log.lost and not recovered.state.term:
+        if not log.lost and not self.core.term:
             self._votes.save(recovered.state)  # a replica that is here says so on its disk
         host.schedule(self)
 
@@ -267,6 +271,12 @@ class ReplicatedGroup:
         if self.closed or self._writes.waiting:
             return False
         return self.core.steer(self._host.now(), voters, learners)
+
+    def begin(self) -> None:
+        """The creation of this replica, which was just made, is noted durably (`core.raft.beginning`)."""
+        if not self.closed:
+            self.core.begin(self._host.now())
+            self._host.schedule(self)
 
     def leave(self) -> bool:
         """Begin to hand over the leadership, and take no new one. Returns whether a handover is under way."""

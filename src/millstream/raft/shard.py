@@ -112,15 +112,22 @@ class RaftShard:
         log: Log,
         first: Configuration,
         least_term: Term = NO_TERM,
+        first_term: Term = NO_TERM,
+        *,
+        created: bool = False,
     ) -> ReplicatedGroup:
         """Bring up this broker's replica of a group on its log, which was just opened. ``first`` are the members that
-        the group began with, ``least_term`` is for one that had a sole voter (`ReplicatedGroup`).
+        the group began with, ``least_term`` is for one that had a sole voter. ``first_term``: the term of the leader
+        that the group's creation has assigned. ``created``: the replica was made just now, from nothing, and waits for
+        `ReplicatedGroup.begin`.
 
         Raises:
             Corruption: the log holds control entries that this release can't read.
         """
         assert group not in self.groups, f"group {group} is opened twice"
-        opened = ReplicatedGroup(self, group, log, first, self._draw_seed(), self._options, least_term)
+        opened = ReplicatedGroup(
+            self, group, log, first, self._draw_seed(), self._options, least_term, first_term, created=created
+        )
         if self.forbidden:
             _forbid(opened, forbidden=True)
         self.groups[group] = opened

@@ -113,9 +113,17 @@ def decoded(entry: StoredControl) -> ControlEntry:
     return ControlEntry(entry.position, entry.term, decode_control(entry.payload))
 
 
-def recover(log: Log, first: Configuration, least_term: Term = NO_TERM) -> Recovered:
+def recover(
+    log: Log,
+    first: Configuration,
+    least_term: Term = NO_TERM,
+    first_term: Term = NO_TERM,
+    *,
+    created: bool = False,
+) -> Recovered:
     """What a core is made from, of a log that was just opened. ``first`` are the members that a new group begins with;
-    its term is at least ``least_term``.
+    its term is at least ``least_term``. ``first_term`` is the term whose leader its creation has assigned; ``created``:
+    the replica was made just now, from nothing.
 
     Raises:
         Corruption: a control entry can't be read.
@@ -141,4 +149,6 @@ def recover(log: Log, first: Configuration, least_term: Term = NO_TERM) -> Recov
         tuple(decoded(one) for one in found.controls),
         committed=found.base.position,
         damaged_until=UNKNOWN_END if log.lost else None,
+        cast=VoteState(first_term, first.voters[0]) if first_term and first.voters else None,
+        created=created,
     )

@@ -33,7 +33,9 @@ OURS = {"producer_id": 5, "producer_epoch": 0}
 class Groups:
     """Groups whose role the test gives."""
 
-    def open(self, group: Any, log: Any, first: Any, least_term: Any) -> Any:
+    def open(
+        self, group: Any, log: Any, first: Any, least_term: Any, first_term: Any = 0, *, created: bool = False
+    ) -> Any:
         opened = LaggingGroup(log)
         opened.committed_offset = opened.high_watermark = log.controls.base.offset
         return opened

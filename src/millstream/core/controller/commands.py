@@ -32,7 +32,8 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One partition: its Raft group, the nodes that hold it, who leads it.
 
     ``raft_group`` is unique in the cluster and never used again. ``leader_epoch`` is the epoch that the controller gave
-    the leader; a partition that has elected since knows a later one.
+    the leader; a partition that has elected since knows a later one. With several replicas it is the Raft term in which
+    the first of them leads without an election (`core.raft.beginning`), or 0 if the group elects its first leader.
     """
 
     raft_group: int
@@ -55,7 +56,9 @@ class ClusterCreated(Command, frozen=True, tag="cluster_created"):
 
 
 class TopicCreated(Command, frozen=True, tag="topic_created"):
-    """A topic exists. ``configs`` is what it says for itself, in Kafka's spelling; ``partitions`` count from 0."""
+    """A topic exists. ``configs`` is what it says for itself, in Kafka's spelling; ``partitions`` count from 0.
+    Version 1 assigns the first leaders of partitions with several replicas.
+    """
 
     name: str
     topic_id: bytes
@@ -71,7 +74,7 @@ class TopicDeleted(Command, frozen=True, tag="topic_deleted"):
 
 
 class PartitionsAdded(Command, frozen=True, tag="partitions_added"):
-    """A topic grew; the first of ``partitions`` has the index ``first_index``."""
+    """A topic grew; the first of ``partitions`` has the index ``first_index``. Version 1: as of ``TopicCreated``."""
 
     topic_id: bytes
     first_index: int
@@ -237,19 +240,23 @@ MOVING_REPLICAS: Final = FeatureLevel(2)
 REPLACING_SEGMENTS: Final = FeatureLevel(3)
 """Jobs replace archived segments: every replica understands the entry."""
 
-FEATURE_LEVEL: Final = REPLACING_SEGMENTS
+ASSIGNING_LEADERS: Final = FeatureLevel(4)
+"""The first leader of a new partition is assigned, not elected."""
+
+FEATURE_LEVEL: Final = ASSIGNING_LEADERS
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)
 _MANY: Final = (MANY_BROKERS,)
 _MOVING: Final = (MOVING_REPLICAS,)
+_FIRST_ASSIGNING: Final = (FeatureLevel(0), ASSIGNING_LEADERS)
 
 COMMAND_LEVELS: Final[Mapping[type[Command], tuple[FeatureLevel, ...]]] = MappingProxyType(
     {
         ClusterCreated: _FIRST,
-        TopicCreated: _FIRST,
+        TopicCreated: _FIRST_ASSIGNING,
         TopicDeleted: _FIRST,
-        PartitionsAdded: _FIRST,
+        PartitionsAdded: _FIRST_ASSIGNING,
         TopicConfigsChanged: _FIRST,
         NodeConfigsChanged: _FIRST,
         ClientMetricsChanged: _FIRST,

@@ -11,7 +11,13 @@ from typing import TypeVar
 
 from millstream.config.topic_properties import topic_config
 from millstream.core.controller.brokers import internal_factor
-from millstream.core.controller.commands import PartitionsAdded, PartitionState, TopicCreated, TopicDeleted
+from millstream.core.controller.commands import (
+    ASSIGNING_LEADERS,
+    PartitionsAdded,
+    PartitionState,
+    TopicCreated,
+    TopicDeleted,
+)
 from millstream.core.controller.placement import Placer, Replicas, assignment_problem, candidates
 from millstream.core.controller.requests import (
     NO_TOPIC_ID,
@@ -36,6 +42,9 @@ from millstream.core.controller.topic_names import (
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import DATA_TOPIC_SUFFIX, data_topic_name
+
+FIRST_TERM = 1
+"""Leader epoch, and Raft term, of an assigned first leader."""
 
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
@@ -115,7 +124,8 @@ def _created(
     if topic.topic_id in state.topics_by_id:
         raise Rejected(f"The id of topic '{name}' is that of another topic.", ErrorCode.TOPIC_ALREADY_EXISTS)
     topic_id = topic.topic_id if topic.topic_id != NO_TOPIC_ID else rules.new_topic_id()
-    return TopicCreated(name, topic_id, _partitions(replicas, first_group), configs)
+    partitions = _partitions(state, replicas, first_group)
+    return TopicCreated(name, topic_id, partitions, configs, version=_version(partitions))
 
 
 def _check_data_name(state: ControllerState, name: str, configs: dict[str, str]) -> None:
@@ -193,8 +203,18 @@ def _check_assignment(state: ControllerState, nodes: tuple[int, ...], factor: in
         raise Rejected(f"The manual partition assignment {problem}", ErrorCode.INVALID_REPLICATION_ASSIGNMENT)
 
 
-def _partitions(replicas: Replicas, first_group: int) -> tuple[PartitionState, ...]:
-    return tuple(PartitionState(group, nodes, nodes[0]) for group, nodes in enumerate(replicas, first_group))
+def _partitions(state: ControllerState, replicas: Replicas, first_group: int) -> tuple[PartitionState, ...]:
+    """New partitions. The first leader of several replicas is assigned, not elected, if all brokers know that."""
+    assigns = state.feature_level >= ASSIGNING_LEADERS
+    return tuple(
+        PartitionState(group, nodes, nodes[0], FIRST_TERM if assigns and len(nodes) > 1 else 0)
+        for group, nodes in enumerate(replicas, first_group)
+    )
+
+
+def _version(partitions: tuple[PartitionState, ...]) -> int:
+    """Version of the command that creates the partitions."""
+    return int(any(partition.leader_epoch for partition in partitions))
 
 
 def decide_delete_topics(state: ControllerState, request: DeleteTopics, rules: Rules) -> Decision:
@@ -306,4 +326,5 @@ def _added(
             _check_assignment(state, nodes, factor)
         replicas = asked.assignments
         placer.count(replicas)
-    return PartitionsAdded(topic.topic_id, have, _partitions(replicas, first_group))
+    partitions = _partitions(state, replicas, first_group)
+    return PartitionsAdded(topic.topic_id, have, partitions, version=_version(partitions))

@@ -33,18 +33,25 @@ if TYPE_CHECKING:
     from millstream.model.replication import ReplicaId
 
 MAX_DOUBLINGS = 3
+BEGIN_TIMEOUTS = 4
+"""Election timeouts for which a replica that was just made waits for its beginning or for a leader: a broker opens
+thousands of replicas in that time."""
 
 
 def begin_waiting(replica: Replica) -> None:
     """Set the first wait of a replica that has just been made.
 
     An only voter stands at once. In a new group the first voter stands at once and the others wait a little longer than
-    a timeout, so that thousands of new groups elect without a storm.
+    a timeout, so that thousands of new groups elect without a storm. Where the first leader is assigned, all of them
+    wait for it (`beginning`).
     """
     wait_for_leader(replica)
     voters = replica.log.configuration.voters
     if rejoining.hears_nothing(replica):
         replica.patience.timeout_us = 0
+        return
+    if replica.patience.begins_in:
+        replica.patience.timeout_us += (BEGIN_TIMEOUTS - 1) * replica.options.election_timeout_us
         return
     is_new = replica.ballot.term == 0 and replica.log.end == 0
     if voters == (replica.me,) or (is_new and voters and voters[0] == replica.me):

@@ -8,6 +8,7 @@ the other files of this room::
     membership   changes of the members            handover      transfer of leadership
     commit       counting                          leader_log    positions of a leader's entries
     rejoining    a replica that has lost its log         forcing         unsafe recovery
+    beginning    new groups with an assigned leader
 
 Promises: at most one leader a term; a committed entry is in every later leader's log; nothing is claimed before it is
 on disk. Pre-vote, the check of the quorum, priorities and pipelining are not needed for that (A11).
@@ -23,7 +24,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.core.raft import commit, election, following, forcing, handover, leading, membership, rejoining
+from millstream.core.raft import (
+    beginning,
+    commit,
+    election,
+    following,
+    forcing,
+    handover,
+    leading,
+    membership,
+    rejoining,
+)
 from millstream.core.raft.leader_log import append_control, append_records
 from millstream.core.raft.messages import (
     Append,
@@ -68,6 +79,7 @@ class Raft:
     ) -> None:
         """Make the core of replica ``me``. ``seed`` is for waits alone and should differ between replicas."""
         self.replica = Replica(me, recovered, options or RaftOptions(), seed, now)
+        beginning.recover(self.replica, recovered)
         self._role = RoleChange(Role.FOLLOWER, recovered.state.term, NO_REPLICA)
         """Role in the last Ready."""
         self._deadline_us: TimeUs | None = None
@@ -184,6 +196,13 @@ class Raft:
             leading.deadline_passed(replica)
         elif now - replica.patience.contact_us >= replica.patience.timeout_us:
             election.time_out(replica)
+
+    def begin(self, now: TimeUs) -> None:
+        """The shell has noted durably that this replica was made, from nothing: a later start that finds no files of it
+        knows that they are lost (`beginning`). Take the Ready after it.
+        """
+        self.replica.now = now
+        beginning.begin(self.replica)
 
     def contact(self, now: TimeUs, peer: ReplicaId) -> None:
         """``peer`` still leads this group, or follows this leader, in this term: a message for many groups has said so.

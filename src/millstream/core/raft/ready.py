@@ -4,6 +4,7 @@ The shell *steps* the core and then takes a `Ready`, which lists what to do. Bot
 
     raft.step(now, sender, message)       a message arrived
     raft.tick(now)                        the deadline that a Ready named has passed
+    raft.begin(now)                       the creation of the replica is noted on its disk
     raft.beats(now)                       the heartbeats that are due; the shell asks once an interval and joins them
                                           with those of other groups for the same node
     raft.propose(count)                   a leader's batch: gives it its position; the shell writes it there at once
@@ -88,6 +89,11 @@ class Recovered(Struct, frozen=True):
     its term and vote, but stands for no election and grants no vote until a leader has filled its log up to there, or
     has committed an entry of a later term in it. `UNKNOWN_END` if nobody knows how far the log went; with term 0 in
     ``state`` the vote is lost, too, and the replica asks the others first (`rejoining`)."""
+    cast: VoteState | None = None
+    """The vote that the creation of the group has cast for every voter; None if the group elects its first leader
+    (`beginning`)."""
+    created: bool = False
+    """The replica was made just now, from nothing, and waits for `Raft.begin`."""
 
 
 class LogWrite(Struct, frozen=True):

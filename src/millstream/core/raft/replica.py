@@ -100,7 +100,16 @@ class Ends:
 class Patience:
     """How long this replica waits for a leader, and whether it may stand."""
 
-    __slots__ = ("contact_us", "damaged_term", "damaged_until", "forbidden", "target", "timeout_us", "tries")
+    __slots__ = (
+        "begins_in",
+        "contact_us",
+        "damaged_term",
+        "damaged_until",
+        "forbidden",
+        "target",
+        "timeout_us",
+        "tries",
+    )
 
     def __init__(self, now: TimeUs, damaged_until: RaftPosition | None, damaged_term: Term) -> None:
         self.contact_us = now
@@ -117,6 +126,8 @@ class Patience:
         """Term when the damage was found."""
         self.forbidden = False
         """The shell does not want this replica to lead, because its node is being drained."""
+        self.begins_in = Term(0)
+        """Term whose leader is assigned, if the replica was made just now (`beginning`); 0 from `Raft.begin` on."""
 
 
 class Outbox:

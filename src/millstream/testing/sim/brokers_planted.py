@@ -28,6 +28,7 @@ from millstream.core.raft import leading, quorum
 from millstream.core.txn.coordinator import TransactionCoordinator
 from millstream.core.txn.messages import Outputs
 from millstream.format.names import LOST_FILE
+from millstream.model.cluster import FeatureLevel
 from millstream.model.error_code import ErrorCode
 from millstream.partition import repairing, replica
 from millstream.partition.partition import Ack, Partition
@@ -44,7 +45,7 @@ from millstream.storage.processes.writer import TickWriter
 from millstream.storage.segments import incoming, reads
 from millstream.storage.wal.ticks import W_STATUS
 from millstream.testing.local_storage import DATA_DIR
-from millstream.testing.sim import brokers_wire
+from millstream.testing.sim import brokers_upgrades, brokers_wire
 from millstream.testing.sim.brokers_controlled import ControlledBroker
 from millstream.testing.sim.brokers_history import play
 from millstream.testing.sim.brokers_hunt import Hunt, PlantedBug, hunt_in
@@ -255,6 +256,16 @@ def _newer_version(one: Hello, other: Hello) -> int:
 def _never_too_old(state: ControllerState, command: FeatureLevelRaised) -> None:
     """A release takes any level."""
     state.feature_level = min(command.level, controller_state.FEATURE_LEVEL)
+
+
+def _known(level: FeatureLevel, what: object) -> None:
+    """A release decodes any command ..."""
+
+
+def _lowest_level(command: AnyCommand) -> FeatureLevel:
+    """... and applies it at any level."""
+    _ = command
+    return FeatureLevel(0)
 
 
 # What makes them reachable
@@ -468,7 +479,11 @@ PLANTED = (
     ),
     PlantedBug(
         "an older release goes on in a newer cluster",
-        (_applied_by(_never_too_old),),
+        (
+            _applied_by(_never_too_old),
+            (brokers_upgrades, "_check_known", _known),
+            (controller_state, "level_of", _lowest_level),
+        ),
         5,
         _upgraded,
     ),

@@ -42,6 +42,8 @@ class Judge:
         self._world = world
         self.leaders: dict[int, ReplicaId] = {}
         """Leader of each term."""
+        self._begun: set[tuple[ReplicaId, int]] = set()
+        """Leaders and terms in which they began to lead."""
         self._chains: dict[tuple[int, int], int] = {}
         """Chain of each unit ever appended, by end and term."""
         self.committed: dict[int, int] = {0: EMPTY_CHAIN}
@@ -91,11 +93,20 @@ class Judge:
         if before != candidate:
             self.fail("A7", f"{voter} votes for {before} and {candidate} in term {term}")
 
+    def on_created(self, first: Configuration) -> None:
+        """The group's creation has cast the votes of its first voters in term 1 for the first of them."""
+        self._votes[1] = dict.fromkeys(first.voters, first.voters[0])
+
     def on_lead(self, replica: SimReplica, term: int) -> None:
-        """A replica leads."""
+        """A replica begins to lead, which happens once a term."""
         other = self.leaders.setdefault(term, replica.identity)
         if other != replica.identity:
             self.fail("A1", f"{other} and {replica.identity} lead term {term}")
+        if (other, term) in self._begun:
+            self.fail("A1", f"{other} leads term {term} again")
+        self._begun.add((other, term))
+        if term == 1 and self._world.knobs.assigned:
+            self.seen["assigned leader"] += 1
         core = replica.core
         assert core is not None
         configuration = core.replica.log.configuration

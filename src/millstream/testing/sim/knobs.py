@@ -54,6 +54,8 @@ class Knobs(Struct, frozen=True):
     """Whether durable entries of a minority may go bad, and disks be replaced."""
     recoveries: bool
     """Whether a round may end with the loss of a majority, and an unsafe recovery."""
+    assigned: bool
+    """Whether the first leader is assigned; some machines come up late then."""
 
 
 def draw_knobs(seed: int, nodes: int | None = None, *, harsh: bool | None = None) -> Knobs:
@@ -86,6 +88,7 @@ def draw_knobs(seed: int, nodes: int | None = None, *, harsh: bool | None = None
         transfers=chance.random() < 0.5,
         damage=chance.random() < 0.3,
         recoveries=random.Random(f"{seed}/recoveries").random() < 0.2,
+        assigned=random.Random(f"{seed}/assigned").random() < 0.5,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from millstream.core.controller import recovery_plan
-from millstream.core.raft import commit, election, following, forcing, leading, membership, quorum
+from millstream.core.raft import beginning, commit, election, following, forcing, leading, membership, quorum
 from millstream.core.raft.leader_log import append_control
 from millstream.core.raft.messages import AppendReply, Configuration
 from millstream.core.raft.ready import Refusal
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.core.controller.recovery_plan import GroupFacts, GroupPlan
     from millstream.core.raft.messages import Control, Heartbeat, LogPoint
     from millstream.core.raft.progress import Progress
+    from millstream.core.raft.ready import Recovered, VoteState
     from millstream.core.raft.replica import Leading, Replica
     from millstream.model.replication import RaftPosition, ReplicaId
     from millstream.testing.sim.campaign import Finding
@@ -60,7 +61,7 @@ def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
     seed = first_seed
     with planted(bug.replaced):
         while report.events < bug.budget_events:
-            finding = run_seed(seed, report, bug.shape(draw_knobs(seed, harsh=True)))
+            finding = run_seed(seed, report, bug.shape(replace(draw_knobs(seed, harsh=True), assigned=False)))
             seed += 1
             if finding is not None:
                 return Hunt(bug, finding, report.seeds, report.events)
@@ -199,6 +200,28 @@ def _alone_in_this_term(replica: Replica) -> None:
 _lead_alone = forcing.lead_alone
 
 
+def _uncast(replica: Replica, vote: VoteState) -> None:
+    """The creation of the group has cast the vote of its first leader only."""
+    if vote.voted_for == replica.me:
+        _cast(replica, vote)
+
+
+_cast = beginning.cast
+
+
+def _begins_again(recovered: Recovered) -> bool:
+    """A replica with an empty log counts as made just now, whatever its disk says."""
+    return not recovered.runs and recovered.damaged_until is None
+
+
+def _begins_wiped(replica: Replica, recovered: Recovered) -> None:
+    """A replica that has lost its disk counts as made just now."""
+    if recovered.cast is not None and not recovered.runs:
+        replica.rejoining = replica.patience.damaged_until = None
+        beginning.cast(replica, recovered.cast)
+        replica.patience.begins_in = recovered.cast.term
+
+
 # What makes them reachable
 
 
@@ -237,6 +260,25 @@ def _cut_off(knobs: Knobs) -> Knobs:
     return replace(
         _plain(knobs), cuts=True, pauses=False, crashes=False, stalls=False, transfers=False, membership=False, loss=0
     )
+
+
+def _assigned(knobs: Knobs) -> Knobs:
+    """First leaders are assigned, and crash before their disks have much."""
+    timeout_us = knobs.options.election_timeout_us
+    return replace(
+        _plain(knobs),
+        nodes=3,
+        spares=0,
+        assigned=True,
+        membership=False,
+        crashes=True,
+        sync_us=timeout_us // 2,
+        fault_every_us=timeout_us // 2,
+    )
+
+
+def _assigned_and_wiped(knobs: Knobs) -> Knobs:
+    return replace(_assigned(knobs), damage=True, recoveries=False)
 
 
 def _recovering(knobs: Knobs) -> Knobs:
@@ -286,6 +328,19 @@ PLANTED = (
     PlantedBug("the oldest survivor leads alone", ((recovery_plan, "_plan", _oldest_log),), 400_000, _recovering),
     PlantedBug(
         "leads alone in the term of another", ((forcing, "lead_alone", _alone_in_this_term),), 400_000, _recovering
+    ),
+    PlantedBug("a vote of an assigned term is given again", ((beginning, "cast", _uncast),), 200_000, _assigned),
+    PlantedBug(
+        "an assigned leader that crashed begins again",
+        ((beginning, "may_begin", _begins_again),),
+        400_000,
+        _assigned,
+    ),
+    PlantedBug(
+        "an assigned leader that lost its disk begins again",
+        ((beginning, "recover", _begins_wiped),),
+        400_000,
+        _assigned_and_wiped,
     ),
     PlantedBug(
         "installed replica keeps its own members", ((TermLog, "reset", _own_members_kept),), 4_000_000, _folding

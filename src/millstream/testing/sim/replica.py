@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.core.raft.messages import ControlEntry, InstallOffer
 from millstream.core.raft.raft import Raft
-from millstream.core.raft.ready import UNKNOWN_END, Recovered, Refusal, Role
+from millstream.core.raft.ready import UNKNOWN_END, Recovered, Refusal, Role, VoteState
 from millstream.model.replication import EntryCount, RaftPosition, Seed, Term, TimeUs, node_of, replica_id
 from millstream.testing.sim.disk import Adopt, Fold, SimDisk, Vote, Write
 from millstream.testing.sim.image import LogImage, make_unit
@@ -58,6 +58,8 @@ class SimReplica:
         """Durable entries of this disk went bad, and the group has not made up for it: its copies do not count."""
         self.in_force = configuration
         """Members that the core went by when the last Ready was done."""
+        self.begun = False
+        """It is noted for good that the replica was made: without its files it has lost them."""
         self._chain_offered: dict[RaftPosition, int] = {}
 
     # Life
@@ -84,6 +86,8 @@ class SimReplica:
             controls,
             committed=image.base.position,
             damaged_until=self.damaged_until,
+            cast=self._cast(),
+            created=not self.begun and not self.disk.state.term,
         )
         self.committed = image.base.position
         seed = self.world.chance("replica").getrandbits(64)
@@ -91,7 +95,16 @@ class SimReplica:
         self.core.set_write_caching(self.world.knobs.write_caching)
         self.world.note(1, self.slot, self.life)
         self.world.after(self.world.knobs.options.heartbeat_us, self, self.beat)
+        if self.begun:
+            self.core.begin(self.now())  # a call that comes too late leads nowhere
         self.drain()
+
+    def _cast(self) -> VoteState | None:
+        """The vote that the creation of the group has cast for its first voters."""
+        voters = self.first_configuration.voters
+        if not self.world.knobs.assigned or len(voters) < 2 or self.identity not in voters:
+            return None
+        return VoteState(Term(1), voters[0])
 
     def crash(self) -> None:
         """Lose what is in memory and part of what is not synced."""
@@ -163,6 +176,7 @@ class SimReplica:
         if done.state is not None:
             core.state_persisted(self.now(), done.state)
             self.drain()
+            self._begin(core)
         if done.log is not None:
             core.log_persisted(self.now(), done.log)
             world.judge.on_durable(self, core.durable)
@@ -170,6 +184,12 @@ class SimReplica:
         if core.replica.patience.damaged_until is None:
             self.damaged_until = None
         self._sync()
+
+    def _begin(self, core: Raft) -> None:
+        """The vote of this replica is durable, so that it was made; that is noted, and it begins."""
+        self.begun = True
+        core.begin(self.now())
+        self.drain()
 
     # A client's wishes
 

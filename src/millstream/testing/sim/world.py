@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 RECOVERY_TIMEOUTS = 20
 """Election timeouts after a heal by which a leader has committed in its own term: ten, and as long for what was under
 way when the network came back."""
+LATE_TIMEOUTS = 6
+"""Election timeouts after which every machine has come up for the first time."""
 MAX_PARKED = 20
 """Appends that the clients of a leader have under way."""
 AGREEMENT_TIMEOUTS = 40
@@ -81,11 +83,22 @@ class World:
         self.judge = Judge(self)
         slots = range(1, knobs.nodes + knobs.spares + 1)
         first = Configuration(tuple(replica_id(slot) for slot in slots[: knobs.nodes]))
+        if knobs.assigned and knobs.nodes > 1:
+            self.judge.on_created(first)
         self.slots = [SimReplica(self, slot, first) for slot in slots]
         self._next_value = 0
         self._clients_on = False
         for replica in self.slots:
+            self._start_first(replica)
+
+    def _start_first(self, replica: SimReplica) -> None:
+        """Start a machine for the first time: late, sometimes, if others need not ask it for its vote."""
+        chance = self.chance("late")
+        if not self.knobs.assigned or chance.random() < 0.6:
             replica.start()
+            return
+        late_us = int(chance.random() * LATE_TIMEOUTS * self.knobs.options.election_timeout_us)
+        self.after(late_us, None, lambda: replica.start() if replica.core is None else None)
 
     def chance(self, stream: str) -> random.Random:
         """The random numbers of one purpose, so that a new purpose does not shift the others."""
