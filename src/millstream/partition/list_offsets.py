@@ -41,7 +41,7 @@ def list_offset(
 ) -> None:
     """Call ``done`` once, now or when the helper process has answered."""
     error = partition.serving(current_leader_epoch)
-    if error is ErrorCode.NONE and not partition.group.is_serving:
+    if error is ErrorCode.NONE and not partition.group.knows_committed:
         # A leader that has just been elected may know neither all that is committed nor the newest log start.
         error = ErrorCode.OFFSET_NOT_AVAILABLE
     if error is not ErrorCode.NONE:

@@ -145,6 +145,13 @@ class Group(Protocol):
         ...
 
     @property
+    def knows_committed(self) -> bool:
+        """Whether this replica leads and knows all that is committed: its term start is, or the log was empty before
+        it.
+        """
+        ...
+
+    @property
     def leader(self) -> ReplicaId:
         """The other replica that leads. `NO_REPLICA` while this one leads, or no leader is known."""
         ...

@@ -10,9 +10,8 @@
 The core decides. This module carries out a `Ready` in the order that `core.raft.ready` gives, and translates positions
 to offsets for the owner (`group`).
 
-**Promises.** A leader's message is parsed, and room in the log is reserved, before the core sees it. If there is room
-for a part only, the core sees an append that ends there. Entries that are announced as committed are in this replica's
-log.
+**Promises.** A leader's message is parsed, and room in the log is reserved, before the core sees it. With room for a
+part only, the core sees an append that ends there. Entries announced as committed are in this replica's log.
 
 **Bad input.** An append that does not add up, or whose offsets do not continue this log, is dropped and logged; the log
 is unchanged. **Crash.** All state here is rebuilt from the log. **Overload.** The leader sends entries again that found
@@ -168,9 +167,7 @@ class ReplicatedGroup:
 
     @property
     def term(self) -> Term:
-        """From ``on_lead`` to ``on_resign`` the term of that leadership, whatever the core's term is; otherwise the
-        core's term, durable or not.
-        """
+        """The term of the leadership from ``on_lead`` to ``on_resign``, else the core's term, durable or not."""
         return self.core.term if self._led_term is None else self._led_term
 
     @property
@@ -182,6 +179,11 @@ class ReplicatedGroup:
     def is_serving(self) -> bool:
         """Whether ``on_serving`` was announced for the leadership of now."""
         return self._announced_serving
+
+    @property
+    def knows_committed(self) -> bool:
+        """See `Group.knows_committed`."""
+        return self._announced_serving or (self._led_term is not None and self.core.began_group)
 
     @property
     def leads(self) -> bool:
@@ -294,8 +296,7 @@ class ReplicatedGroup:
         core = self.core
         if core.has_write:
             self.drain()
-        refusal = core.proposal_refused()
-        if refusal is not None:
+        if (refusal := core.proposal_refused()) is not None:
             raise refused(self.log.name, refusal)
         if self._writes.waiting:
             raise ArenaFull(f"{self.log.name}: earlier entries wait for room in the write-ahead log")
@@ -315,8 +316,7 @@ class ReplicatedGroup:
             core.step(self._host.now(), sender, message)
             self._host.schedule(self)
             return
-        if self._writes.waiting or core.has_write:
-            # One write at a time: the leader sends again what is dropped.
+        if self._writes.waiting or core.has_write:  # one write at a time: the leader sends again what is dropped
             self._writes.advance()
             self.drain()
             if self._writes.waiting:

@@ -44,6 +44,7 @@ class SoleVoterGroup:
 
     role = GroupRole.LEADING
     is_serving = True
+    knows_committed = True
     leader: ReplicaId = NO_REPLICA
     voters = 1
     elects = False

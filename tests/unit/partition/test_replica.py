@@ -39,12 +39,16 @@ class LaggingGroup:
         self.log = log
         self.events = GroupEvents()
         self.role = GroupRole.FOLLOWING
-        self.is_serving = False
+        self.is_serving = self.began_group = False
         self.elects = True
         self.term = 3
         self.committed_offset = self.high_watermark = 0
         self.write_caching = False
         self.starts: list[int] = []
+
+    @property
+    def knows_committed(self) -> bool:
+        return self.is_serving or self.began_group
 
     def replicate(self, views: Any, size: int, count: int, max_timestamp_ms: int) -> Offset:
         if self.role is GroupRole.FOLLOWING:
@@ -178,6 +182,13 @@ def test_who_waits_is_answered_first_when_leadership_is_lost() -> None:
     assert (acks.failed_slots, acks.acked_slots, deleted) == ([(0, NOT_LEADER)], [], [(NOT_LEADER, -1)])
     replica.group.commit(2)  # another leader's batch, at the same offset
     assert acks.acked_slots == []
+
+
+def test_the_first_leader_of_a_new_group_knows_its_offsets_at_once() -> None:
+    replica = Replica()
+    replica.group.began_group = True
+    replica.group.lead()
+    assert listed(replica.partition, LATEST)[0] == listed(replica.partition, EARLIEST)[0] == 0
 
 
 def test_a_new_leader_knows_too_little_for_an_offset_until_its_term_start_is_committed() -> None:

@@ -125,6 +125,12 @@ class Raft:
         return led is not None and self.replica.ends.committed >= led.term_start_end
 
     @property
+    def began_group(self) -> bool:
+        """Whether this replica leads and its log was empty when it began to: nothing was committed before."""
+        led = self.replica.leading
+        return led is not None and led.term_start_end == 1
+
+    @property
     def visible(self) -> RaftPosition:
         """End of what clients may see, at least ``committed``."""
         return self.replica.ends.visible

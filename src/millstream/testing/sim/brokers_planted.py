@@ -413,7 +413,10 @@ PLANTED = (
     PlantedBug("a follower learns no producers", ((replica, "record_batches", _nothing),), 20, _cut_off),
     PlantedBug("a log start is not agreed", ((ReplicatedGroup, "propose_log_start", _trimmed_here),), 20, _trimming),
     PlantedBug(
-        "an end is answered before the term start", ((ReplicatedGroup, "is_serving", property(_leads)),), 100, _electing
+        "an end is answered before the term start",
+        ((ReplicatedGroup, "knows_committed", property(_leads)),),
+        100,
+        _electing,
     ),
     PlantedBug(
         "files of a deletion that is not committed are removed",

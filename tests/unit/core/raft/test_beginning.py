@@ -38,6 +38,7 @@ def test_the_first_leader_leads_term_1_without_asking_anybody():
     core = made(FIRST)
     messages = begin(core)
     assert (core.role, core.term) == (Role.LEADER, 1)
+    assert core.began_group and not core.is_serving
     assert not any(isinstance(one.message, VoteRequest) for one in messages)
 
 
