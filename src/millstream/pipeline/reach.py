@@ -17,6 +17,12 @@ from millstream.pipeline.model import Pipeline
 from millstream.pipeline.start import open_logs
 from millstream.spark.logs import CREATE_IT, topic_error
 
+PATIENCE_S: Final = 5.0
+"""A person who waits for a plan hears after this time that no broker answers."""
+
+RUN_PATIENCE_S: Final = 30.0
+"""A pipeline that is started together with its broker waits this long for it."""
+
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
@@ -31,13 +37,16 @@ class NoBroker(Unavailable):
         )
 
 
-def require_topics(pipeline: Pipeline, *, source: bool = True, sinks: bool = True) -> None:
+def require_topics(
+    pipeline: Pipeline, *, source: bool = True, sinks: bool = True, patience_s: float = PATIENCE_S
+) -> None:
     """Refuse a pipeline whose topics are not there: those that it reads, and those that it writes to.
 
     Args:
         pipeline: the checked declaration.
         source: whether the source's topics are looked for; those of ``tables`` always are.
         sinks: whether those of topic sinks and of dead letters are.
+        patience_s: how long a broker may take to answer, retries included.
 
     Raises:
         Missing: a topic does not exist; ``path`` names the value that says it.
@@ -56,7 +65,7 @@ def require_topics(pipeline: Pipeline, *, source: bool = True, sinks: bool = Tru
         wanted.setdefault(pipeline.errors.topic, ("errors", "topic"))
     if not wanted:
         return
-    found = _error_codes(pipeline, list(wanted))
+    found = _error_codes(pipeline, list(wanted), patience_s)
     for name, path in wanted.items():
         if found[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Missing(f"topic {name} {CREATE_IT.format(name)}", path, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -64,8 +73,9 @@ def require_topics(pipeline: Pipeline, *, source: bool = True, sinks: bool = Tru
             raise topic_error(name, found[name])
 
 
-def _error_codes(pipeline: Pipeline, names: list[str]) -> dict[str, int]:
+def _error_codes(pipeline: Pipeline, names: list[str], patience_s: float) -> dict[str, int]:
     logs = open_logs(pipeline)
+    logs.cluster.timeout_s = min(patience_s, logs.cluster.timeout_s)
     try:
         topics = logs.cluster.metadata(names).topics
     except Unavailable as error:

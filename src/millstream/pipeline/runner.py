@@ -31,7 +31,7 @@ from millstream.pipeline.checks import kind_of, problems_of, seconds, sink_name
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline
-from millstream.pipeline.reach import require_topics
+from millstream.pipeline.reach import RUN_PATIENCE_S, require_topics
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import Offsets, open_logs
 from millstream.pipeline.state import PipelineState
@@ -153,7 +153,7 @@ class Run:
         from millstream.pipeline.session import pipeline_session
 
         self._watch.phase(f"asking {self._pipeline.brokers} for the topics")
-        require_topics(self._pipeline)
+        require_topics(self._pipeline, patience_s=RUN_PATIENCE_S)
         self._pipeline = pinned(inferred(self._pipeline, self._state, pin=True))
         logs = open_logs(self._pipeline)
         try:

@@ -36,6 +36,7 @@ def cluster(monkeypatch):
     class Cluster:
         def __init__(self):
             self.codes, self.asked, self.error = {}, [], None
+            self.timeout_s = 30.0
 
         def metadata(self, names):
             if self.error is not None:
@@ -53,6 +54,12 @@ def test_all_topics_are_asked_for_at_once(cluster):
     require_topics(PIPELINE, sinks=False)
     require_topics(PIPELINE, source=False, sinks=False)
     assert cluster.asked == [["a", "b", "c", "letters", "out"], ["a", "b", "c"], ["c"]]
+
+
+@pytest.mark.parametrize(("patience_s", "limit_s"), [(None, 5), (30, 30), (60, 30)])
+def test_a_person_hears_soon_that_no_broker_answers_and_a_run_waits_for_one(cluster, patience_s, limit_s):
+    require_topics(PIPELINE, **({} if patience_s is None else {"patience_s": patience_s}))
+    assert cluster.timeout_s == limit_s
 
 
 @pytest.mark.parametrize("name", PLACES)
