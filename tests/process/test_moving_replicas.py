@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from test_cluster import QUIET, Unordered, all_in_sync, create, partitions, read, wait_for
 
 from millstream.client.connection import Connection
+from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.model.error_code import ErrorCode
 from millstream.testing import cluster
 from millstream.wire.messages.alter_partition_reassignments import (
@@ -130,7 +131,7 @@ def test_partitions_move_under_load_and_nothing_is_lost_or_doubled(three):
 def test_any_broker_takes_levels_of_features_and_keeps_brokers_that_hold_replicas(three):
     create(three.brokers[1], "held", 1, 3)
     for broker in three.brokers.values():
-        level = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("millstream.version", 3)])
+        level = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("millstream.version", FEATURE_LEVEL)])
         assert ask(broker, level, UpdateFeaturesResponse, 2).error_code == 0
         lower = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("millstream.version", 1)])
         refused = ask(broker, lower, UpdateFeaturesResponse, 2)
@@ -141,4 +142,6 @@ def test_any_broker_takes_levels_of_features_and_keeps_brokers_that_hold_replica
         unknown = ask(broker, UnregisterBrokerRequest(9), UnregisterBrokerResponse)
         assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
         versions = ask(broker, ApiVersionsRequest("c", "1"), ApiVersionsResponse, 4)
-        assert ("millstream.version", 3) in [(one.name, one.max_version_level) for one in versions.finalized_features]
+        assert ("millstream.version", FEATURE_LEVEL) in [
+            (one.name, one.max_version_level) for one in versions.finalized_features
+        ]

@@ -11,6 +11,7 @@ from test_cluster import Unordered, all_in_sync, create, read, wait_for
 from test_growing_clusters import millstream, status
 from test_moving_replicas import DEADLINE_S, Load, moving, replicas_of
 
+from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.testing.clusters import Cluster
 
 OLD = "ec525f1"
@@ -50,7 +51,7 @@ def test_nothing_is_lost_while_brokers_are_upgraded_and_then_replicas_move(tmp_p
                 made.restart(node)
                 wait_for(lambda: all_in_sync(made, "t"), DEADLINE_S)
                 wait_for(lambda before=before: len(load.acked) > before + 100, DEADLINE_S)
-            wait_for(lambda: status(one).get("feature_level") == 3, DEADLINE_S)
+            wait_for(lambda: status(one).get("feature_level") == FEATURE_LEVEL, DEADLINE_S)
             millstream(one, "topic", "alter", "alone", "--replication", "3")
             assert not moving(one) and all(sorted(nodes) == [1, 2, 3] for nodes in replicas_of(one, "alone"))
         assert not load.failed
