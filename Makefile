@@ -97,9 +97,10 @@ simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute e
 simulate-archive: setup ## Run simulated clusters with a tiered topic over a store that fails (HISTORIES=100; ARGS=--planted)
 	@$(PY) -m millstream.testing.archive_world --histories $(or $(HISTORIES),100) $(ARGS)
 
-simulate-shared: setup ## Run simulated clusters with shared topics, then their cores without brokers (HISTORIES=100; ARGS=--planted)
+simulate-shared: setup ## Run simulated clusters with shared topics, their cores alone, and take-overs (HISTORIES=100; ARGS=--planted)
 	@$(PY) -m millstream.testing.archive_world --shared --histories $(or $(HISTORIES),100) $(ARGS)
 	@$(PY) -m millstream.testing.shared_world --histories $(or $(HISTORIES),1000) $(ARGS)
+	@$(PY) -m millstream.testing.take_over_world --histories $(or $(HISTORIES),100) $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)
 	@$(PY) tests/process/crash_run.py $(ARGS)

@@ -15,7 +15,7 @@ from tiering import ask, consume, expected, metric, produce, tier, until, value
 from millstream.objects import open_store
 from millstream.testing import cluster
 from millstream.testing.process import Broker
-from millstream.tiers.wal_lives import nodes, take_over
+from millstream.tiers.wal_lives import end_lives, nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
@@ -197,7 +197,7 @@ def test_a_paused_broker_whose_log_was_sealed_acknowledges_nothing_and_ends_when
         producer.poll(0.5)
         store = open_store(f"file://{bucket}", 20)
         (node,) = nodes(store)
-        take_over(store, node)
+        end_lives(store, node)
         store.close()
         broker.signal_all(signal.SIGCONT)
         until(lambda: not broker.running, "the zombie goes on", 60)

@@ -24,6 +24,7 @@ from millstream.testing import cluster
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(240)]
 
 DEADLINE_S = 90
+BY_HAND = {"dead.broker.take.over.after.ms": -1}
 
 
 def command(live, work, node=2):
@@ -54,7 +55,7 @@ def kill_when(live, work, reached):
 
 def test_a_broker_that_dies_under_load_with_its_disk_is_taken_over_by_a_command_that_is_killed_at_any_step(tmp_path):
     first, work, bucket = tmp_path / "first", tmp_path / "work", tmp_path / "bucket"
-    with cluster(3, settings=settings(bucket), networks=False) as made:
+    with cluster(3, settings=settings(bucket, **BY_HAND), networks=False) as made:
         one = made.brokers[1]
         create_wide(made, "load", [[1], [2], [3], [2]])
         until(lambda: sum(len(status(each, "load")) for each in made.brokers.values()) == 4, "not all are open", 60)
@@ -87,7 +88,7 @@ def test_a_broker_that_dies_under_load_with_its_disk_is_taken_over_by_a_command_
 @pytest.mark.timeout(240)
 def test_a_paused_broker_is_taken_over_without_its_disk_and_acknowledges_nothing_when_it_goes_on(tmp_path):
     work = tmp_path / "work"
-    with cluster(3, settings=settings(tmp_path / "bucket"), networks=False) as made:
+    with cluster(3, settings=settings(tmp_path / "bucket", **BY_HAND), networks=False) as made:
         one, two = made.brokers[1], made.brokers[2]
         create_wide(made, "taken", [[2], [2]])
         ask(one, "create_topics", [NewTopic("plain", 1, replica_assignment=[[2]])], "plain")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.core.controller.commands import REPLACING_SEGMENTS
 from millstream.core.shared import BacklogLimits, JoinLimits
-from millstream.shard.process import EXIT_CHILD, EXIT_UNAVAILABLE
+from millstream.shard.process import EXIT_CHILD
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.link import ArchiveLink
 from millstream.tiers.shared_joins import SharedJoins
@@ -39,9 +39,10 @@ def make_archiver(
     describe: Describe,
     start_process: Callable[[], ArchiveProcess],
     calls: Calls | None,
+    on_sealed: Callable[[str], None],
 ) -> tuple[Archiver, SharedSweeps]:
     """The archiver of a shard, over a process that is forked for its first topic; and what removes shared objects.
-    ``calls`` reach the other brokers.
+    ``calls`` reach the other brokers; ``on_sealed`` hears that this broker was taken over.
     """
     settings = shared.settings
     link = ArchiveLink(
@@ -54,7 +55,7 @@ def make_archiver(
         settings.shared_upload_interval_ms,
     )
     object_bytes = min(settings.shared_upload_bytes, shard.arena.capacity_bytes // 16)
-    wal = None if shared.life is None else _log_in_the_store(shared, shard, link, describe)
+    wal = None if shared.life is None else _log_in_the_store(shared, shard, link, describe, on_sealed)
     uploads = SharedUploads(shard.reactor, storage.now_ms, link, shard.stats, limits, object_bytes, describe, wal)
     sweeps = SharedSweeps(
         shard,
@@ -71,7 +72,9 @@ def make_archiver(
     return archiver, sweeps
 
 
-def _log_in_the_store(shared: Shared, shard: Shard, link: ArchiveLink, describe: Describe) -> SharedWal:
+def _log_in_the_store(
+    shared: Shared, shard: Shard, link: ArchiveLink, describe: Describe, on_sealed: Callable[[str], None]
+) -> SharedWal:
     settings = shared.settings
     return SharedWal(
         shard.reactor,
@@ -80,7 +83,8 @@ def _log_in_the_store(shared: Shared, shard: Shard, link: ArchiveLink, describe:
         settings.shared_wal_interval_ms * 1000,
         min(settings.shared_wal_bytes, shard.arena.capacity_bytes // 16),
         describe,
-        lambda why: shard.reactor.stop(EXIT_UNAVAILABLE, f"this broker was taken over: {why}"),
+        lambda why: on_sealed(f"this broker was taken over: {why}"),
+        held=shared.identity is not None,
     )
 
 

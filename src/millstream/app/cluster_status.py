@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from millstream.cluster.metadata import MetadataCache, TopicMeta
+from millstream.core.controller.restoring import restorable_partitions
 from millstream.model.cluster import NodeId
 from millstream.model.quantities import TimestampMs
 from millstream.raft.installs import InstallProgress
@@ -118,6 +119,10 @@ class ClusterStatus(msgspec.Struct):
     """What this broker has not uploaded of shared topics; others have theirs."""
     take_overs: int = 0
     """Disks of dead brokers that were taken over since this broker's start."""
+    restorable_partitions: int = 0
+    """Shared partitions of dead brokers that live ones are to restore from the object store."""
+    restored_partitions: int = 0
+    """Those that live brokers were given to restore since this broker's start."""
 
 
 class OwnParts(NamedTuple):
@@ -146,6 +151,7 @@ def serve_cluster_status(
         status.installs = own.installs()
         status.shared = _shared(own.uploads)
         status.take_overs = own.stats.counter("take_overs").value
+        status.restored_partitions = own.stats.counter("take_over_partitions").value
         voters = controller.voters
         reactor.background(
             "other", _describe(metadata, status, voters), _SHARE, lambda: answer(msgspec.to_builtins(status))
@@ -192,6 +198,8 @@ def _describe(metadata: MetadataCache, status: ClusterStatus, voters: tuple[int,
                 yield
             _count(metadata, topic, index, status, by_node)
     _show_moves(metadata, status)
+    if metadata.settings.dead_broker_take_over_after_ms >= 0:
+        status.restorable_partitions = restorable_partitions(metadata.state, metadata.settings)
     status.voters = voters
     status.feature_level = metadata.state.feature_level
     status.problems = _problems(status, voters)
@@ -280,6 +288,11 @@ def _problems(status: ClusterStatus, voters: tuple[int, ...]) -> list[str]:
         problems.append(
             f"partitions without a leader, which are not served: {status.leaderless_count}; start brokers until a "
             "majority of their replicas is alive"
+        )
+    if status.restorable_partitions:
+        problems.append(
+            f"shared partitions of dead brokers that live ones restore from the object store: "
+            f"{status.restorable_partitions}; that begins by itself after dead.broker.take.over.after.ms"
         )
     if status.under_replicated_count:
         problems.append(

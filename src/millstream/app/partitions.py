@@ -86,6 +86,7 @@ class Partitions(MetadataListener):
                 home,
                 topic.config,
                 self._members(topic, index),
+                Term(max(0, part.leader_epoch)),
             )
             self._lifecycle.change_replicas(place)
             self.on_moved(group)

@@ -222,6 +222,7 @@ def registration(shared: Shared, identity: Identity) -> RegisterBroker:
         settings.shards,
         __version__,
         FEATURE_LEVEL,
+        log_in_store=shared.life is not None,
     )
     return RegisterBroker(
         identity.cluster_id,

@@ -22,6 +22,7 @@ from millstream.app.cluster_status import OwnParts, serve_cluster_status
 from millstream.app.controller_part import join_controller
 from millstream.app.drain import Drain
 from millstream.app.limits import TellSupervisor
+from millstream.app.log_in_store import LogInStore
 from millstream.app.overview import serve_overview
 from millstream.app.partitions import Partitions
 from millstream.app.peer_shard import PeerShard
@@ -165,6 +166,7 @@ class ShardProcess:
             self._describe,
             start_archive,
             self.peers and self.peers.network.calls,
+            self._log_is_sealed,
         )
         self.lifecycle.archiver = self.archiver
         me = replica_id(settings.node_id) if self.peers is None else self.peers.me
@@ -183,6 +185,15 @@ class ShardProcess:
             dispatcher.on_chain,
         )
         self.drain = Drain(shard.reactor, self.intake)
+        self.log_in_store = self._join_take_overs()
+
+    def _join_take_overs(self) -> LogInStore | None:
+        """The log in the store of a broker of a cluster (``shared.wal=object``); None without one."""
+        wal = None if self.archiver.shared is None else self.archiver.shared.wal
+        if wal is None or self.peers is None:
+            return None
+        controller = self.controller if isinstance(self.controller, QuorumController) else None
+        return LogInStore(self.shard, self.table, wal, self.metadata, controller, self._begin_anew)
 
     def _describe(self, topic_id: bytes) -> TopicDescription | None:
         """What a recovery from the object store needs to know of a topic."""
@@ -314,6 +325,8 @@ class ShardProcess:
         if isinstance(self.controller, QuorumController):
             assert self.node.transfers is not None
             controller = self.controller
+            if shared.life is not None:
+                controller.plans.take_overs.end_lives = self.archiver.link.end_lives
             self.node.transfers.start_balancing(lambda: controller.is_deciding)
         if shard.id == CONTROLLER_SHARD:
             self._start_sweeps()
@@ -393,6 +406,13 @@ class ShardProcess:
         assert self.control is not None
         self.control.ask(BEGIN_ANEW, why, _nothing, READY_TIMEOUT_US)
 
+    def _log_is_sealed(self, why: str) -> None:
+        """A later start of this broker, or who takes it over. In a cluster it starts again, and learns what is left."""
+        if self.peers is None:
+            self.shard.reactor.stop(EXIT_UNAVAILABLE, why)
+        else:
+            self._begin_anew(f"{why}; it starts again")
+
     # What the supervisor asks
 
     def _begin(self, arguments: Any, answer: Callable[[Any], None]) -> None:
@@ -401,7 +421,13 @@ class ShardProcess:
         assert self.controller is not None
         if self.peers is not None:
             self.peers.connect_all()
-        self.controller.start(lambda error: answer(error or self.metadata.cluster_id))
+
+        def registered(error: MillstreamError | None) -> None:
+            if error is None and self.log_in_store is not None:
+                self.log_in_store.registered()
+            answer(error or self.metadata.cluster_id)
+
+        self.controller.start(registered)
 
     def _status(self, arguments: Any, answer: Callable[[Any], None]) -> None:
         _ = arguments

@@ -56,6 +56,7 @@ def _show(status: dict[str, Any]) -> None:
             ("under-replicated", status["under_replicated_count"]),
             ("moving", status.get("moves_count", 0)),
             ("take-overs", status.get("take_overs", 0)),
+            ("restored", status.get("restored_partitions", 0)),
         ]
     )
     if status["problems"]:

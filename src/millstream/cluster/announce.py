@@ -7,6 +7,7 @@ from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     AnyCommand,
     BrokerFenced,
+    BrokerLogsInStore,
     BrokerModeChanged,
     BrokerRegistered,
     BrokerReplaced,
@@ -54,12 +55,32 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
             case ProducerIdsAllocated():
                 log.debug("producer ids from %d: %d", command.start, command.count)
             case ReplicasMoving() | ReplicasChanged():
-                what = "shall move to" if isinstance(command, ReplicasMoving) else "have moved to"
-                name = _name(command.topic_id, cache)
-                for change in command.changes:
-                    log.info("%s/%d: the replicas %s brokers %s", name, change.index, what, _nodes(change.replicas))
+                _announce_replicas(command, cache)
             case _:
                 _announce_broker(command, cache)
+
+
+def _announce_replicas(command: ReplicasMoving | ReplicasChanged, cache: MetadataCache) -> None:
+    name = _name(command.topic_id, cache)
+    for change in command.changes:
+        now = _nodes(change.replicas)
+        if isinstance(command, ReplicasMoving):
+            log.info("%s/%d: the replicas shall move to brokers %s", name, change.index, now)
+        elif not command.version:
+            log.info("%s/%d: the replicas have moved to brokers %s", name, change.index, now)
+        else:
+            log.warning(
+                "%s/%d: broker %s is not alive and had it alone: broker %s restores it from the object store",
+                name,
+                change.index,
+                _nodes(_held_by(command.topic_id, change.index, cache)),
+                now,
+            )
+
+
+def _held_by(topic_id: bytes, index: int, cache: MetadataCache) -> tuple[int, ...]:
+    topic = cache.topic_by_id(topic_id)
+    return () if topic is None else topic.partitions[index].replicas
 
 
 def _nodes(replicas: tuple[int, ...]) -> str:
@@ -72,6 +93,7 @@ def _announce_broker(
     | BrokerReplaced
     | BrokerFenced
     | BrokerUnfenced
+    | BrokerLogsInStore
     | BrokerModeChanged
     | BrokerUnregistered,
     cache: MetadataCache,
@@ -100,6 +122,8 @@ def _announce_broker(
             log.warning("broker %d has stopped or gives no sign of life, and is fenced", command.node)
         case BrokerUnfenced():
             log.info("broker %d is alive", command.node)
+        case BrokerLogsInStore():
+            log.info("broker %d: the object store has all that it acknowledged of shared topics", command.node)
         case BrokerModeChanged():
             log.info("broker %d is %s from now on", command.node, command.mode)
         case BrokerUnregistered():
@@ -112,6 +136,16 @@ def is_take_over(command: AnyCommand, cache: MetadataCache) -> bool:
         return False  # a replacement by its number of before, which version 0 does not say
     before = cache.state.registry.brokers.get(command.node)
     return before is not None and before.replacement == command.replacement
+
+
+def is_taken(commands: Iterable[AnyCommand], cache: MetadataCache) -> bool:
+    """Whether others restore partitions that the broker of ``cache`` has alone; that has the state before them."""
+    return any(
+        isinstance(command, ReplicasChanged)
+        and command.version > 0
+        and any(_held_by(command.topic_id, change.index, cache) == (cache.node_id,) for change in command.changes)
+        for command in commands
+    )
 
 
 def _name(topic_id: bytes, cache: MetadataCache) -> str:

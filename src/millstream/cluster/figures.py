@@ -1,10 +1,10 @@
 """Gauges of the cluster: brokers, and whether this broker is the controller."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from millstream.cluster.announce import is_take_over
 from millstream.cluster.metadata import MetadataCache
-from millstream.core.controller.commands import AnyCommand
+from millstream.core.controller.commands import AnyCommand, ReplicasChanged
 from millstream.core.controller.state import ControllerState
 from millstream.model.replication import Term
 from millstream.telemetry.metrics import StatsSlab
@@ -20,10 +20,14 @@ class ClusterFigures:
         self._fenced = stats.gauge("cluster_brokers", state="fenced")
         self._moves = stats.gauge("cluster_moves")
         self._take_overs = stats.counter("take_overs")
+        self._restored = stats.counter("take_over_partitions")
 
-    def count(self, commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
+    def count(self, commands: Sequence[AnyCommand], cache: MetadataCache) -> None:
         """Count what ``commands``, which were just committed, do; ``cache`` still holds what they change."""
         self._take_overs.inc(sum(is_take_over(command, cache) for command in commands))
+        self._restored.inc(
+            sum(len(one.changes) for one in commands if isinstance(one, ReplicasChanged) and one.version)
+        )
 
     def show(self, state: ControllerState, term: Term, *, active: bool) -> None:
         """Set them; ``active``: this broker is the controller."""

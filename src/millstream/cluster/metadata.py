@@ -30,6 +30,7 @@ from millstream.config.topic_properties import TopicConfig, topic_config
 from millstream.core.controller.commands import (
     AnyCommand,
     BrokerFenced,
+    BrokerLogsInStore,
     BrokerModeChanged,
     BrokerRegistered,
     BrokerReplaced,
@@ -289,6 +290,7 @@ class MetadataCache:
                 | BrokerReplaced()
                 | BrokerFenced()
                 | BrokerUnfenced()
+                | BrokerLogsInStore()
                 | BrokerModeChanged()
                 | BrokerUnregistered()
             ):

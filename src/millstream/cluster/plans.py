@@ -4,6 +4,7 @@
   cluster is a learner until it is unregistered, so that it learns of its removal.
 - Replicas on brokers that leave move away, and those on brokers that have not been alive for
   ``dead.broker.replicas.move.after.ms``. A leaving broker without replicas is unregistered.
+- What dead brokers have in the object store is taken over (`take_overs`).
 
 **Crash.** A new controller starts without state, and counts the time that a broker has been dead from then. Nothing
 happens below feature level 2: older brokers would not understand it.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.cluster.take_overs import TakeOvers
 from millstream.core.controller.commands import MOVING_REPLICAS
 from millstream.core.controller.quorum import plan_members
 from millstream.core.controller.requests import EvacuateBrokers
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.cluster.metadata import MetadataCache
-    from millstream.core.controller.requests import AnyRequest
+    from millstream.core.controller.requests import AnyRequest, Results
     from millstream.core.controller.state import ControllerState
+    from millstream.errors import MillstreamError
     from millstream.raft.replicated import ReplicatedGroup
+    from millstream.telemetry.metrics import StatsSlab
 
 
 class Plans:
@@ -40,7 +44,8 @@ class Plans:
         node: NodeId,
         cache: MetadataCache,
         now_us: Callable[[], int],
-        submit: Callable[[AnyRequest], None],
+        submit: Callable[[AnyRequest, Callable[[Results | MillstreamError], None]], None],
+        stats: StatsSlab,
     ) -> None:
         self._group = group
         self._node = node
@@ -48,10 +53,12 @@ class Plans:
         self._now_us = now_us
         self._submit = submit
         self._fenced_since_us: dict[NodeId, int] = {}
+        self.take_overs = TakeOvers(cache, now_us, submit, stats.gauge("take_over_waiting"))
 
     def begin(self) -> None:
         """This broker is the active controller from now on."""
         self._fenced_since_us = {}
+        self.take_overs.begin()
 
     def carry_out(self, state: ControllerState) -> None:
         """One tick. ``state`` is that of the leader, which runs ahead of the commit."""
@@ -60,7 +67,8 @@ class Plans:
             return
         self._steer(state)
         if dead or "leaving" in state.registry.modes.values():
-            self._submit(EvacuateBrokers(dead))
+            self._submit(EvacuateBrokers(dead), ignore)
+        self.take_overs.carry_out(state)
 
     def _dead(self, state: ControllerState) -> tuple[NodeId, ...]:
         """Brokers that hold replicas and have not been alive for too long."""
@@ -86,3 +94,7 @@ class Plans:
         others = [node for node in registry.nodes() if node not in plan.voters]
         if voters:
             self._group.steer(voters, tuple(brokers[node].replica for node in others))
+
+
+def ignore(_: Results | MillstreamError) -> None:
+    """The decision is tried again at a later tick."""

@@ -33,7 +33,7 @@ from typing import Final
 
 import msgspec
 
-from millstream.cluster.announce import announce
+from millstream.cluster.announce import announce, is_taken
 from millstream.cluster.client import INTERNAL_TIMEOUT_MS
 from millstream.cluster.committed import CommittedCommands
 from millstream.cluster.controller import new_topic_id
@@ -47,7 +47,7 @@ from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
 from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_commands
 from millstream.cluster.placement import Placement
-from millstream.cluster.plans import Plans
+from millstream.cluster.plans import Plans, ignore
 from millstream.cluster.snapshots import Snapshots
 from millstream.core.controller.commands import AnyCommand, ReplicasChanged
 from millstream.core.controller.decide import Rules, decide
@@ -178,9 +178,9 @@ class QuorumController:
         """Whether commits are new, and not those from before this broker's start."""
         self._ready: Callable[[MillstreamError | None], None] | None = None
         self._figures = ClusterFigures(shard.stats)
-        self._plans = Plans(
-            group, self._node, cache, shard.reactor.now_us, lambda request: self.submit(request, _ignore)
-        )
+        self.plans = Plans(group, self._node, cache, shard.reactor.now_us, self.submit, shard.stats)
+        self.on_taken: Callable[[], None] = lambda: None
+        """Called when others restore partitions of this broker, which counts as dead."""
         self._stopping = False
         self._leaving = False
         """This broker has stopped reporting that it is alive."""
@@ -362,6 +362,8 @@ class QuorumController:
         if self._was_ready:
             announce(commands, self._cache)
             self._figures.count(commands, self._cache)
+            if is_taken(commands, self._cache):
+                self.on_taken()
         homes: list[int] = []
         for command in commands:
             homes += homes_after(command, self._committed, self._placement, self._node)
@@ -398,15 +400,16 @@ class QuorumController:
         if self._serving_from is None or self.commands.next_offset < self._serving_from:
             return
         self._serving_from = None
-        self._plans.begin()
+        self.plans.begin()
         liveness = Liveness(self._node, self._shard.reactor.now_us())
         self._leadership = leadership = _Leadership(self._committed.copy(), liveness)
         if not leadership.state.exists:
-            self._decide(leadership, CreateCluster(self._registration.cluster_id), _ignore)
+            self._decide(leadership, CreateCluster(self._registration.cluster_id), ignore)
 
     def _on_resign(self) -> None:
         self._serving_from, leadership, self._leadership = None, self._leadership, None
         if leadership is not None:
+            self.plans.take_overs.end()
             for waiting in leadership.waiting:
                 waiting.done(OutcomeUnknown(_RESIGNED, ErrorCode.NOT_CONTROLLER))
 
@@ -419,7 +422,7 @@ class QuorumController:
         leadership = self._leadership
         if leadership is not None:
             self._fence(leadership)
-            self._plans.carry_out(leadership.state)
+            self.plans.carry_out(leadership.state)
         self._figures.show(self._committed, self._group.term, active=self.is_deciding)
         if self._epoch is None:
             self._register()
@@ -431,7 +434,7 @@ class QuorumController:
     def _fence(self, leadership: _Leadership) -> None:
         """Fence silent brokers, and unfence those that are alive again."""
         for request in leadership.liveness.due(leadership.state, self._shard.reactor.now_us()):
-            self._decide(leadership, request, _ignore)
+            self._decide(leadership, request, ignore)
 
     def _register(self) -> None:
         if self._asked or (self.leader is None and self._joining is None):
@@ -494,7 +497,3 @@ class QuorumController:
                 )
             )
         )
-
-
-def _ignore(_: Results | MillstreamError) -> None:
-    """The decision is tried again at a later tick."""

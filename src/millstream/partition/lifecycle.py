@@ -151,8 +151,7 @@ class Lifecycle:
             at, group = PartitionIndex(index), RaftGroupId(raft_group)
             place = Restoring(name, at, group, self._shard.id, config, directory, members)
             self._table.add(name, topic_id, place)
-            shard, storage, table = self._shard, self._storage, self._table
-            Restoration(self, shard, storage, table, place, topic_id, known_term, on_open, fresh=fresh).begin(self.me)
+            self.restore(topic_id, place, known_term, on_open, fresh=fresh)
             return
         waiting = Waiting(name, PartitionIndex(index), raft_group, self._shard.id, config, directory)
         waits = False
@@ -184,6 +183,21 @@ class Lifecycle:
         if self._table.find(topic_id, index) is None:
             waits = True
             self._table.add(name, topic_id, waiting)
+
+    def restore(
+        self,
+        topic_id: bytes,
+        place: Restoring,
+        known_term: Term,
+        on_open: Callable[[Partition], None] | None = None,
+        *,
+        fresh: bool = False,
+    ) -> None:
+        """Ask the object store for the files of a partition, whose entry ``place`` is in the table, then open it. The
+        others are those of `open`.
+        """
+        shard, storage, table = self._shard, self._storage, self._table
+        Restoration(self, shard, storage, table, place, topic_id, known_term, on_open, fresh=fresh).begin(self.me)
 
     def _least_term(self, known_term: Term, config: TopicConfig) -> Term:
         """A restored log does not remember terms in which nothing was written; the cluster does."""

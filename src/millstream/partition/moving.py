@@ -3,6 +3,7 @@
 ::
 
     held elsewhere ──this broker, too──► opened, empty; its leader brings it up
+    held elsewhere ──only this broker──► restored from the object store, then opened (`restoring`)
     held here ───────no more──────────► closed, and its files are removed
     the only replica ─one of several──► closed, and opened again with a group that elects
 
@@ -26,9 +27,10 @@ from millstream.format.events.chunk import log_directory
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId, ShardId
+from millstream.model.replication import NO_TERM, Term
 from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Partition
-from millstream.partition.table import Adopting, Elsewhere, Faulty, Remote, Waiting
+from millstream.partition.table import Adopting, Elsewhere, Faulty, Remote, Restoring, Waiting
 from millstream.storage.disk import exists
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class Place(msgspec.Struct, frozen=True):
     """Its shard; None if this broker holds no replica."""
     config: TopicConfig
     members: Members
+    known_term: Term = NO_TERM
+    """The last one in which the partition was led, as far as this broker knows."""
 
 
 def change_replicas(
@@ -69,6 +73,13 @@ def change_replicas(
             _Reopening(lifecycle, shard, storage, table, place, entry).begin()
     elif here and not was_here:
         directory = _directory(storage, place)
+        if place.members.restores and not exists(storage.disk, directory):
+            restoring = Restoring(
+                place.name, place.index, place.raft_group, shard.id, place.config, directory, place.members
+            )
+            table.replace(place.topic_id, restoring)
+            lifecycle.restore(place.topic_id, restoring, place.known_term)
+            return
         closed = Waiting(place.name, place.index, place.raft_group, shard.id, place.config, directory)
         table.replace(place.topic_id, closed)
         open_with_room(
@@ -128,7 +139,10 @@ def _remove(lifecycle: Lifecycle, storage: ShardStorage, place: Place, entry: ob
         def begin(gone: Callable[[], None]) -> None:
             storage.removals.remove(entry.directory, lambda: storage.checkpointer.request(gone))
 
-        lifecycle.remove(place, begin)
+        if isinstance(entry, Restoring):
+            lifecycle.remove(place, lambda gone: entry.when_answered(lambda: begin(gone)))
+        else:
+            lifecycle.remove(place, begin)
 
 
 class _Reopening:

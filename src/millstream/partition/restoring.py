@@ -2,12 +2,14 @@
 
 ::
 
-    created, or its disk is gone ──► the store is asked (`tiers.restoring`) ──► opened, with what the store has of it
+    created, or its disk is gone ────┐
+    taken over from a dead broker ───┴──► the store is asked (`tiers.restoring`) ──► opened, with what the store has
 
 A partition that was never written to is not in the store, and is opened as it is. To clients the broker has no replica
 meanwhile. **The store is away.** It is asked again each second. **What the store has does not add up.** The partition
 is refused by name, as one whose files are damaged. **Crash.** The files are there as a whole, or the next start asks
-again. A topic that is deleted meanwhile leaves a directory that nobody names, which the next start removes.
+again. A topic that is deleted meanwhile leaves a directory that nobody names, which the next start removes; the files
+of a partition that others hold by then go at once, so that it can come back.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ class Restoration:
         if not self._storage.stopping and self._is_wanted():
             owner = ArchiveId(UUID(bytes=self._topic_id), self._entry.index)
             voters = (me,) if self._entry.members.elect else ()
+            self._entry.asked = True
             archiver.link.restore(owner, self._entry.directory, voters, partial(self._answered, me))
 
     def _is_wanted(self) -> bool:
@@ -86,6 +89,7 @@ class Restoration:
     def _answered(self, me: ReplicaId, result: Restored | MillstreamError) -> None:
         entry = self._entry
         name = f"{entry.name}/{entry.index}"
+        entry.answered()
         if isinstance(result, (Corruption, Rejected)):
             operator_log.at(name).error("not served: %s", result.message)
             self._opened(Faulty(entry.name, entry.index, entry.raft_group, result.message, self._entry.directory))

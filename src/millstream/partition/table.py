@@ -72,7 +72,7 @@ class Waiting(Elsewhere):
 class Restoring(Waiting):
     """A partition of this shard without files: the object store is asked for it before it is opened."""
 
-    __slots__ = ("members",)
+    __slots__ = ("_waiting", "asked", "members")
 
     def __init__(
         self,
@@ -86,6 +86,23 @@ class Restoring(Waiting):
     ) -> None:
         super().__init__(name, index, raft_group, shard, config, directory)
         self.members = members
+        self.asked = False
+        """The store was asked and has not answered: its files may appear at any time."""
+        self._waiting: Callable[[], None] | None = None
+
+    def when_answered(self, done: Callable[[], None]) -> None:
+        """Call ``done`` when no files can appear any more."""
+        if self.asked:
+            self._waiting = done
+        else:
+            done()
+
+    def answered(self) -> None:
+        """The store has answered."""
+        self.asked = False
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting()
 
 
 class Faulty:

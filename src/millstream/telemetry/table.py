@@ -273,6 +273,15 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("storage_read_only", "1 while the disk is full and producers are refused.", per_shard=True),
     _counter("recovery_repairs", "Repairs at the start.", label=REPAIR),
     _counter("take_overs", "Disks of dead brokers that were taken over, as this broker has learnt."),
+    _counter(
+        "take_over_partitions",
+        "Partitions of dead brokers that live brokers restore from the object store, as this broker has learnt.",
+    ),
+    _gauge(
+        "take_over_waiting",
+        "Partitions of dead brokers that are to be restored by live brokers, and have not been given to any. Shown by "
+        "the active controller.",
+    ),
     # Tiers
     _counter("archive_uploads", "Segments uploaded to the object store and committed."),
     _counter("archive_uploaded_bytes", "Bytes of segments uploaded and committed.", _BYTES),

@@ -29,6 +29,7 @@ from millstream.tiers.messages import (
     Check,
     Checked,
     CleanLogs,
+    EndLives,
     Failed,
     Find,
     Forget,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from millstream.format.archive import AbortedSpan
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.iobuf import Arena, Fragment, IoBuf
+    from millstream.model.cluster import NodeId
     from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
     from millstream.model.replication import ReplicaId, Term
     from millstream.model.shared import ObjectId
@@ -337,6 +339,10 @@ class ArchiveLink:
             done(_error(reply) if isinstance(reply, Failed) else reply)
 
         self._send(CHANGES_LANE, Restore(self._expect(answered), owner, directory, voters))
+
+    def end_lives(self, node: NodeId, done: OnDone) -> None:
+        """`messages.EndLives`."""
+        self._send(CHANGES_LANE, EndLives(self._expect(partial(_settle, done)), node))
 
     def clean_logs(self, done: OnDone) -> None:
         """`messages.CleanLogs`."""

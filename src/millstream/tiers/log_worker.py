@@ -14,9 +14,10 @@ from crc32c import crc32c
 from millstream.format.archive import topic_key
 from millstream.format.wal_entry import EntryPart, encode_entry
 from millstream.objects import ObjectKey
-from millstream.tiers.messages import AppendEntry, CleanLogs, Done, Restore, Restored, TrimEntries
+from millstream.tiers.messages import AppendEntry, CleanLogs, Done, EndLives, Restore, Restored, TrimEntries
 from millstream.tiers.object_wal import ObjectWal, remove_entries, wal_folder
 from millstream.tiers.restoring import StoreView, restore
+from millstream.tiers.wal_lives import end_lives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,7 @@ class LogWorker:
             TrimEntries: self._trim,
             Restore: self._restore,
             CleanLogs: self._clean,
+            EndLives: self._end_lives,
         }
 
     def _append(self, command: AppendEntry) -> Reply:
@@ -95,4 +97,8 @@ class LogWorker:
 
     def _clean(self, command: CleanLogs) -> Reply:
         self._view.remove_covered()
+        return Done(command.id)
+
+    def _end_lives(self, command: EndLives) -> Reply:
+        end_lives(self._changes, command.node)
         return Done(command.id)

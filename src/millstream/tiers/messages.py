@@ -11,6 +11,7 @@ import msgspec
 
 from millstream.format.archive import AbortedSpan
 from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
+from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
 from millstream.model.replication import ReplicaId, Term
@@ -182,6 +183,13 @@ class CleanLogs(msgspec.Struct, frozen=True, array_like=True, tag=26):
     id: int
 
 
+class EndLives(msgspec.Struct, frozen=True, array_like=True, tag=27):
+    """Seal every log that a broker has in the store. → `Done`."""
+
+    id: int
+    node: NodeId
+
+
 class Target(msgspec.Struct, frozen=True, array_like=True):
     """An archived segment, or the part of the manifest that has it: exactly one of the two."""
 
@@ -281,6 +289,7 @@ Command: TypeAlias = (
     | TrimEntries
     | Restore
     | CleanLogs
+    | EndLives
     | Stop
 )
 

@@ -16,8 +16,11 @@ archive has all that is in them, the oldest first.
 
 **The store is slow or away.** The same entry is sent again, for ever; `pending_bytes` grows, and refuses producers with
 what is not uploaded. **Another broker has taken over.** The log is sealed: nothing is acknowledged any more, and the
-broker stops with one sentence. **Crash.** What the disk has and no entry is put into entries of the next life, before
-it is shown to anybody. **A damaged batch.** Its partition acknowledges nothing more until it is opened again.
+broker stops with one sentence, and in a cluster starts again by itself. **Crash.** What the disk has and no entry is
+put into entries of the next life, before it is shown to anybody. In a cluster that life writes nothing before the
+broker has applied its registration: then it knows which partitions were taken over meanwhile
+(`core.controller.restoring`), and an entry never has what the broker that restored one of them does not know. **A
+damaged batch.** Its partition acknowledges nothing more until it is opened again.
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ class Gate:
         "confirmed",
         "inner",
         "key",
+        "opened",
         "pending_bytes",
         "seen",
         "taken",
@@ -85,6 +89,8 @@ class Gate:
         """Everything below it is in the store. At most the durable end of the log. A group that elects may learn of its
         archive when this gate has passed its log; what the files no longer have is in the archive.
         """
+        self.opened = log.durable_offset
+        """The durable end of the log when the gate was made."""
         self.taken = self.confirmed
         """End of what is in an entry, confirmed or under way. At least ``confirmed``."""
         self.pending_bytes = 0
@@ -160,10 +166,13 @@ class SharedWal:
         entry_bytes_max: int,
         describe: Callable[[bytes], TopicDescription | None],
         on_sealed: Callable[[str], None],
+        *,
+        held: bool = False,
     ) -> None:
         """``describe`` gives what is to be known of the topic with that id; ``on_sealed`` hears, with a reason, that
-        another broker has taken over.
+        another broker has taken over. ``held``: nothing is written before `begin`.
         """
+        self._held = held
         self._reactor = reactor
         self._link = link
         self._interval_us = interval_us
@@ -183,6 +192,8 @@ class SharedWal:
         self._busy = self._armed = self._stopped = self._trims = False
         self._next_us = self._begun_us = 0
         self._failures = 0
+        self._is_damaged = False
+        """A partition acknowledges nothing more."""
         self._entries: deque[_Entry] = deque()
         self._described: set[bytes] = set()
         self._pending = stats.gauge("shared_wal_pending_bytes")
@@ -213,6 +224,19 @@ class SharedWal:
             gate.closed_us = self._reactor.now_us()
             self._settle(gate, gate.pending_bytes)
             self._dirty.pop(gate, None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the store has everything that the partitions of one replica had when they were opened here. What came
+        since was not acknowledged without the store.
+        """
+        alone = (gate for gate in self._gates.values() if gate.is_alone)
+        return not self._is_damaged and all(gate.confirmed >= gate.opened for gate in alone)
+
+    def begin(self) -> None:
+        """This broker knows what it has: entries may be written."""
+        self._held = False
+        self._wake()
 
     def stop(self) -> None:
         """Begin nothing more. Comes before the link's end, which answers what is under way."""
@@ -248,7 +272,7 @@ class SharedWal:
 
     def _wake(self) -> None:
         """Begin the next entry when it is its time."""
-        if self._busy or self._stopped or not self._dirty:
+        if self._busy or self._stopped or self._held or not self._dirty:
             return
         now_us = self._reactor.now_us()
         if self.pending_bytes >= self._entry_bytes_max or now_us >= self._next_us:
@@ -292,6 +316,7 @@ class SharedWal:
         if not isinstance(result, MillstreamError):
             self._take(gate, result)
         elif isinstance(result, Corruption):
+            self._is_damaged = True
             self._dirty.pop(gate, None)
             self._queue.popleft()
             operator_log.at(gate.archive.log.name).error(

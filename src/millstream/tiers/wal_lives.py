@@ -2,12 +2,13 @@
 
 ::
 
-    wal/<node>/lives/<number>        who lived, with how many shards; or that the broker was taken over
+    wal/<node>/lives/<number>        who lived, with how many shards
     wal/<node>/<number>/<shard>/…    the log of one shard in that life (`object_wal`)
 
 A start takes the next number with a conditional write, then seals the logs of all earlier lives, and acknowledges
-nothing before that. So of two processes that believe to be the broker only the later one goes on. `take_over` writes a
-life that stands for the end of all before it: a data directory that has lived before never gets a number again.
+nothing before that. So of two processes that believe to be the broker only the later one goes on. `end_lives` seals
+them for others, who take over what a dead broker has in the store: a life that begins meanwhile learns from the
+controller what was taken before it writes anything (`cluster.take_overs`).
 
 A life that is sealed is only read, and its entries go when the archive has what is in them (`restoring`). The newest
 life and the seals stay: they are what stops a process that was paused for however long.
@@ -23,10 +24,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from millstream.core.shared.catalogue import Writer
-from millstream.errors import Corruption, Rejected
+from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
 from millstream.model.cluster import BrokerEpoch, NodeId
-from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, ShardId
 from millstream.objects import ABSENT, ObjectKey
 from millstream.objects.errors import Conflict
@@ -46,29 +46,21 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     """One life. Fields are only ever added at the end."""
 
     disk: str
-    """The data directory (its incarnation); empty for a single broker and for a take-over."""
+    """The data directory (its incarnation); empty for a single broker."""
 
     shards: int
-    """Logs of this life; 0 for a take-over."""
+    """Logs of this life."""
 
 
 def begin_life(store: ObjectStore, node: NodeId, disk: str, shard_count: int) -> Writer:
     """Take the next number for a start of a broker, and seal all earlier lives.
 
     Raises:
-        Rejected: the broker was taken over since this data directory lived (STALE_BROKER_EPOCH).
         Corruption: what is there cannot be read.
         Unavailable, OutcomeUnknown: the store; call again.
     """
     while True:
         known = lives(store, node)
-        taken = max((number for number, life in known.items() if not life.shards), default=None)
-        if taken is not None and disk and any(life.disk == disk for at, life in known.items() if at < taken):
-            raise Rejected(
-                f"broker {node} was taken over: what this data directory holds is outdated; start it with an empty "
-                "directory and --replace",
-                ErrorCode.STALE_BROKER_EPOCH,
-            )
         writer = Writer(node, BrokerEpoch(max(known, default=0) + 1))
         if _write(store, writer, Life(disk, shard_count)):
             break
@@ -77,16 +69,11 @@ def begin_life(store: ObjectStore, node: NodeId, disk: str, shard_count: int) ->
     return writer
 
 
-def take_over(store: ObjectStore, node: NodeId) -> None:
-    """End all lives of a broker that the controller has fenced for good. May be repeated. Raises as `begin_life`."""
-    while True:
-        known = lives(store, node)
-        newest = max(known, default=BrokerEpoch(0))
-        if known and not known[newest].shards:
-            break
-        if _write(store, Writer(node, BrokerEpoch(newest + 1)), Life("", 0)):
-            break
-    for number, life in known.items():
+def end_lives(store: ObjectStore, node: NodeId) -> None:
+    """Seal the logs of all lives of a broker that is not alive. May be repeated. Raises Corruption and what the store
+    raises.
+    """
+    for number, life in lives(store, node).items():
         seal_life(store, Writer(node, number), life)
 
 

@@ -18,7 +18,7 @@ from millstream.testing.objects import MemoryStore
 from millstream.tiers.object_wal import ObjectWal, entry_key, wal_folder
 from millstream.tiers.packing import archive_id
 from millstream.tiers.restoring import StoreView, restore, topics_in_use
-from millstream.tiers.wal_lives import begin_life, lives, nodes, take_over
+from millstream.tiers.wal_lives import begin_life, end_lives, lives, nodes
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_without_an_archive_the_entries_of_several_lives_and_brokers_are_the_log
     other = Life(store, node=2)
     other.append((A, 10, 1), start=7)
     Life(store)
-    take_over(store, 2)
+    end_lives(store, 2)
     found, loaded, data = restored(store, tmp_path)
     assert (found.archived_end, found.end_offset) == (4, 12)
     assert data == batches(4, 4)
@@ -167,17 +167,17 @@ def test_a_new_life_ends_the_ones_before(store):
     assert list(lives(store, 1)) == [1, 2]
 
 
-def test_a_broker_that_was_taken_over_starts_only_with_another_disk(store):
-    first = Life(store, disk="lost")
-    take_over(store, 1)
-    take_over(store, 1)  # as after a crash
-    assert len(lives(store, 1)) == 2
-    with pytest.raises(Rejected, match="taken over"):
-        begin_life(store, 1, "lost", 1)
+def test_a_broker_whose_lives_are_over_acknowledges_nothing_and_may_begin_another(store):
+    first = Life(store)
+    first.append((A, 0, 1))
+    end_lives(store, 1)
+    end_lives(store, 1)  # as after a crash
+    assert len(lives(store, 1)) == 1
     with pytest.raises(Rejected, match="sealed"):
-        first.append((A, 0, 1))
-    Life(store, disk="new").append((A, 0, 1))
-    Life(store, disk="new").append((A, 2, 1))
+        first.append((A, 2, 1))
+    Life(store).append((A, 2, 1))
+    end_lives(store, 7)  # it had none
+    assert nodes(store) == [1]
 
 
 def test_brokers_are_found_by_their_logs(store):

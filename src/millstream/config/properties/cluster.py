@@ -90,6 +90,14 @@ class ClusterProperties:
         "enough; -1 leaves them.",
         live=True,
     )
+    dead_broker_take_over_after_ms = Property(
+        "dead.broker.take.over.after.ms",
+        Integer(-1, unit="ms"),
+        60_000,
+        doc="The shared partitions that a broker with shared.wal=object has alone are restored from the object store "
+        "by live brokers when it has not been alive for this long; -1 leaves them until it is back.",
+        live=True,
+    )
     replica_install_max_bytes_per_second = Property(
         "replica.install.max.bytes.per.second",
         Integer(1 << 20, unit="bytes"),

@@ -19,6 +19,8 @@ A broker may be *drained*, which leads nothing, or *leave*: it holds nothing the
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from millstream.core.controller.commands import (
     FEATURE_LEVEL,
     MANY_BROKERS,
@@ -82,10 +84,11 @@ def decide_register_broker(state: ControllerState, request: RegisterBroker, rule
 def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyCommand]:
     """The commands that register the broker; Rejected if it must not be."""
     _check_request(state, request)
-    node, incarnation, profile = request.node, request.incarnation, request.profile
-    registry = state.registry
+    node, incarnation, registry = request.node, request.incarnation, state.registry
     shown = incarnation.hex()
     before = registry.brokers.get(node)
+    in_store = request.profile.log_in_store and before is not None and before.profile.log_in_store
+    profile = msgspec.structs.replace(request.profile, log_in_store=in_store)
     owner = registry.owner(incarnation)
     if incarnation in registry.retired:
         raise Rejected(
@@ -136,10 +139,10 @@ def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyComm
     return [BrokerReplaced(node, before.incarnation, incarnation, profile, replacement=request.replacement, version=1)]
 
 
-def too_low(state: ControllerState, what: str) -> str:
+def too_low(state: ControllerState, what: str, level: FeatureLevel = MOVING_REPLICAS) -> str:
     """Why something is refused in a cluster that is being upgraded."""
     return (
-        f"the cluster has feature level {state.feature_level}, and {what} from level {MOVING_REPLICAS} on: finish the "
+        f"the cluster has feature level {state.feature_level}, and {what} from level {level} on: finish the "
         "upgrade of every broker first"
     )
 

@@ -167,6 +167,15 @@ class BrokerUnfenced(Command, frozen=True, tag="broker_unfenced"):
     epoch: BrokerEpoch
 
 
+class BrokerLogsInStore(Command, frozen=True, tag="broker_logs_in_store"):
+    """The object store has every acknowledged record of the shared partitions that the broker, which registered as
+    ``epoch``, has alone, and will have the later ones (``shared.wal=object``).
+    """
+
+    node: NodeId
+    epoch: BrokerEpoch
+
+
 class ReplicaChange(msgspec.Struct, frozen=True, array_like=True):
     """One partition of a topic and the brokers that shall hold it, in order of preference for leadership."""
 
@@ -186,6 +195,9 @@ class ReplicasMoving(Command, frozen=True, tag="replicas_moving"):
 class ReplicasChanged(Command, frozen=True, tag="replicas_changed"):
     """Partitions of a topic are held by these brokers alone: they are the members of their Raft groups. The others
     remove their files.
+
+    From version 1 on a dead broker had each of the partitions alone (`core.controller.restoring`). The broker that has
+    it from now on restores it from the object store, and is the only member of its group.
     """
 
     topic_id: bytes
@@ -225,6 +237,7 @@ AnyCommand: TypeAlias = (
     | BrokerReplaced
     | BrokerFenced
     | BrokerUnfenced
+    | BrokerLogsInStore
     | ReplicasMoving
     | ReplicasChanged
     | BrokerModeChanged
@@ -243,7 +256,10 @@ REPLACING_SEGMENTS: Final = FeatureLevel(3)
 ASSIGNING_LEADERS: Final = FeatureLevel(4)
 """The first leader of a new partition is assigned, not elected."""
 
-FEATURE_LEVEL: Final = ASSIGNING_LEADERS
+RESTORING_PARTITIONS: Final = FeatureLevel(5)
+"""Partitions of a dead broker are restored by others."""
+
+FEATURE_LEVEL: Final = RESTORING_PARTITIONS
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)
@@ -267,8 +283,9 @@ COMMAND_LEVELS: Final[Mapping[type[Command], tuple[FeatureLevel, ...]]] = Mappin
         BrokerReplaced: (MANY_BROKERS, MOVING_REPLICAS),
         BrokerFenced: _MANY,
         BrokerUnfenced: _MANY,
+        BrokerLogsInStore: (RESTORING_PARTITIONS,),
         ReplicasMoving: _MOVING,
-        ReplicasChanged: _MANY,
+        ReplicasChanged: (MANY_BROKERS, RESTORING_PARTITIONS),
         BrokerModeChanged: _MOVING,
         BrokerUnregistered: _MOVING,
     }

@@ -43,8 +43,10 @@ from millstream.core.controller.requests import (
     DeleteTopics,
     EvacuateBrokers,
     FenceBroker,
+    NoteLogInStore,
     ReassignPartitions,
     RegisterBroker,
+    RestorePartitions,
     Result,
     SetBrokerMode,
     SetReplicationFactor,
@@ -53,6 +55,7 @@ from millstream.core.controller.requests import (
     UnregisterBroker,
     UpdateFeatures,
 )
+from millstream.core.controller.restoring import decide_note_log_in_store, decide_restore_partitions
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
 from millstream.core.controller.taking_over import decide_take_over
@@ -102,5 +105,7 @@ _DECIDE: Final[dict[type, Callable[[ControllerState, Any, Rules], Decision]]] = 
     UnregisterBroker: decide_unregister_broker,
     DeclareLost: decide_declare_lost,
     TakeOver: decide_take_over,
+    RestorePartitions: decide_restore_partitions,
+    NoteLogInStore: decide_note_log_in_store,
     UpdateFeatures: decide_update_features,
 }

@@ -33,7 +33,7 @@ class PeerAddress(msgspec.Struct, frozen=True, array_like=True):
     port: int
 
 
-class BrokerProfile(msgspec.Struct, frozen=True):
+class BrokerProfile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A broker's addresses, place and abilities.
 
     ``shards`` is the number of cores that serve partitions, ``release`` the version for people to read,
@@ -46,6 +46,11 @@ class BrokerProfile(msgspec.Struct, frozen=True):
     shards: int
     release: str
     feature_level: FeatureLevel
+    log_in_store: bool = False
+    """A broker that registers says that its acknowledgements of shared topics wait for the object store
+    (``shared.wal=object``). In the controller's state: the store has everything that it acknowledged of the shared
+    partitions that it has alone (`commands.BrokerLogsInStore`).
+    """
 
 
 def profile_problem(profile: BrokerProfile) -> str | None:

@@ -19,6 +19,7 @@ import msgspec
 
 from millstream.core.controller.commands import (
     BrokerFenced,
+    BrokerLogsInStore,
     BrokerMode,
     BrokerModeChanged,
     BrokerRegistered,
@@ -139,6 +140,14 @@ class Registry:
         fenced = isinstance(command, BrokerFenced)
         _require(before.fenced != fenced, f"broker {command.node} is {'fenced' if fenced else 'alive'} already")
         self.brokers[command.node] = msgspec.structs.replace(before, fenced=fenced)
+
+    def log_in_store(self, command: BrokerLogsInStore) -> None:
+        before = self.brokers.get(command.node)
+        _require(before is not None, f"broker {command.node} is not registered")
+        assert before is not None
+        _require(before.epoch == command.epoch, f"epoch {command.epoch} of broker {command.node} is over")
+        profile = msgspec.structs.replace(before.profile, log_in_store=True)
+        self.brokers[command.node] = msgspec.structs.replace(before, profile=profile)
 
     def change_mode(self, command: BrokerModeChanged) -> None:
         _require(command.node in self.brokers, f"broker {command.node} is not registered")

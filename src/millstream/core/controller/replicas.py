@@ -93,6 +93,8 @@ def end_moves(state: ControllerState, topic: str, partitions: Partitions, comman
     after = list(partitions)
     for change in command.changes:
         before = after[change.index]
+        if command.version:
+            note_origin(state, before)
         leader = before.leader if before.leader in change.replicas else change.replicas[0]
         after[change.index] = msgspec.structs.replace(before, replicas=change.replicas, leader=leader)
         state.moves.pop(before.raft_group, None)

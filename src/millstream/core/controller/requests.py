@@ -239,6 +239,24 @@ class TakeOver(Request, frozen=True, tag="take_over"):
     reason: str = ""
 
 
+class RestorePartitions(Request, frozen=True, tag="restore_partitions"):
+    """Let live brokers restore shared partitions that a dead broker has alone. It was registered as ``epoch`` when its
+    logs in the object store were sealed.
+    """
+
+    node: NodeId
+    epoch: BrokerEpoch
+
+
+class NoteLogInStore(Request, frozen=True, tag="note_log_in_store"):
+    """The object store has what the broker that registered as ``epoch`` acknowledged of shared partitions. It says so
+    itself (`tiers.shared_wal`).
+    """
+
+    node: NodeId
+    epoch: BrokerEpoch
+
+
 class UpdateFeatures(Request, frozen=True, tag="update_features"):
     """Change levels of features, all or none: (name, level, kind of change as in Kafka's UpgradeType)."""
 
@@ -265,6 +283,8 @@ AnyRequest: TypeAlias = (
     | UnregisterBroker
     | DeclareLost
     | TakeOver
+    | RestorePartitions
+    | NoteLogInStore
     | UpdateFeatures
 )
 

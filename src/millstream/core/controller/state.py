@@ -29,6 +29,7 @@ from millstream.core.controller.commands import (
     UNREADABLE,
     AnyCommand,
     BrokerFenced,
+    BrokerLogsInStore,
     BrokerMode,
     BrokerModeChanged,
     BrokerRegistered,
@@ -307,6 +308,10 @@ def _broker_fenced(state: ControllerState, command: BrokerFenced | BrokerUnfence
     state.registry.fence(command)
 
 
+def _broker_logs_in_store(state: ControllerState, command: BrokerLogsInStore) -> None:
+    state.registry.log_in_store(command)
+
+
 def _broker_mode_changed(state: ControllerState, command: BrokerModeChanged) -> None:
     state.registry.change_mode(command)
 
@@ -342,6 +347,7 @@ _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     BrokerReplaced: _broker_replaced,
     BrokerFenced: _broker_fenced,
     BrokerUnfenced: _broker_fenced,
+    BrokerLogsInStore: _broker_logs_in_store,
     ReplicasMoving: _replicas_of_topic,
     ReplicasChanged: _replicas_of_topic,
     BrokerModeChanged: _broker_mode_changed,
