@@ -19,6 +19,7 @@ from millstream.model.cluster import Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.model.replication import replica_id
+from millstream.model.shared import ObjectId, SharedPartition
 from millstream.partition.table import Restoring
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.disk import exists
@@ -26,7 +27,8 @@ from millstream.storage.segments.files import remove_deleted
 from millstream.testing.local_storage import LocalShard, place_of, plain_batch, recover_locally
 from millstream.testing.sim_disk import SimDisk
 from millstream.tiers.log_worker import LogWorker
-from millstream.tiers.messages import AppendEntry, EndLives, Put, Restore, Restored, TrimEntries
+from millstream.tiers.messages import AppendEntry, EndLives, Put, Restore, Restored, Share, SharedPart, TrimEntries
+from millstream.tiers.packing import end_of, pack
 from millstream.tiers.shared_wal import SharedWal
 from millstream.tiers.wal_lives import begin_life
 
@@ -40,6 +42,14 @@ if TYPE_CHECKING:
 INTERVAL_US: Final = 20_000
 ENTRY_BYTES: Final = 2_000
 _AGAIN_US: Final = 200_000
+_UPLOAD_BYTES: Final = 3_000
+
+
+def _at_once(_: int) -> None:
+    """An upload takes no time of its own."""
+
+
+_PACE: Final[Any] = SimpleNamespace(spend=_at_once)
 
 
 class Appended(NamedTuple):
@@ -57,6 +67,13 @@ class Served:
         self.group = group
         self.archive = archive
         self.waiting: deque[Appended] = deque()
+        self.uploads = False
+        """An object is on its way."""
+
+    @property
+    def archived_end(self) -> Offset:
+        """End of what objects have, and the partition has committed."""
+        return self.archive.archive.end_offset
 
 
 class Link:
@@ -65,6 +82,8 @@ class Link:
     def __init__(self, broker: Broker, worker: LogWorker) -> None:
         self._broker = broker
         self._worker = worker
+        assert broker.shard is not None
+        self._arena = broker.shard.arena.view
         self._life = broker.life
         self._queues: dict[str, deque[tuple[Any, Callable[[Any], None]]]] = {"log": deque(), "changes": deque()}
 
@@ -79,6 +98,9 @@ class Link:
 
     def end_lives(self, node: NodeId, done: Callable[[MillstreamError | None], None]) -> None:
         self._send("changes", EndLives(0, node), lambda reply: done(_error(reply)))
+
+    def share(self, command: Share, done: Callable[[MillstreamError | None], None]) -> None:
+        self._send("changes", command, lambda reply: done(_error(reply)))
 
     def restore(self, owner: ArchiveId, directory: str, done: Callable[[Any], None]) -> None:
         self._send("changes", Restore(0, owner, directory, (replica_id(self._broker.node),)), done)
@@ -106,6 +128,10 @@ class Link:
         try:
             if isinstance(command, Put):
                 return self._broker.world.store.put(command.key, [command.data])  # pyright: ignore[reportArgumentType]
+            if isinstance(command, Share):
+                return pack(self._broker.world.store, command, self._arena, _PACE)
+            if isinstance(command, TrimEntries):
+                self._broker.world.note("trimmed")
             return self._worker.handlers[type(command)](command)
         except MillstreamError as error:
             return error
@@ -159,6 +185,8 @@ class Broker:
         self.served: dict[int, Served] = {}
         self.restoring: dict[int, Restoring] = {}
         self.removing: set[int] = set()
+        self.archived: dict[int, Offset] = {}
+        """On its disk: the archived end of each partition that it has."""
 
     def __str__(self) -> str:
         held = [group for group in self.world.groups if self._holds(group)]
@@ -196,6 +224,7 @@ class Broker:
         )
         for group in gone:
             self._remove_files(group)
+            self.archived.pop(group, None)
         if writer is not None:
             worker = LogWorker(self.world.store, self.world.store, self.disk, shard.arena.view, writer, ShardId(0))
             self.link = Link(self, worker)
@@ -259,6 +288,7 @@ class Broker:
         self.incarnation = Incarnation(self.world.chance.randbytes(16))
         self.replace = True
         self.state, self.applied = ControllerState(), 0
+        self.archived = {}
 
     def _begin_anew(self, why: str) -> None:
         self.world.note(f"starts again: {why.partition(':')[0]}")
@@ -368,8 +398,10 @@ class Broker:
         assert shard is not None
         log = shard.open(group)
         served = SoleVoterGroup(log, self.world.next_term(group))
+        end = max(self.archived.get(group, Offset(0)), log.local_start)
+        self.archived[group] = end
         archive: Any = SimpleNamespace(
-            log=log, owner=self.world.owner(group), group=served, archive=SimpleNamespace(end_offset=Offset(0))
+            log=log, owner=self.world.owner(group), group=served, archive=SimpleNamespace(end_offset=end)
         )
         if self.wal is not None:
             self.wal.open(archive)
@@ -381,6 +413,7 @@ class Broker:
         shard, life = self.shard, self.life
         assert shard is not None
         served, entry = self.served.pop(group, None), self.restoring.pop(group, None)
+        self.archived.pop(group, None)
         if served is not None:
             self.removing.add(group)
             if self.wal is not None:
@@ -406,6 +439,51 @@ class Broker:
         if exists(self.disk, directory):
             remove_deleted(self.disk, directory)
             self.disk.sync_directory(os.path.dirname(directory))
+
+    # The archive
+
+    def upload(self, group: int) -> None:
+        """Put what the group has announced into an object, as `SharedUploads` does of many partitions."""
+        served = self.served.get(group)
+        if served is None or self.link is None or served.uploads or not self.ready:
+            return
+        begin, end = served.archived_end, Offset(served.group.high_watermark)
+        if begin >= end:
+            return
+        found = served.log.read(begin, end, _UPLOAD_BYTES, minimum_one=True)
+        if found is None or isinstance(found, MillstreamError) or not len(found):
+            return
+        spans = [at for piece, start, stop in found.parts for at in (piece.offset + start, piece.offset + stop)]
+        last = end_of(found)
+        owner = served.archive.owner
+        partition = SharedPartition(owner.topic_id.bytes, owner.partition_index)
+        part = SharedPart(partition, begin, last, spans, [])
+        served.uploads = True
+        self._share(self.life, served, Share(0, ObjectId(self.world.number()), [part]), found)
+
+    def _share(self, life: int, served: Served, command: Share, data: Any) -> None:
+        def done(error: MillstreamError | None) -> None:
+            if error is not None and served.group.log.closed is False:
+                self.world.after(_AGAIN_US, again)
+                return
+            data.release()
+            served.uploads = False
+            if error is None and self.wal is not None:
+                self._commit(served, command.parts[0].end_offset)
+
+        def again() -> None:
+            if life == self.life:
+                self._share(life, served, command, data)
+
+        if self.link is not None:
+            self.link.share(command, done)
+
+    def _commit(self, served: Served, end_offset: Offset) -> None:
+        """The partition knows the object."""
+        group = next((one for one, other in self.served.items() if other is served), None)
+        if group is not None:
+            self.world.note("uploaded")
+            served.archive.archive.end_offset = self.archived[group] = end_offset
 
     # Clients
 

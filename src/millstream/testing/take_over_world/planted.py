@@ -87,6 +87,11 @@ def _unmoved(_: LogInStore) -> None:
     """A broker goes on as if nothing had been taken."""
 
 
+def _covered(_wal: Any, _gate: Any, _end_offset: Any) -> bool:
+    """Nobody needs an entry."""
+    return True
+
+
 PLANTED: Final = (
     PlantedBug("partitions are given away before the log is sealed", ((log_worker, "end_lives", _nothing),), 20),
     PlantedBug("a later life is not sealed", ((TakeOvers, "_note_dead", _never_forgotten),), 100),
@@ -96,7 +101,8 @@ PLANTED: Final = (
     PlantedBug(
         "a broker says that the store has everything when it starts",
         ((SharedWal, "is_complete", property(lambda _: True)),),
-        200,
+        400,
     ),
+    PlantedBug("entries go before an object has them", ((SharedWal, "_is_covered", _covered),), 20),
     PlantedBug("a broker that was taken over goes on", ((LogInStore, "_taken", _unmoved),), 200),
 )

@@ -24,11 +24,13 @@ from millstream.format.manifest import ArchiveId
 from millstream.format.segment import parse_batch
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset
+from millstream.model.shared import SharedPartition
 from millstream.telemetry.metrics import StatsSlab
-from millstream.testing.archive_world.store import JudgedStore, WorldStore
+from millstream.testing.archive_world.store import JudgedStore, WorldStore, data_of
 from millstream.testing.objects import Faults
 from millstream.testing.take_over_world.broker import Broker
 from millstream.tiers import shared_wal
+from millstream.tiers.sweeping import longest_chain, stored_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,30 +80,48 @@ class Judge:
 
     def check(self, group: int, served: Served, broker: Broker) -> None:
         """The partition has everything that was acknowledged."""
-        found = dict(_records(broker, served))
+        found = dict(_archived(self._world, group, served)) | dict(_records(broker, served))
         for offset, value in self._known.get(group, {}).items():
             if found.get(offset) != value:
                 there = "another record" if offset in found else "nothing"
                 raise Violation(f"A1: broker {broker.node} has {there} at the acknowledged offset {offset} of {group}")
 
 
+def _archived(world: World, group: int, served: Served) -> Iterable[tuple[int, bytes]]:
+    """The same of what is in objects, as a recovery from the store alone finds it."""
+    store, owner = world.store.judged, world.owner(group)
+    ranges = stored_ranges(store).get(SharedPartition(owner.topic_id.bytes, owner.partition_index), [])
+    chain = longest_chain(ranges)
+    if served.archived_end > (chain[-1].segment.end_offset if chain else 0):
+        raise Violation(f"F8: the archive of {group} ends at {served.archived_end}, and objects have less")
+    for one in chain:
+        yield from _batches(data_of(store, owner, one.segment))
+
+
+def _batches(data: memoryview) -> Iterable[tuple[int, bytes]]:
+    at = 0
+    while at < len(data):
+        batch = parse_batch(data, at, at, len(data))
+        yield batch.base_offset, bytes(data[at + _BODY : at + batch.size])
+        at += batch.size
+
+
 def _records(broker: Broker, served: Served) -> Iterable[tuple[int, bytes]]:
     """Offsets and values of all that is announced."""
     shard, log = broker.shard, served.log
     assert shard is not None
-    offset, end = int(log.start_offset), served.group.high_watermark
+    offset, end = int(log.first_local_offset), served.group.high_watermark
     while offset < end:
         found: Any = log.read(Offset(offset), Offset(end), _READ_BYTES, minimum_one=True)
         if found is None:
             found = shard.call(log.read_cold, Offset(offset), Offset(end), _READ_BYTES, True)
         if isinstance(found, MillstreamError):
             raise Violation(f"broker {broker.node} cannot read offset {offset}: {found.message}")
-        data, at = memoryview(found.copy(0, len(found))), 0
+        data = memoryview(found.copy(0, len(found)))
         found.release()
-        while at < len(data):
-            batch = parse_batch(data, at, at, len(data))
-            yield batch.base_offset, bytes(data[at + _BODY : at + batch.size])
-            at, offset = at + batch.size, batch.last_offset + 1
+        for offset, value in _batches(data):
+            yield offset, value
+        offset += 1
 
 
 class World:
@@ -116,6 +136,7 @@ class World:
         self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self._delay_us = chance.choice((1_000, 20_000, 400_000))
+        self._upload_share: float = chance.choice((0.0, 0.02, 0.2))
         self._haste = chance.choice((0.3, 0.02))
         """With which a broker hears of commands."""
         judged = JudgedStore((), lambda: self.now // 1000)
@@ -321,6 +342,8 @@ class World:
             for broker in self.brokers.values():
                 if broker.up and not broker.paused and self.chance.random() < 0.7:
                     broker.produce(group, b"%d/%d" % (broker.node, self._value))
+                    if self.chance.random() < self._upload_share:
+                        broker.upload(group)
 
     def _kill(self) -> None:
         broker = self.chance.choice(list(self.brokers.values()))
