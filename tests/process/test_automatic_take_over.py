@@ -6,11 +6,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from test_growing_clusters import status as cluster_status
-from test_shared_clusters import in_order, leader, produce
+from test_shared_clusters import in_order, leader, produce, uploaded
 from test_shared_faults import create_wide, load
 from test_shared_wal import settings
 from test_take_over import fenced
-from tiering import ask, consume, expected, metric, until
+from tiering import ask, consume, expected, metric, until, value
 
 from millstream.testing import cluster
 
@@ -40,7 +40,7 @@ def led_by_others(made, topic, partitions, dead=2):
 @pytest.mark.ci
 def test_partitions_of_a_broker_that_dies_with_its_disk_are_led_by_others_and_stay_when_it_is_replaced(tmp_path):
     bucket = tmp_path / "bucket"
-    with cluster(3, settings=settings(bucket, **SOON), networks=False) as made:
+    with cluster(3, settings=settings(bucket, **SOON), networks=False, shards=2) as made:
         one = made.brokers[1]
         until(lambda: in_store(made, 1, 2, 3), "the controller does not hear of the logs", DEADLINE_S)
         create_wide(made, "load", [[1], [2], [3], [2]])
@@ -69,7 +69,7 @@ def test_partitions_of_a_broker_that_dies_with_its_disk_are_led_by_others_and_st
 
 
 def test_a_paused_broker_is_taken_over_acknowledges_nothing_and_serves_the_rest_when_it_goes_on(tmp_path):
-    with cluster(3, settings=settings(tmp_path / "bucket", **SOON), networks=False) as made:
+    with cluster(3, settings=settings(tmp_path / "bucket", **SOON), networks=False, shards=2) as made:
         one, two = made.brokers[1], made.brokers[2]
         until(lambda: in_store(made, 1, 2, 3), "the controller does not hear of the logs", DEADLINE_S)
         create_wide(made, "taken", [[2], [2]])
@@ -132,6 +132,26 @@ def test_brokers_that_die_while_they_restore_and_controllers_that_die_while_they
         with load(made.bootstrap, "load", 6, members=1, rate=60, padding=300) as workload:
             for dead, other in ((2, 1), (1, 3), (3, 2)):
                 die_and_come_back(made, workload, dead, other)
+
+
+def test_idempotent_producers_go_on_when_all_that_they_wrote_is_in_objects(tmp_path):
+    often = {"shared.upload.interval.ms": 1000}
+    with cluster(3, settings=settings(tmp_path / "bucket", **SOON, **often), networks=False) as made:
+        one, two = made.brokers[1], made.brokers[2]
+        until(lambda: in_store(made, 1, 2, 3), "the controller does not hear of the logs", DEADLINE_S)
+        create_wide(made, "wide", [[2]])
+        producer = Producer({"bootstrap.servers": made.bootstrap, "enable.idempotence": True, "log_level": 0})
+        failed = []
+        for numbers in (range(100), range(100, 200)):
+            for number in numbers:
+                producer.produce("wide", value(number), on_delivery=lambda error, _: error and failed.append(error))
+            assert producer.flush(DEADLINE_S) == 0 and not failed
+            if two.running:
+                until(lambda: uploaded(two, "wide", 0, 100), "it is not uploaded", DEADLINE_S)
+                made.kill(2)
+                shutil.rmtree(two.data_dir)
+                until(lambda: led_by_others(made, "wide", (0,)), "nobody leads", DEADLINE_S)
+        assert [each for _, _, each, _ in consume(one, "wide")] == [value(number) for number in range(200)]
 
 
 def test_a_broker_that_had_its_log_on_the_disk_is_taken_over_only_when_the_store_has_that(tmp_path):

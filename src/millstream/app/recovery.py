@@ -128,9 +128,9 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
     if not report.clean or (in_cluster and read_note(disk, settings.data_dir) is not None):
         archives = bool(settings.objects_url) or os.path.isdir(f"{settings.data_dir}/objects")
         remove_stale_topics(disk, settings.data_dir, in_cluster=in_cluster, archives=archives)
-        if in_cluster:
-            remove_left_partitions(disk, settings.data_dir, settings.node_id)
-            forget_note(disk, settings.data_dir)
+    if in_cluster:
+        remove_left_partitions(disk, settings.data_dir, settings.node_id)
+        forget_note(disk, settings.data_dir)
     tell_repairs(report.repairs)
     for fault in report.faults:
         log.error("not served: %s", fault)

@@ -12,10 +12,11 @@ taken back, and a directory that is unknown up to there may belong to a topic th
 snapshot of another broker was received (`cluster.outdated`) the state has everything that this broker ever knew: what
 is unknown then was deleted meanwhile.
 
-`remove_left_partitions` does the same for partitions that moved to other brokers. A directory of a topic that exists is
-removed, with what was received of it, if neither the state nor the log behind it, committed or not, gives the partition
-to this broker: it makes files for a partition only when the command for that is in its log, so no replica that exists
-is ever taken for one that left.
+`remove_left_partitions` does the same for partitions that moved to other brokers. It runs after an orderly stop, too:
+the stop may come after a command is noted and before its shards have carried it out, and a partition that comes back
+must not find files of before. A directory of a topic that exists is removed, with what was received of it, if neither
+the state nor the log behind it, committed or not, gives the partition to this broker: it makes files for a partition
+only when the command for that is in its log, so no replica that exists is ever taken for one that left.
 """
 
 from millstream.cluster.committed_mark import read_mark

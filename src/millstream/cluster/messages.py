@@ -9,9 +9,9 @@
   45   ``MOVE``          any shard asks the controller's to have a leadership moved
   46   ``MOVE_HERE``     the controller's shard asks a partition's home to hand its leadership over
   47   ``BEGIN``         the controller's shard tells that new replicas are noted on this broker's disk
-  48   ``REGISTERED``    the controller's shard tells that this broker is registered, and knows what it has
-  49   ``IN_STORE``      a shard tells the controller's that the object store has what its files have
-  50   ``TAKEN``         the controller's shard tells that partitions of this broker were taken over
+  50   ``REGISTERED``    the controller's shard tells that this broker is registered, and knows what it has
+  51   ``IN_STORE``      a shard tells the controller's that the object store has what its files have
+  52   ``TAKEN``         the controller's shard tells that partitions of this broker were taken over
 =====  ================  =========================================================================
 """
 
@@ -29,9 +29,9 @@ QUORUM: Final = 44
 MOVE: Final = 45
 MOVE_HERE: Final = 46
 BEGIN: Final = 47
-REGISTERED: Final = 48
-IN_STORE: Final = 49
-TAKEN: Final = 50
+REGISTERED: Final = 50
+IN_STORE: Final = 51
+TAKEN: Final = 52
 
 CONTROLLER_SHARD: Final = 0
 

@@ -199,11 +199,11 @@ class ControlledBroker(ServedBroker):
 
         now_ms = self.cluster.now // 1000
         report = recover(self.disk, DATA_DIR, locate, shards=1, now_ms=now_ms, in_cluster=True)
+        disk: Any = WithoutOwnTopics(self.disk, _OWN)
         if not report.clean or read_note(self.disk, DATA_DIR) is not None:
-            disk: Any = WithoutOwnTopics(self.disk, _OWN)
             remove_stale_topics(disk, DATA_DIR, in_cluster=True)
-            remove_left_partitions(disk, DATA_DIR, node)
-            forget_note(self.disk, DATA_DIR)
+        remove_left_partitions(disk, DATA_DIR, node)
+        forget_note(self.disk, DATA_DIR)
         return report
 
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
