@@ -14,6 +14,7 @@ from millstream.core.controller.requests import RegisterBroker
 from millstream.core.controller.state import ControllerState
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import TopicDescription
+from millstream.iobuf import ArenaFull
 from millstream.model.cluster import Incarnation, NodeId
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.model.shared import ObjectId, SharedPartition
@@ -404,7 +405,10 @@ class Broker:
         if served is None or not self.ready:
             return
         data = plain_batch(0, 1, value)
-        base = served.group.replicate((memoryview(data),), len(data), 1, 1000)
+        try:
+            base = served.group.replicate((memoryview(data),), len(data), 1, 1000)
+        except ArenaFull:
+            return  # it is refused
         served.waiting.append(Appended(base, value))
 
     def acknowledge(self) -> None:

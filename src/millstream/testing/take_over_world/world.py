@@ -27,6 +27,7 @@ from millstream.model.quantities import Offset
 from millstream.model.shared import SharedPartition
 from millstream.telemetry.metrics import StatsSlab
 from millstream.testing.archive_world.store import JudgedStore, WorldStore, data_of
+from millstream.testing.local_storage import Stopped
 from millstream.testing.objects import Faults
 from millstream.testing.take_over_world.broker import Broker
 from millstream.tiers import shared_wal
@@ -427,7 +428,7 @@ def play(seed: int, seen: Counter[str]) -> Finding | None:
         world = World(seed, seen)
         try:
             world.run()
-        except AssertionError as error:
+        except (AssertionError, MillstreamError, Stopped) as error:
             where = traceback.format_tb(error.__traceback__)[-3:]
             return Finding(seed, str(error) or repr(error), [*world.trace, *where])
     return None
