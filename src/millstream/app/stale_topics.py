@@ -16,12 +16,13 @@ is unknown then was deleted meanwhile.
 the stop may come after a command is noted and before its shards have carried it out, and a partition that comes back
 must not find files of before. A directory of a topic that exists is removed, with what was received of it, if neither
 the state nor the log behind it, committed or not, gives the partition to this broker: it makes files for a partition
-only when the command for that is in its log, so no replica that exists is ever taken for one that left.
+only when the command for that is in its log, so no replica that exists is ever taken for one that left. Nothing is
+removed if the log does not reach what the broker has noted as committed, because the rest may say otherwise.
 """
 
 from millstream.cluster.committed_mark import read_mark
 from millstream.cluster.outdated import read_note, remove_note
-from millstream.cluster.state_files import deleted_topics, groups_in_log, load_snapshot, load_state
+from millstream.cluster.state_files import deleted_topics, groups_in_log, load_committed, load_snapshot, load_state
 from millstream.errors import Corruption
 from millstream.format.events.chunk import partition_directory_name
 from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY, resumable
@@ -88,6 +89,9 @@ def remove_left_partitions(disk: Disk, data_dir: str, node: int) -> None:
     try:
         names = set(disk.list(root))
     except FileNotFoundError:
+        return
+    if load_committed(disk, data_dir).revision < read_mark(disk, data_dir):
+        log.warning("files of partitions that other brokers may hold stay: the controller's log here is incomplete")
         return
     held = {(topic.topic_id, index) for topic, index in groups_in_log(disk, data_dir, node).values()}
     by_topic: dict[bytes, list[str]] = {}

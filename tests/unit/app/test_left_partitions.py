@@ -90,6 +90,16 @@ def test_what_has_left_goes_and_what_may_still_be_held_stays(disk, capfd):
     assert partitions(disk) == ["1", "2"]
 
 
+def test_nothing_goes_if_the_log_does_not_reach_what_was_noted(disk, capfd):
+    write_mark(disk, "/data", len(COMMANDS) + 1)
+    remove_left_partitions(disk, "/data", ME)
+    assert partitions(disk) == ["0", "1", "2"]
+    assert "the controller's log here is incomplete" in capfd.readouterr().err
+    write_mark(disk, "/data", len(COMMANDS))
+    remove_left_partitions(disk, "/data", ME)
+    assert partitions(disk) == ["2"]
+
+
 def test_what_was_received_of_a_partition_that_has_left_goes_with_it(disk):
     for name in ("0.12.staged", "1.12.staged"):
         put(disk, f"/data/topics/{ID.hex()}/{name}/{0:020d}.1.log")
