@@ -8,6 +8,7 @@ everything is refused retriably.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -338,7 +339,8 @@ class ArchiveLink:
         def answered(reply: Restored | Failed) -> None:
             done(_error(reply) if isinstance(reply, Failed) else reply)
 
-        self._send(CHANGES_LANE, Restore(self._expect(answered), owner, directory, voters))
+        asked_ns = time.monotonic_ns()
+        self._send(CHANGES_LANE, Restore(self._expect(answered), owner, directory, voters, asked_ns))
 
     def end_lives(self, node: NodeId, done: OnDone) -> None:
         """`messages.EndLives`."""

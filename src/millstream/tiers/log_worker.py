@@ -92,7 +92,7 @@ class LogWorker:
             self._unknown, self._unknown_until_s = owner.topic_id, now_s + _UNKNOWN_S
             return Restored(command.id, 0)
         now_ms = time.time_ns() // 1_000_000
-        restored = restore(self._view, self._disk, owner, command.directory, now_ms, command.voters)
+        restored = restore(self._view, self._disk, owner, command.directory, now_ms, command.voters, command.asked_ns)
         return Restored(command.id, 0 if restored is None else restored.records)
 
     def _clean(self, command: CleanLogs) -> Reply:

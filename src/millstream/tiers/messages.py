@@ -176,6 +176,9 @@ class Restore(msgspec.Struct, frozen=True, array_like=True, tag=25):
     voters: tuple[ReplicaId, ...]
     """Members of the group from now on; empty: those with which the group is opened."""
 
+    asked_ns: int | None = None
+    """On the monotonic clock of this machine: what was read of the store since then will do."""
+
 
 class CleanLogs(msgspec.Struct, frozen=True, array_like=True, tag=26):
     """Remove entries of logs that are over which the archive has. → `Done`."""

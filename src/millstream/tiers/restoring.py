@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.core.raft.messages import Configuration
@@ -53,7 +54,7 @@ from millstream.tiers.object_wal import entry_key, remove_entries, wal_folder
 from millstream.tiers.packing import archive_id
 from millstream.tiers.shared_objects import read_index
 from millstream.tiers.sweeping import StoredRange, longest_chain, own_ranges, ranges_of, shared_ids
-from millstream.tiers.wal_lives import logs, nodes
+from millstream.tiers.wal_lives import Logs
 from millstream.wire.records import batch_crc_ok
 
 if TYPE_CHECKING:
@@ -109,16 +110,15 @@ class StoreView:
     """What a store has of shared partitions, and what of it was read. `refresh` before each use. One caller."""
 
     def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+        self.store = store
         self._ranges: dict[ObjectId, list[tuple[SharedPartition, StoredRange]]] = {}
         self._entries: dict[ObjectKey, list[_Entry]] = {}
         self._logs: dict[_Log, list[int]] = {}
         self._partition_ranges: dict[SharedPartition, list[StoredRange]] = {}
         self._partition_entries: dict[SharedPartition, list[_Entry]] = {}
-
-    @property
-    def store(self) -> ObjectStore:
-        return self._store
+        self._found = Logs(store)
+        self.refreshed_ns = 0
+        """Monotonic clock at the beginning of the last `refresh` that succeeded."""
 
     def refresh(self) -> None:
         """Read what is new. The logs come first: what leaves them meanwhile is in the objects, which come after.
@@ -127,31 +127,32 @@ class StoreView:
             Corruption: an entry, or what says who lived, cannot be read.
             Unavailable: the store.
         """
+        begun_ns = time.monotonic_ns()
         self._refresh_logs()
         known, self._ranges = self._ranges, {}
-        for object_id in shared_ids(self._store):
+        for object_id in shared_ids(self.store):
             try:
                 found = known.get(object_id)
-                self._ranges[object_id] = ranges_of(read_index(self._store, object_id)) if found is None else found
+                self._ranges[object_id] = ranges_of(read_index(self.store, object_id)) if found is None else found
             except (Corruption, Rejected, NotFound):
                 continue
         self._partition_ranges = {}
         for partition, one in itertools.chain.from_iterable(self._ranges.values()):
             self._partition_ranges.setdefault(partition, []).append(one)
+        self.refreshed_ns = begun_ns
 
     def _refresh_logs(self) -> None:
         entries: dict[ObjectKey, list[_Entry]] = {}
         self._logs = {}
-        for node in nodes(self._store):
-            for one in logs(self._store, node):
-                if not one.is_sealed:
-                    continue
-                log = _Log(one.writer.broker_epoch, wal_folder(one.writer, one.shard))
-                self._logs[log] = one.numbers
-                for number in one.numbers:
-                    key = entry_key(log.folder, number)
-                    found = self._entries.get(key)
-                    entries[key] = self.read_head(log, number) if found is None else found
+        for one in self._found.find():
+            if not one.is_sealed:
+                continue
+            log = _Log(one.writer.broker_epoch, wal_folder(one.writer, one.shard))
+            self._logs[log] = one.numbers
+            for number in one.numbers:
+                key = entry_key(log.folder, number)
+                found = self._entries.get(key)
+                entries[key] = self.read_head(log, number) if found is None else found
         self._entries = entries
         self._partition_entries = {}
         for one in itertools.chain.from_iterable(entries.values()):
@@ -160,19 +161,19 @@ class StoreView:
     def read_head(self, log: _Log, number: int) -> list[_Entry]:
         """What an entry has; nothing if it has left its log. Raises Corruption, and what the store raises."""
         key = entry_key(log.folder, number)
-        info = self._store.head(key)
+        info = self.store.head(key)
         if info is None:
             return []  # it is in the archive by now
-        start = self._store.get(key, FilePosition(0), FilePosition(min(info.size_bytes, _HEAD_BYTES)))
+        start = self.store.get(key, FilePosition(0), FilePosition(min(info.size_bytes, _HEAD_BYTES)))
         end = head_bytes(start)
         if end > len(start):
-            start = self._store.get(key, FilePosition(0), FilePosition(min(info.size_bytes, end)))
+            start = self.store.get(key, FilePosition(0), FilePosition(min(info.size_bytes, end)))
         return [_Entry(log.broker_epoch, number, log.folder, one) for one in decode_head(start)]
 
     def state(self, owner: ArchiveId) -> LogState | None:
         """The state of a log whose batches are all archived; None if nothing of it is. Raises as `refresh`."""
         partition = SharedPartition(owner.topic_id.bytes, owner.partition_index)
-        return archived_state(self._store, owner, self._partition_ranges.get(partition, ()))
+        return archived_state(self.store, owner, self._partition_ranges.get(partition, ()))
 
     def entries(self, partition: SharedPartition) -> list[_Entry]:
         """The parts of sealed logs with batches of a partition, oldest first."""
@@ -184,7 +185,7 @@ class StoreView:
         """The batches of a part. Raises NotFound if they have gone meanwhile, Corruption, and what the store raises."""
         part, at = entry.found.part, entry.found.position
         end = FilePosition(at + part.size_bytes)
-        data = self._store.get(entry_key(entry.folder, entry.number), at, end)
+        data = self.store.get(entry_key(entry.folder, entry.number), at, end)
         check_part(part, data)
         return data
 
@@ -202,7 +203,7 @@ class StoreView:
                 if not all(self._is_covered(one.partition, one.end_offset, ends) for one in parts):
                     break
                 covered.append(number)
-            remove_entries(self._store, log.folder, covered)
+            remove_entries(self.store, log.folder, covered)
             removed += len(covered)
         return removed
 
@@ -213,7 +214,7 @@ class StoreView:
             owner = archive_id(partition)
             state = self.state(owner)
             archived = Offset(0) if state is None else state.local_start
-            described = self._store.head(ObjectKey(topic_key(owner))) is not None
+            described = self.store.head(ObjectKey(topic_key(owner))) is not None
             ends[partition] = archived if described else None
         end = ends[partition]
         return end is None or end >= end_offset
@@ -224,13 +225,12 @@ def topics_in_use(view: StoreView) -> dict[bytes, NodeId]:
     Corruption, Unavailable.
     """
     found: dict[bytes, NodeId] = {}
-    for node in nodes(view.store):
-        for one in logs(view.store, node):
-            if not one.is_sealed:
-                log = _Log(one.writer.broker_epoch, wal_folder(one.writer, one.shard))
-                for number in one.numbers:
-                    for entry in view.read_head(log, number):
-                        found.setdefault(entry.found.part.partition.topic_id, node)
+    for one in Logs(view.store).find():
+        if not one.is_sealed:
+            log = _Log(one.writer.broker_epoch, wal_folder(one.writer, one.shard))
+            for number in one.numbers:
+                for entry in view.read_head(log, number):
+                    found.setdefault(entry.found.part.partition.topic_id, one.writer.node_id)
     return found
 
 
@@ -241,6 +241,7 @@ def restore(
     directory: str,
     now_ms: int,
     voters: tuple[ReplicaId, ...] = (),
+    asked_ns: int | None = None,
 ) -> Restored | None:
     """Make the directory of a partition from what the store has; None if it has nothing of it and there are no voters.
 
@@ -251,6 +252,7 @@ def restore(
         directory: of the log; it must not be there, but for what an earlier call has made.
         now_ms: wall clock, for new segments.
         voters: members of its Raft group from now on; without any, those with which the group is opened.
+        asked_ns: on the monotonic clock; what ``view`` has read since then will do.
 
     Raises:
         Corruption: what the store has does not add up.
@@ -258,7 +260,8 @@ def restore(
         Unavailable, OSError: the store or the disk; call again.
     """
     for attempt in range(_ATTEMPTS):
-        view.refresh()
+        if attempt or asked_ns is None or view.refreshed_ns <= asked_ns:
+            view.refresh()
         try:
             return _restore(view, disk, owner, directory, now_ms, voters)
         except NotFound:  # an entry went into the archive meanwhile

@@ -83,16 +83,20 @@ def seal_life(store: ObjectStore, writer: Writer, life: Life) -> None:
         close_log(store, wal_folder(writer, ShardId(shard)))
 
 
-def lives(store: ObjectStore, node: NodeId) -> dict[BrokerEpoch, Life]:
-    """The lives of a broker, by their rising numbers. Raises Corruption and what the store raises."""
+def lives(store: ObjectStore, node: NodeId, known: dict[ObjectKey, Life] | None = None) -> dict[BrokerEpoch, Life]:
+    """The lives of a broker, by their rising numbers. Those in ``known`` are not read again, and new ones are added to
+    it. Raises Corruption and what the store raises.
+    """
+    known = {} if known is None else known
     found: dict[BrokerEpoch, Life] = {}
     for info in store.list(f"{WAL_FOLDER}{node}/{_LIVES}/"):
-        data = store.get(info.key, FilePosition(0), FilePosition(info.size_bytes))
-        try:
-            life = msgspec.msgpack.decode(unseal(MAGIC, VERSION, data), type=Life)
-        except msgspec.MsgspecError as error:
-            raise Corruption(f"{store.url}: {info.key} cannot be read: {error}") from error
-        found[BrokerEpoch(int(info.key.rpartition("/")[2]))] = life
+        if info.key not in known:
+            data = store.get(info.key, FilePosition(0), FilePosition(info.size_bytes))
+            try:
+                known[info.key] = msgspec.msgpack.decode(unseal(MAGIC, VERSION, data), type=Life)
+            except msgspec.MsgspecError as error:
+                raise Corruption(f"{store.url}: {info.key} cannot be read: {error}") from error
+        found[BrokerEpoch(int(info.key.rpartition("/")[2]))] = known[info.key]
     return found
 
 
@@ -119,15 +123,39 @@ class FoundLog(NamedTuple):
     """Otherwise it may still be written."""
 
 
-def logs(store: ObjectStore, node: NodeId) -> Iterator[FoundLog]:
-    """The logs of a broker, the oldest life first. Raises Corruption and what the store raises."""
-    for number, life in lives(store, node).items():
-        for shard in map(ShardId, range(life.shards)):
-            writer = Writer(node, number)
-            folder = wal_folder(writer, shard)
-            numbers = [int(info.key.rpartition("/")[2]) for info in store.list(folder)]
-            is_sealed = bool(numbers) and is_seal(store, folder, numbers[-1])
-            yield FoundLog(writer, shard, numbers[:-1] if is_sealed else numbers, is_sealed)
+class Logs:
+    """The logs of a store. What cannot change is asked for once: who lived, that a log is sealed, and that nothing is
+    left of it.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._lives: dict[ObjectKey, Life] = {}
+        self._sealed: set[str] = set()
+        self._over: set[str] = set()
+        """Sealed logs without entries."""
+
+    def find(self) -> Iterator[FoundLog]:
+        """All logs but those that are over, of each broker the oldest life first. Raises Corruption and what the store
+        raises.
+        """
+        for node in nodes(self._store):
+            for number, life in lives(self._store, node, self._lives).items():
+                for shard in map(ShardId, range(life.shards)):
+                    writer = Writer(node, number)
+                    folder = wal_folder(writer, shard)
+                    if folder not in self._over:
+                        yield self._found(writer, shard, folder)
+
+    def _found(self, writer: Writer, shard: ShardId, folder: str) -> FoundLog:
+        numbers = [int(info.key.rpartition("/")[2]) for info in self._store.list(folder)]
+        if folder not in self._sealed and numbers and is_seal(self._store, folder, numbers[-1]):
+            self._sealed.add(folder)
+        elif folder not in self._sealed:
+            return FoundLog(writer, shard, numbers, is_sealed=False)
+        if len(numbers) == 1:
+            self._over.add(folder)
+        return FoundLog(writer, shard, numbers[:-1], is_sealed=True)
 
 
 def _write(store: ObjectStore, writer: Writer, life: Life) -> bool:

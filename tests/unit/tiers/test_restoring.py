@@ -1,6 +1,8 @@
 """A partition is restored from objects and sealed logs: all of it, or nothing. Lives of a broker follow each other."""
 
+import random
 import shutil
+import time
 
 import pytest
 from crc32c import crc32c
@@ -14,7 +16,7 @@ from millstream.objects import ObjectKey
 from millstream.raft.stored import decode_folded
 from millstream.storage.disk import SystemDisk
 from millstream.storage.log.opening import load_log
-from millstream.testing.objects import MemoryStore
+from millstream.testing.objects import Faults, FaultyStore, MemoryStore
 from millstream.tiers.object_wal import ObjectWal, entry_key, wal_folder
 from millstream.tiers.packing import archive_id
 from millstream.tiers.restoring import StoreView, restore, topics_in_use
@@ -178,6 +180,41 @@ def test_a_broker_whose_lives_are_over_acknowledges_nothing_and_may_begin_anothe
     Life(store).append((A, 2, 1))
     end_lives(store, 7)  # it had none
     assert nodes(store) == [1]
+
+
+def test_lives_that_are_over_cost_nothing_more(store):
+    for _ in range(20):
+        Life(store)  # each seals the ones before
+    Life(store).append((A, 0, 2))
+    Life(store)
+    counted = FaultyStore(store, random.Random(0), Faults())
+    view = StoreView(counted)
+    view.refresh()
+    first, counted.calls = counted.calls, 0
+    view.refresh()
+    assert first > 60, "each life, its log, and whether that is sealed"
+    assert counted.calls <= 8, "brokers, lives, the logs with entries, and objects"
+    Life(store).append((B, 0, 2))
+    Life(store)
+    view.refresh()
+    assert view.entries(A) and view.entries(B)
+
+
+def test_partitions_that_are_asked_for_together_read_the_store_once(store, tmp_path):
+    Life(store).append((A, 0, 2))
+    Life(store)
+    counted = FaultyStore(store, random.Random(0), Faults())
+    view = StoreView(counted)
+    before = time.monotonic_ns()
+    ends, calls = [], []
+    for name in ("one", "two", "three"):
+        counted.calls = 0
+        directory = str(tmp_path / "topics" / name / "0")
+        made = restore(view, SystemDisk(), archive_id(A), directory, 0, (), None if name == "three" else before)
+        ends.append(made.end_offset)
+        calls.append(counted.calls)
+    assert ends == [4, 4, 4]
+    assert calls[1] < 4 < calls[0] and calls[2] > calls[1], "only what came later is asked for anew"
 
 
 def test_brokers_are_found_by_their_logs(store):

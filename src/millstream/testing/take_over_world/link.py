@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -55,7 +56,8 @@ class Link:
         self._send("changes", command, lambda reply: done(_error(reply)))
 
     def restore(self, owner: ArchiveId, directory: str, done: Callable[[Any], None]) -> None:
-        self._send("changes", Restore(0, owner, directory, (replica_id(self._broker.node),)), done)
+        voters = (replica_id(self._broker.node),)
+        self._send("changes", Restore(0, owner, directory, voters, time.monotonic_ns()), done)
 
     def _send(self, lane: str, command: Any, done: Callable[[Any], None]) -> None:
         queue = self._queues[lane]
