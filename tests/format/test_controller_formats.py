@@ -3,6 +3,7 @@
 import pytest
 
 from millstream.core.controller.commands import (
+    FEATURE_LEVEL,
     AnyCommand,
     BrokerFenced,
     BrokerRegistered,
@@ -124,9 +125,11 @@ def test_a_later_version_of_a_command_and_a_later_feature_level_are_refused_in_w
     with pytest.raises(Corruption, match="version -1"):
         decode_command(stored.replace(b"version\x01", b"version\xff"))
     state = decode_state(bytes.fromhex(LEVEL_0_SNAPSHOT))
-    with pytest.raises(Corruption, match="feature level 5, this release knows 4: start a newer release"):
-        state.apply(FeatureLevelRaised(FeatureLevel(5)))
+    newer = FeatureLevel(FEATURE_LEVEL + 1)
+    words = f"feature level {newer}, this release knows {FEATURE_LEVEL}: start a newer release"
+    with pytest.raises(Corruption, match=words):
+        state.apply(FeatureLevelRaised(newer))
     state.apply(FeatureLevelRaised(FeatureLevel(1)))
-    later = encode_state(state).replace(b"feature_level\x01", b"feature_level\x05")
-    with pytest.raises(Corruption, match="feature level 5, this release knows 4: start a newer release"):
+    later = encode_state(state).replace(b"feature_level\x01", b"feature_level" + bytes([newer]))
+    with pytest.raises(Corruption, match=words):
         decode_state(later)
