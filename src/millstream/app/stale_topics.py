@@ -22,7 +22,7 @@ removed if the log does not reach what the broker has noted as committed, becaus
 
 from millstream.cluster.committed_mark import read_mark
 from millstream.cluster.outdated import read_note, remove_note
-from millstream.cluster.state_files import deleted_topics, groups_in_log, load_committed, load_snapshot, load_state
+from millstream.cluster.state_files import deleted_topics, groups_in_log, load_snapshot, load_state, look_at_groups
 from millstream.errors import Corruption
 from millstream.format.events.chunk import partition_directory_name
 from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY, resumable
@@ -90,12 +90,13 @@ def remove_left_partitions(disk: Disk, data_dir: str, node: int) -> None:
         names = set(disk.list(root))
     except FileNotFoundError:
         return
-    if load_committed(disk, data_dir).revision < read_mark(disk, data_dir):
+    known = look_at_groups(disk, data_dir, node)
+    if not known.is_complete:
         log.warning("files of partitions that other brokers may hold stay: the controller's log here is incomplete")
         return
-    held = {(topic.topic_id, index) for topic, index in groups_in_log(disk, data_dir, node).values()}
+    held = {(topic.topic_id, index) for topic, index in known.held.values()}
     by_topic: dict[bytes, list[str]] = {}
-    for topic, index in groups_in_log(disk, data_dir).values():
+    for topic, index in known.groups.values():
         if (topic.topic_id, index) not in held and topic.topic_id.hex() in names:
             events = partition_directory_name(topic.name, topic.topic_id, PartitionIndex(index))
             by_topic.setdefault(topic.topic_id, []).extend((str(index), events))

@@ -22,7 +22,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -104,17 +104,33 @@ def groups_in_log(disk: Disk, data_dir: str, node: int | None = None) -> dict[in
     Raises:
         Corruption, OSError: as in ``load_state``.
     """
+    known = look_at_groups(disk, data_dir, node)
+    return known.groups if node is None else known.held
+
+
+class KnownGroups(NamedTuple):
+    """Raft groups with their topic and partition, from one reading of the controller's files."""
+
+    groups: dict[int, tuple[TopicState, int]]
+    held: dict[int, tuple[TopicState, int]]
+    """Those that a broker holds, or has held since what it has noted as committed."""
+
+    is_complete: bool
+    """Whether the log reaches what this broker has noted as committed."""
+
+
+def look_at_groups(disk: Disk, data_dir: str, node: int | None) -> KnownGroups:
+    """What `groups_in_log` says of all groups and of those of ``node``. Raises as that."""
     state = load_snapshot(disk, data_dir)
     mark = read_mark(disk, data_dir)
-    found: dict[int, tuple[TopicState, int]] = {}
+    groups: dict[int, tuple[TopicState, int]] = {}
+    held: dict[int, tuple[TopicState, int]] = {}
 
     def take() -> None:
-        groups = state.groups().items()
-        found.update(
-            (group, (topic, index))
-            for group, (topic, index) in groups
-            if node is None or node in topic.partitions[index].replicas
-        )
+        for group, (topic, index) in state.groups().items():
+            groups[group] = topic, index
+            if node in topic.partitions[index].replicas:
+                held[group] = topic, index
 
     def note(command: AnyCommand) -> None:
         if isinstance(command, TopicDeleted | ReplicasChanged) and state.revision >= mark:
@@ -122,7 +138,7 @@ def groups_in_log(disk: Disk, data_dir: str, node: int | None = None) -> dict[in
 
     _replay(disk, controller_log_directory(data_dir), state, note)
     take()
-    return found
+    return KnownGroups(groups, held, state.revision >= mark)
 
 
 def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:
