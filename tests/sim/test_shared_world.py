@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from millstream.testing.shared_world.planted import PLANTED, hunt
+from millstream.testing.histories import hunt
+from millstream.testing.shared_world.planted import PLANTED
 from millstream.testing.shared_world.world import play
 
 
@@ -30,7 +31,7 @@ def test_histories_reach_what_they_are_for():
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_within_its_budget(bug):
-    assert hunt(bug).finding is not None
+    assert hunt(bug, play).finding is not None
 
 
 def test_a_seed_replays_the_same_history():

@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from millstream.testing.take_over_world.planted import PLANTED, hunt
+from millstream.testing.histories import hunt
+from millstream.testing.take_over_world.planted import PLANTED
 from millstream.testing.take_over_world.world import play
 
 
@@ -38,4 +39,4 @@ def test_histories_reach_what_they_are_for_and_repeat():
     ids=lambda bug: bug.name,
 )
 def test_a_planted_bug_is_found_within_its_budget(bug):
-    assert hunt(bug).finding is not None
+    assert hunt(bug, play).finding is not None

@@ -6,16 +6,14 @@ A bug replaces a function while it is planted; production code knows nothing of 
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 from millstream.core.shared import catalogue, uploads
 from millstream.core.shared.catalogue import Catalogue
 from millstream.errors import Rejected
-from millstream.testing.planting import planted
+from millstream.testing.histories import PlantedBug
 from millstream.testing.shared_world import logs
-from millstream.testing.shared_world.world import Finding, play
 from millstream.tiers import object_wal, shared_objects
 
 if TYPE_CHECKING:
@@ -27,33 +25,6 @@ if TYPE_CHECKING:
     from millstream.model.quantities import TimestampMs
     from millstream.model.shared import ObjectId
     from millstream.objects import ObjectKey, ObjectStore
-
-
-class PlantedBug(NamedTuple):
-    """One bug: the functions named are others while it is planted."""
-
-    name: str
-    replaced: tuple[tuple[object, str, Any], ...]
-    histories: int = 100
-    """Within so many it is found."""
-
-
-class Hunt(NamedTuple):
-    """What came of looking for a bug."""
-
-    bug: PlantedBug
-    finding: Finding | None
-    histories: int
-
-
-def hunt(bug: PlantedBug) -> Hunt:
-    """Play histories with the bug planted until one finds it or the budget is used up."""
-    with planted(bug.replaced):
-        for seed in range(bug.histories):
-            finding = play(seed, Counter())
-            if finding is not None:
-                return Hunt(bug, finding, seed + 1)
-    return Hunt(bug, None, bug.histories)
 
 
 def _put_unconditionally(store: ObjectStore, key: ObjectKey, data: bytes) -> None:

@@ -7,7 +7,7 @@ it was given. Brokers crash, are fenced while they live and go on as zombies, ha
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from millstream.core.shared.catalogue import Writer
 from millstream.errors import Corruption, MillstreamError, OutcomeUnknown, Rejected, Unavailable
@@ -15,6 +15,7 @@ from millstream.format.shared_object import shared_key
 from millstream.model.cluster import BrokerEpoch, NodeId
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.objects import ObjectKey
+from millstream.testing.histories import Finding
 from millstream.testing.objects import Faults
 from millstream.testing.shared_world.broker import Broker
 from millstream.testing.shared_world.compaction import compact
@@ -31,14 +32,6 @@ if TYPE_CHECKING:
 
 STEPS: Final = 400
 _NODES: Final = 3
-
-
-class Finding(NamedTuple):
-    """What a history found."""
-
-    seed: int
-    what: str
-    trace: tuple[str, ...]
 
 
 class World(Scene):

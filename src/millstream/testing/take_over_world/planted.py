@@ -3,47 +3,19 @@
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from millstream.app.log_in_store import LogInStore
 from millstream.cluster.take_overs import TakeOvers
-from millstream.testing.planting import planted
-from millstream.testing.take_over_world.world import play
+from millstream.testing.histories import PlantedBug
 from millstream.tiers import log_worker, object_wal
 from millstream.tiers.shared_wal import Gate, SharedWal
 
 if TYPE_CHECKING:
     from millstream.core.controller.state import ControllerState
     from millstream.model.cluster import NodeId
-    from millstream.testing.take_over_world.world import Finding
-
-
-class PlantedBug(NamedTuple):
-    """What stands where in production code, and in how many histories it has to be found."""
-
-    name: str
-    replaced: tuple[tuple[object, str, Any], ...]
-    histories: int
-
-
-class Hunt(NamedTuple):
-    """How a hunt ended."""
-
-    finding: Finding | None
-    histories: int
-
-
-def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
-    """Play histories with the bug until one finds it."""
-    seen: Counter[str] = Counter()
-    with planted(bug.replaced):
-        for count in range(bug.histories):
-            _sealed.clear()
-            finding = play(first_seed + count, seen)
-            if finding is not None:
-                return Hunt(finding, count + 1)
-    return Hunt(None, bug.histories)
+    from millstream.testing.take_over_world.world import World
 
 
 def _nothing(_store: Any, _node: Any) -> None:
@@ -53,15 +25,17 @@ def _nothing(_store: Any, _node: Any) -> None:
 def _never_forgotten(take_overs: TakeOvers, state: ControllerState, now_us: int) -> None:
     """A broker whose logs were sealed once counts as sealed for ever."""
     before = dict(take_overs._dead)
+    submit: Any = take_overs._submit
+    sealed = _sealed.setdefault(submit.__self__, set())  # of this history
     _note_dead(take_overs, state, now_us)
     for node, dead in take_overs._dead.items():
-        if node in _sealed:
+        if node in sealed:
             dead.sealed = True
-    _sealed.update(node for node, dead in before.items() if dead.sealed)
+    sealed.update(node for node, dead in before.items() if dead.sealed)
 
 
 _note_dead = TakeOvers._note_dead
-_sealed: set[NodeId] = set()
+_sealed: WeakKeyDictionary[World, set[NodeId]] = WeakKeyDictionary()
 
 
 def _never_held(wal: SharedWal) -> None:

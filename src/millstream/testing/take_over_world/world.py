@@ -7,7 +7,7 @@ import traceback
 from collections import Counter, deque
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 from uuid import UUID
 
@@ -23,12 +23,13 @@ from millstream.errors import MillstreamError
 from millstream.format.manifest import ArchiveId
 from millstream.format.segment import parse_batch
 from millstream.model.events import PartitionIndex
-from millstream.model.quantities import Offset
 from millstream.model.shared import SharedPartition
 from millstream.telemetry.metrics import StatsSlab
 from millstream.testing.archive_world.store import JudgedStore, WorldStore, data_of
+from millstream.testing.histories import Finding
 from millstream.testing.local_storage import Stopped
 from millstream.testing.objects import Faults
+from millstream.testing.sim.brokers_judge import Violation, whole_log
 from millstream.testing.take_over_world.broker import Broker
 from millstream.tiers import shared_wal
 from millstream.tiers.sweeping import longest_chain, stored_ranges
@@ -48,21 +49,8 @@ AFTER_MS: Final = 2_000
 
 FENCE_US: Final = SECOND
 HEAL_US: Final = 120 * SECOND
-_READ_BYTES: Final = 1 << 20
 _BODY: Final = 61
 """Where the records of a batch begin: its value."""
-
-
-class Violation(AssertionError):
-    """Something that must hold does not."""
-
-
-class Finding(NamedTuple):
-    """What a history found."""
-
-    seed: int
-    what: str
-    trace: list[str]
 
 
 class Judge:
@@ -108,21 +96,12 @@ def _batches(data: memoryview) -> Iterable[tuple[int, bytes]]:
 
 
 def _records(broker: Broker, served: Served) -> Iterable[tuple[int, bytes]]:
-    """Offsets and values of all that is announced."""
+    """Offsets and values of all that is announced and in files."""
     shard, log = broker.shard, served.log
     assert shard is not None
-    offset, end = int(log.first_local_offset), served.group.high_watermark
-    while offset < end:
-        found: Any = log.read(Offset(offset), Offset(end), _READ_BYTES, minimum_one=True)
-        if found is None:
-            found = shard.call(log.read_cold, Offset(offset), Offset(end), _READ_BYTES, True)
-        if isinstance(found, MillstreamError):
-            raise Violation(f"broker {broker.node} cannot read offset {offset}: {found.message}")
-        data = memoryview(found.copy(0, len(found)))
-        found.release()
-        for offset, value in _batches(data):
-            yield offset, value
-        offset += 1
+    checks: Any = SimpleNamespace(log=log, group=served.group, replica=broker.node)
+    for data in whole_log(shard, checks, log.first_local_offset):
+        yield from _batches(data)
 
 
 class World:
@@ -176,10 +155,10 @@ class World:
         """Do something in a while."""
         self.after(int(self.chance.expovariate(1.0) * self._delay_us) + 1, do, *arguments)
 
-    def note(self, what: str) -> None:
+    def note(self, what: str, about: str = "") -> None:
         """Remember that something happened."""
         self._seen[what] += 1
-        self.trace.append(f"{(self.now - 1_700_000_000_000_000) / SECOND:9.3f} {what}")
+        self.trace.append(f"{(self.now - 1_700_000_000_000_000) / SECOND:9.3f} {what}{about}")
 
     def _step(self) -> None:
         """Every broker does some things, and time goes by."""
@@ -212,7 +191,7 @@ class World:
         decision = decide(self.state, request, rules)
         for command in decision.commands:
             self._append(command)
-            self.note(str(command)[:200])
+            self.note(type(command).__name__, f" {command}"[:200])
         return decision.results
 
     def _is_behind(self, node: NodeId) -> bool:
@@ -430,5 +409,5 @@ def play(seed: int, seen: Counter[str]) -> Finding | None:
             world.run()
         except (AssertionError, MillstreamError, Stopped) as error:
             where = traceback.format_tb(error.__traceback__)[-3:]
-            return Finding(seed, str(error) or repr(error), [*world.trace, *where])
+            return Finding(seed, str(error) or repr(error), (*world.trace, *where))
     return None
