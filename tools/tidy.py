@@ -1,11 +1,12 @@
 """The code's shape as a check: what is too long, dead, undocumented or unspeakable.
 
-Run by ``make check``. Lengths are a ratchet: a file stays under 500 lines and a function under 70, what is longer is
-listed with its length in ``tools/tidy-allowed.txt``, where numbers may only go down (``--update`` lowers them and drops
-what is no longer needed, it never raises or adds). The same list holds import circles of more than three files, by
-package (``circles.py``), private words in prose and as names, and bare ``int`` parameters of a room (``ratchets.py``).
-Also refused: marks of unfinished work, names of package hosts, modules that nothing imports, test files of one name
-(pytest imports them by it), settings without documentation and metrics without one.
+Run by ``make check``. A file is as long as its subject; over 800 lines it probably has two. A function has at most 70
+lines. Both are a ratchet: what is longer is listed with its length in ``tools/tidy-allowed.txt``, where numbers may
+only go down (``--update`` lowers them and drops what is no longer needed, it never raises or adds). The same list
+holds import circles of more than three files, by package (``circles.py``), private words in prose and as names, and
+bare ``int`` parameters of a room (``ratchets.py``). Also refused: marks of unfinished work, names of package hosts,
+modules that nothing imports, test files of one name (pytest imports them by it), settings without documentation and
+metrics without one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ratchets import PRIVATE_NAMES, PRIVATE_WORDS, ROOMS, bare_ints, private_nam
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "tools" / "tidy-allowed.txt"
-FILE_LINES = 500
+FILE_LINES = 800
 FUNCTION_LINES = 70
 CIRCLE_FILES = 3
 COUNTED = re.compile("(prose|name|int):")

@@ -30,7 +30,7 @@ def put(tidy, name, text):
 
 def test_long_files_and_functions_are_found(tidy):
     body = "    x = 1\n" * 70
-    path = put(tidy, "src/a.py", f"class A:\n  def short(self): ...\n\n  def long(self):\n{body}" + "\n" * 500)
+    path = put(tidy, "src/a.py", f"class A:\n  def short(self): ...\n\n  def long(self):\n{body}" + "\n" * 800)
     assert [problem.where for problem in tidy.too_long(path)] == ["src/a.py", "src/a.py::A.long"]
     assert not tidy.too_long(put(tidy, "src/b.py", "def f():\n    return 1\n"))
 
