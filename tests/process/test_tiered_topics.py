@@ -10,7 +10,7 @@ import tempfile
 import urllib.request
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -271,6 +271,52 @@ def test_a_local_topic_becomes_tiered_and_its_active_segment_is_archived_when_it
         resource = ConfigResource(ResourceType.TOPIC, "later", incremental_configs=[back])
         with pytest.raises(KafkaException):
             ask(broker, "incremental_alter_configs", [resource], resource)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_topic_that_was_compacted_is_archived_with_its_gaps_and_comes_back_from_the_store(tmp_path):
+    settings = {**AT_ONCE, "log.cleaner.backoff.ms": 50, "objects.url": f"file://{tmp_path}/bucket"}
+    with Broker(settings=settings) as broker:
+        compacted = {"min.cleanable.dirty.ratio": "0.01", "cleanup_policy": "compact"}
+        create(broker, "prices", storage_mode="local", **compacted)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+        for number in range(RECORDS):  # what the first, the middle and the last batches have stays
+            key = number if number % 100 < 4 or number >= RECORDS - 4 else number % 7
+            producer.produce("prices", value(number), b"%d" % key, timestamp=1_700_000_000_000 + number)
+            if number % 3 == 2:
+                assert producer.flush(20) == 0
+        until(lambda: len(consume(broker, "prices")) < RECORDS // 2, "it was not compacted")
+
+        def alter(**configs):
+            changes = [
+                ConfigEntry(name, text, incremental_operation=AlterConfigOpType.SET) for name, text in configs.items()
+            ]
+            resource = ConfigResource(ResourceType.TOPIC, "prices", incremental_configs=changes)
+            ask(broker, "incremental_alter_configs", [resource], resource)
+
+        alter(**{"cleanup.policy": "delete"})
+        found = consume(broker, "prices")
+        alter(**{"storage.mode": "tiered", "segment.upload.max.ms": "300"})
+
+        def all_is_archived():
+            (one,) = tier(broker, "status", "prices")["partitions"]
+            return one["local_start_offset"] == RECORDS
+
+        until(all_is_archived, "it was not archived")
+        assert consume(broker, "prices") == found
+        for offset, _, _, timestamp in found:
+            assert offset_of(broker, "prices", OffsetSpec.for_timestamp(timestamp)) == offset
+        gap = next(one for one in range(RECORDS) if one not in {offset for offset, *_ in found})
+        assert consume(broker, "prices", start=gap) == [one for one in found if one[0] > gap]
+        with pytest.raises(KafkaException, match="create another topic and copy the records"):
+            alter(**{"cleanup.policy": "compact"})
+        until(lambda: tier(broker, "verify")["segments"] > 0, "the manifest is late")
+        broker.kill()
+    with Broker(settings=settings) as broker:
+        assert tier(broker, "recover")["topics"][0]["topic"] == "prices"
+        assert consume(broker, "prices") == found
+        assert tier(broker, "verify")["findings"] == tier(broker, "scrub", "--older-than", "0")["findings"] == []
 
 
 @pytest.mark.slow

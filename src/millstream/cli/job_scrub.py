@@ -132,7 +132,7 @@ class Plan:
     def _of_broker(self, cluster: Cluster, node_id: int, names: Sequence[str]) -> Iterator[str]:
         """Closed segment files of a broker; gives the topics that are archived."""
         from millstream.cli.broker_http import ask_http
-        from millstream.client.cluster import BROKER_RESOURCE, TOPIC_RESOURCE
+        from millstream.client.cluster import BROKER_RESOURCE
         from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
         settings = cluster.describe_configs(BROKER_RESOURCE, str(node_id), [HTTP_ENDPOINT], node_id=node_id)
@@ -150,16 +150,24 @@ class Plan:
             if not os.path.isdir(listed["data_dir"]):
                 self.elsewhere += [node_id] if node_id not in self.elsewhere else []
                 continue
-            policy = cluster.describe_configs(TOPIC_RESOURCE, name, ["cleanup.policy"]).get("cleanup.policy") or ""
             for partition in listed["partitions"]:
-                self._of_files(name, partition, gaps="compact" in policy)
+                self._of_files(name, partition)
 
-    def _of_files(self, topic: str, partition: dict[str, Any], *, gaps: bool) -> None:
+    def _of_files(self, topic: str, partition: dict[str, Any]) -> None:
+        from millstream.format.names import parse_segment
         from millstream.spark.scrub import Piece, find_holes
 
         index = int(partition["partition"])
         files = [
-            Piece(topic, index, one["path"], one["base_offset"], one["end_offset"], one["bytes"], gaps=gaps)
+            Piece(
+                topic,
+                index,
+                one["path"],
+                one["base_offset"],
+                one["end_offset"],
+                one["bytes"],
+                gaps=(parse_segment(os.path.basename(one["path"])) or (0, 0))[1] > 0,
+            )
             for one in sorted(partition["segments"], key=lambda one: one["base_offset"])
             if one["end_offset"] > one["base_offset"]
         ]
@@ -219,6 +227,7 @@ class Plan:
     def _of_segments(self, store: ObjectStore, topic: str, manifest: Manifest, key: str) -> None:
         from millstream.errors import Corruption
         from millstream.format.shared_object import object_key
+        from millstream.model.shared import NO_OBJECT
         from millstream.spark.scrub import Piece, find_holes
         from millstream.tiers.inspection import segments_of
 
@@ -238,6 +247,7 @@ class Plan:
                 one.size_bytes,
                 owner.topic_id.hex,
                 one,
+                gaps=one.object_id == NO_OBJECT,
             )
             for one in segments
         ]

@@ -429,7 +429,9 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
         if "storage.mode" in overrides:
             raise ConfigError(
                 "storage.mode",
-                "a compacted topic cannot be tiered; only segments that are never rewritten can be",
+                "a compacted topic cannot be tiered, because compaction rewrites segments that are archived. A local "
+                "topic that was compacted can be: set cleanup.policy=delete. For compacted records of a tiered topic "
+                "create another topic and copy the records",
             )
         own["storage_mode"] = "local"
     _check_shared(resolved, overrides, defaults)

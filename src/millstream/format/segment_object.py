@@ -2,6 +2,9 @@
 
 Nothing wrong goes in: a batch that does not match its checksum, is out of place, or has an earlier leader epoch than
 one before it is `Corruption`. The same batches make the same bytes.
+
+Batches of a log that was compacted may have gaps between them and before the first one. The object has the whole range
+of offsets, gaps included: it begins at the offset that the caller names, and ends where its last batch ends.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from millstream.errors import Corruption
 from millstream.format.archive import Block, SegmentIndex, encode_index
 from millstream.format.index import NO_TIMESTAMP
 from millstream.format.manifest import ArchivedSegment
+from millstream.format.segment import may_follow
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.wire.records import batch_crc_ok
 
@@ -29,13 +33,14 @@ if TYPE_CHECKING:
 class SegmentObject:
     """One object. Lifecycle: `add` each batch in order, `end_block` once, `end` once."""
 
-    def __init__(self, owner: ArchiveId, base_offset: Offset, block_bytes: int) -> None:
-        """A block ends with the first batch that reaches ``block_bytes``."""
+    def __init__(self, owner: ArchiveId, base_offset: Offset, block_bytes: int, *, gaps: bool = False) -> None:
+        """A block ends with the first batch that reaches ``block_bytes``. ``gaps``: offsets may be missing."""
         self._owner = owner
         self._base_offset = base_offset
         self._block_bytes = block_bytes
+        self._gaps = gaps
         self.end_offset = base_offset
-        """Where the next batch has to begin."""
+        """Where the next batch has to begin, with gaps at the earliest."""
         self.size_bytes = 0
         """Bytes of the blocks so far."""
         self.blocks: list[Block] = []
@@ -51,7 +56,7 @@ class SegmentObject:
     def add(self, batch: Batch, data: memoryview) -> bytes | None:
         """Add a batch, whose bytes stay as they are until its block is given. Returns the block that it ends."""
         where = f"the batch at byte {batch.position}, offset {batch.base_offset}"
-        if batch.base_offset != self.end_offset:
+        if not may_follow(batch, self.end_offset, gaps=self._gaps):
             raise Corruption(f"{where}, stands where offset {self.end_offset} should")
         if not batch_crc_ok(data):
             raise Corruption(f"{where}, does not match its checksum")

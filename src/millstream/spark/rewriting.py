@@ -92,7 +92,8 @@ def rewrite(group: Group, url: str, codec: int | None) -> Rewritten:
     if codec is not None and not any(_can_change(data, codec) for _, data in _batches(store, group, _Tally())):
         return Rewritten(group)
     tally = _Tally()
-    made = SegmentObject(group.owner, group.before[0].base_offset, BLOCK_BYTES)
+    # Gaps of the old segments stay: the leader compares them.
+    made = SegmentObject(group.owner, group.before[0].base_offset, BLOCK_BYTES, gaps=True)
     expected = msgspec.structs.replace(
         group.before[0],
         end_offset=group.before[-1].end_offset,

@@ -5,8 +5,9 @@
     pieces ──► waves of Spark tasks, a piece each ──► checked.jsonl, synced after each wave ──► findings
 
 A piece is sound if it has exactly the bytes that its manifest says, every batch matches its checksum, the offsets go
-from the first to the end without a gap, and leader epochs never fall. A file of a compacted topic may have gaps. For an
-object its blocks, leader epochs and checksum must also be those of its index and of the manifest.
+from the first to the end without a gap, and leader epochs never fall. A file that compaction wrote may have gaps, and
+an object, because its log may have been compacted before. For an object its blocks, leader epochs and checksum must
+also be those of its index and of the manifest.
 
 Nothing is written but the job's own directory. Killed at any time and started again, the job leaves out the pieces that
 it has found sound, and reads all others, those with a finding included. A last line that the crash cut off is
@@ -60,7 +61,7 @@ class Piece(msgspec.Struct, frozen=True):
     """What the manifest says of an object; None for a file."""
 
     gaps: bool = False
-    """Whether offsets may be missing inside, because the topic is compacted."""
+    """Whether offsets may be missing inside."""
 
 
 class Checked(msgspec.Struct, frozen=True):

@@ -70,7 +70,7 @@ from millstream.tiers.messages import (
 )
 from millstream.tiers.packing import pack
 from millstream.tiers.reading import ArchiveReader
-from millstream.tiers.replaced_objects import check_object, part_with
+from millstream.tiers.replaced_objects import check_object, part_with, require_same_gaps
 from millstream.tiers.sweeping import Sweeper
 from millstream.tiers.uploading import Pace, upload
 
@@ -273,8 +273,10 @@ class ArchiveWorker:
         return Done(command.id)
 
     def _check(self, command: Check) -> Reply:
+        missing: list[tuple[Offset, Offset]] = []
         for segment in command.after:
-            check_object(self._changes, command.owner, segment, command.written_after_ms, self._pace)
+            missing += check_object(self._changes, command.owner, segment, command.written_after_ms, self._pace)
+        require_same_gaps(self._changes, command, missing, self._pace)
         if command.part_before is None:
             return Checked(command.id)
         part, data = part_with(self._changes, command)

@@ -1,7 +1,8 @@
 """What the archive process does for a replacement before it is committed: nothing that is committed may be wrong.
 
 Each new object is read whole. Its length, its CRC-32C, each block's and each batch's must match; its batches go from
-the segment's first offset to its end without a gap; its index says what is there. An object that was written too long
+the segment's first offset to its end; its index says what is there. Where offsets are missing, as in a log that was
+compacted, the old objects are read, too: they must lack exactly the same offsets. An object that was written too long
 ago is refused, because ``tier scrub`` removes what no manifest names after an hour.
 
 If the manifest has the old segments in a part object, a part with the new ones is written, under a name of its own. A
@@ -10,7 +11,7 @@ crash after that leaves a part that no entry names, which ``tier scrub`` removes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from crc32c import crc32c
 
@@ -31,6 +32,8 @@ from millstream.objects import ObjectKey
 from millstream.wire.records import batch_crc_ok
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.format.archive import SegmentIndex
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.model.quantities import Offset
@@ -39,11 +42,14 @@ if TYPE_CHECKING:
     from millstream.tiers.messages import Check
     from millstream.tiers.uploading import Pace
 
+    Missing: TypeAlias = tuple[Offset, Offset]
+    """A range of offsets that are in no batch; the end is exclusive."""
+
 
 def check_object(
     store: ObjectStore, owner: ArchiveId, segment: ArchivedSegment, written_after_ms: int, pace: Pace
-) -> None:
-    """Read the object of a segment whole.
+) -> list[Missing]:
+    """Read the object of a segment whole. Returns the ranges of offsets that it lacks.
 
     Raises:
         Rejected: there is none (RESOURCE_NOT_FOUND), or it is not what the segment says (INVALID_RECORD).
@@ -60,15 +66,32 @@ def check_object(
         if info.size_bytes != whole:
             raise Corruption(f"it has {info.size_bytes} bytes, {whole} are expected")
         index = decode_index(owner, segment, store.get(key, FilePosition(segment.size_bytes), FilePosition(whole)))
-        _check_blocks(store, key, segment, index, pace)
+        return _check_blocks(store, key, segment, index, pace)
     except Corruption as error:
         raise Rejected(f"the object {key}: {error.message}", ErrorCode.INVALID_RECORD) from error
 
 
+def require_same_gaps(store: ObjectStore, command: Check, missing: Sequence[Missing], pace: Pace) -> None:
+    """Raise Rejected (INVALID_RECORD) unless the old segments lack the offsets that the new ones lack, ``missing``.
+    Without any nothing is read. Errors of the store as of `check_object`.
+    """
+    if missing:
+        before: list[Missing] = []
+        for segment in command.before:
+            before += check_object(store, command.owner, segment, 0, pace)
+        if before != list(missing):
+            first, _ = min({*missing} ^ {*before})
+            raise Rejected(
+                f"the new objects lack other offsets than the old ones, from offset {first} on",
+                ErrorCode.INVALID_RECORD,
+            )
+
+
 def _check_blocks(
     store: ObjectStore, key: ObjectKey, segment: ArchivedSegment, index: SegmentIndex, pace: Pace
-) -> None:
+) -> list[Missing]:
     checksum, expected = 0, segment.base_offset
+    missing: list[Missing] = []
     epochs: list[tuple[Term, Offset]] = []
     for number, block in enumerate(index.blocks):
         last = number + 1 == len(index.blocks)
@@ -80,21 +103,30 @@ def _check_blocks(
         if crc32c(data) != block.checksum or block.base_offset != expected:
             raise Corruption(f"the block at byte {block.position} is not what the index says")
         checksum = crc32c(data, checksum)
-        expected = _check_batches(data, block.position, expected, epochs)
+        expected = _check_batches(data, block.position, expected, epochs, missing)
     if expected != segment.end_offset or checksum != segment.checksum:
         raise Corruption(f"it ends at offset {expected}, or its bytes do not match the checksum {segment.checksum}")
     if tuple(epochs) != index.epochs:
         raise Corruption("its leader epochs are not those of its index")
+    return missing
 
 
 def _check_batches(
-    data: memoryview, position: FilePosition, expected: Offset, epochs: list[tuple[Term, Offset]]
+    data: memoryview,
+    position: FilePosition,
+    expected: Offset,
+    epochs: list[tuple[Term, Offset]],
+    missing: list[Missing],
 ) -> Offset:
-    """The end (exclusive) of the batches of a block."""
+    """The end (exclusive) of the batches of a block. ``missing`` gets the ranges of offsets before them that it
+    lacks.
+    """
     try:
         for batch in whole_batches(data):
-            if batch.base_offset != expected:
+            if batch.base_offset < expected:
                 raise Corruption(f"the batch at offset {batch.base_offset} stands where offset {expected} should")
+            if batch.base_offset > expected:
+                missing.append((expected, batch.base_offset))
             if not batch_crc_ok(data[batch.position : batch.position + batch.size]):
                 raise Corruption(f"the batch at offset {batch.base_offset} does not match its checksum")
             if not epochs or batch.leader_epoch > epochs[-1][0]:

@@ -3,10 +3,16 @@
 Nothing wrong is archived: a batch that does not match its checksum, or is out of place, cancels the upload with
 `Corruption`. The object is complete and durable when `upload` returns; before that it does not exist. A repeated upload
 of the same offsets in the same term writes the same bytes again.
+
+A file that was compacted has gaps: before its first batch, and between batches. Its name says so (`format.names`), and
+only then may offsets be missing. The archived segment has the gaps in its range: it begins where the archive ends, so
+that archived segments always follow each other. At the end there is no gap, because a compacted file keeps its last
+batch.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -14,6 +20,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import Corruption
 from millstream.format.archive import BLOCK_BYTES, segment_key
 from millstream.format.manifest import ArchivedSegment
+from millstream.format.names import parse_segment
 from millstream.format.segment import WalkEnd
 from millstream.format.segment_object import SegmentObject
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
@@ -72,10 +79,9 @@ def upload(
     file = disk.open(command.path)
     try:
         start = _start(disk, file, command)
-        walk = _Walk(command, start.base_offset, on_block)
-        expected = ArchivedSegment(
-            start.base_offset, command.end_offset, 0, 0, TimestampMs(0), TimestampMs(0), command.term
-        )
+        base_offset = min(start.base_offset, command.from_offset)
+        walk = _Walk(command, base_offset, on_block)
+        expected = ArchivedSegment(base_offset, command.end_offset, 0, 0, TimestampMs(0), TimestampMs(0), command.term)
         key = ObjectKey(segment_key(command.owner, expected))
         store.put_stream(key, walk.parts(file, start.position, pace))
     except WalkEnd as end:
@@ -93,7 +99,7 @@ def upload(
 
 
 def _start(disk: Disk, file: File, command: Upload) -> Batch:
-    """The batch with the first offset."""
+    """The batch with the first offset, or the first one behind it."""
     index = local_index.SegmentIndex.load(disk, command.path, command.base_offset)
     _, position = index.place_before(command.from_offset)
     for batch in local_index.batches_from(file, position, command.size_bytes):
@@ -108,7 +114,8 @@ class _Walk:
     def __init__(self, command: Upload, base_offset: Offset, on_block: OnBlock | None) -> None:
         self._on_block = on_block
         self._command = command
-        self._object = SegmentObject(command.owner, base_offset, BLOCK_BYTES)
+        name = parse_segment(os.path.basename(command.path))
+        self._object = SegmentObject(command.owner, base_offset, BLOCK_BYTES, gaps=name is not None and name[1] > 0)
 
     def parts(self, file: File, position: FilePosition, pace: Pace) -> Iterator[bytes]:
         """The bytes of the object, a block at a time."""

@@ -3,16 +3,23 @@
 import random
 
 import pytest
+from fake_archive import Bucket
 from fake_kafka import FakeKafka
 from fake_manifest import Manifest
 from spark_logs import EVERYTHING, expected, plain, read, rows_of
 
+from millstream.format.archive import segment_key
 from millstream.format.compacted import emptied, filtered
 from millstream.spark.filters import Predicate
 from millstream.spark.options import READ, parse_options
 from millstream.spark.plan import plan_batch
 from millstream.spark.read import read_task
+from millstream.spark.rewriting import Group, rewrite
+from millstream.spark.scrub import Piece, check
 from millstream.spark.stats import read_stats
+from millstream.storage.disk import SystemDisk
+from millstream.tiers.messages import Upload
+from millstream.tiers.uploading import Pace, upload
 from millstream.wire.records import build_batch, parse_header
 
 
@@ -87,3 +94,31 @@ def test_files_and_tail_of_a_compacted_topic_give_every_row_once(tmp_path, optio
         rows = sorted((row for task in tasks for row in rows_of(read_task(task))), key=lambda row: row["offset"])
         assert rows == expected(log + tail)
         assert "read.path" in options or read_stats(stats).segment_rows == len(expected(log))
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_an_archived_log_that_was_compacted_is_read_checked_and_rewritten_with_its_gaps(tmp_path, seed):
+    with FakeKafka({"t": 1}) as kafka, Manifest(tmp_path / "data") as served:
+        bucket = Bucket(tmp_path / "bucket", served, "t", kafka.topics["t"].id)
+        log, tail = compacted_log(seed), plain(10, start=300)
+        path = tmp_path / f"{0:020}.1.log"
+        path.write_bytes(log)
+        command = Upload(1, bucket.owner, str(path), 0, 0, 300, len(log), 1, [])
+        segment = upload(bucket.store, SystemDisk(), command, Pace(1e12))
+        bucket.segments.append(segment)
+        bucket.commit()
+        for part in (log, tail):
+            kafka.log("t", 0).extend(part)
+        stats = tmp_path / "stats"
+        stats.mkdir()
+        given = {"subscribe": "t", "manifest.url": served.url, "kafka.request.timeout.ms": "5000"}
+        parsed = parse_options({"servers": kafka.bootstrap, "stats.dir": str(stats), **given}, READ)
+        tasks = plan_batch(parsed, EVERYTHING, Predicate())
+        rows = sorted((row for task in tasks for row in rows_of(read_task(task))), key=lambda row: row["offset"])
+        assert rows == expected(log + tail)
+        assert read_stats(stats).archive_rows == len(expected(log))
+        made = rewrite(Group(bucket.owner.topic_id.hex, 0, (segment,)), bucket.store.url, 3)
+        for one in (segment, made.after):
+            name = segment_key(bucket.owner, one)
+            piece = Piece("t", 0, name, 0, 300, one.size_bytes, bucket.owner.topic_id.hex, one, gaps=True)
+            assert check(piece, bucket.store.url).finding == ""

@@ -123,6 +123,18 @@ def _check_transition(name: str, before: TopicConfig, after: TopicConfig) -> Non
             f"topic.kind is fixed when a topic is created: {name} has other files; create another topic",
             ErrorCode.INVALID_CONFIG,
         )
+    if before.is_archived and after.is_compacted:
+        raise Rejected(
+            f"cleanup.policy: a {before.storage_mode} topic cannot be compacted, because objects in the store are not "
+            "rewritten; create another topic and copy the records",
+            ErrorCode.INVALID_CONFIG,
+        )
+    if before.is_compacted and after.is_shared:
+        raise Rejected(
+            "cleanup.policy: the topic would be shared, by storage.mode.default, and a topic is shared from its "
+            "creation on or never; set storage.mode=local, too",
+            ErrorCode.INVALID_CONFIG,
+        )
     if before.is_shared != after.is_shared:
         raise Rejected(
             "storage.mode: a topic is shared from its creation on or never; create another topic and copy the records",

@@ -168,9 +168,10 @@ def _located_only(archive: Archive, wanted: Replacement) -> ManifestPart | None:
     return found[0] if found and isinstance(found[0], ManifestPart) else None
 
 
-def _unread(store: Any, owner: Any, segment: Any, written_after_ms: Any, pace: Any) -> None:
+def _unread(store: Any, owner: Any, segment: Any, written_after_ms: Any, pace: Any) -> list[tuple[Any, Any]]:
     """Nobody looks at the object of a replacement."""
     _ = store, owner, segment, written_after_ms, pace
+    return []
 
 
 def _freed_with_its_segments(self: Archive, entry: Replaced) -> Freed | None:

@@ -1,6 +1,7 @@
 """Changing configurations of topics and brokers."""
 
 import pytest
+from controller_bench import Bench
 
 from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.core.controller.configs import effective_settings
@@ -120,3 +121,52 @@ def test_a_brokers_own_setting_wins_over_the_one_for_all_brokers(bench):
 def test_an_append_to_a_broker_setting_starts_with_what_the_node_was_started_with(bench):
     bench.do(node(1, ("log.cleanup.policy", APPEND, "compact")))
     assert bench.state.node_configs == {1: {"log.cleanup.policy": "delete,compact"}}
+
+
+@pytest.mark.parametrize(
+    ("configs", "change", "words"),
+    [
+        ({"storage.mode": "tiered"}, ("cleanup.policy", "compact"), "create another topic and copy the records"),
+        ({"cleanup.policy": "compact"}, ("storage.mode", "tiered"), "set cleanup.policy=delete"),
+        ({"storage.mode": "tiered"}, ("storage.mode", "local"), "create another topic and copy the records"),
+        ({"storage.mode": "shared"}, ("cleanup.policy", "compact"), "compaction rewrites what is uploaded"),
+        ({"storage.mode": "shared"}, ("storage.mode", "tiered"), "create another topic and copy the records"),
+        ({"cleanup.policy": "compact"}, ("storage.mode", "shared"), "compaction rewrites what is uploaded"),
+        ({}, ("storage.mode", "shared"), "create another topic and copy the records"),
+    ],
+)
+def test_a_change_that_a_log_cannot_bear_is_refused_with_the_way_round(configs, change, words):
+    bench = Bench(objects_url="s3://bucket")
+    bench.create(CreateTopic("t", configs=tuple(configs.items())))
+    before = bench.state.topics["t"].configs
+    result = bench.do(topic("t", (change[0], SET, change[1])))[0]
+    assert (result.error, words in result.message) == (ErrorCode.INVALID_CONFIG, True), result.message
+    assert bench.state.topics["t"].configs == before
+
+
+@pytest.mark.parametrize(
+    ("mode", "configs", "change", "words"),
+    [
+        ("tiered", {}, ("cleanup.policy", SET, "compact"), "a tiered topic cannot be compacted"),
+        ("shared", {}, ("cleanup.policy", SET, "compact"), "a shared topic cannot be compacted"),
+        ("shared", {"cleanup.policy": "compact"}, ("cleanup.policy", DELETE, None), "set storage.mode=local, too"),
+    ],
+)
+def test_the_default_of_all_topics_makes_no_change_that_a_log_cannot_bear(mode, configs, change, words):
+    bench = Bench(objects_url="s3://bucket", storage_mode=mode)
+    bench.create(CreateTopic("t", configs=tuple(configs.items())))
+    result = bench.do(topic("t", change))[0]
+    assert (result.error, words in result.message) == (ErrorCode.INVALID_CONFIG, True), result.message
+
+
+def test_a_topic_that_was_compacted_becomes_tiered_in_one_change_or_in_two(bench):
+    for name, steps in (
+        ("one", (("cleanup.policy", "storage.mode"),)),
+        ("two", (("cleanup.policy",), ("storage.mode",))),
+    ):
+        bench.create(CreateTopic(name, configs=(("cleanup.policy", "compact"),)))
+        wanted = {"cleanup.policy": "delete", "storage.mode": "tiered"}
+        for step in steps:
+            result = bench.do(topic(name, *((one, SET, wanted[one]) for one in step)))[0]
+            assert result.error == ErrorCode.NONE, result.message
+        assert bench.state.topics[name].configs == wanted
