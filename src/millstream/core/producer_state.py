@@ -278,7 +278,27 @@ class ProducerState:
         producer = self._producers.get(producer_id)
         if producer is not None and coordinator_epoch < producer.coordinator_epoch:
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        if self.transactions.is_outdated(producer_id, coordinator_epoch):
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
         return self.check_epoch(producer_id, producer_epoch)
+
+    def takes_marker(
+        self,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        coordinator_epoch: CoordinatorEpoch,
+        *,
+        with_epoch: bool,
+    ) -> bool:
+        """Whether a marker that was checked has to be written. If not, the log has it already, or the producer has no
+        transaction open here; its writer may be answered once all that is in the log now is committed.
+        """
+        if with_epoch and self.epoch_of(producer_id) == producer_epoch:
+            return False  # what is open is the next transaction
+        if producer_id in self.transactions.open:
+            return True
+        self.transactions.voided(producer_id, coordinator_epoch, producer_epoch if with_epoch else producer_epoch + 1)
+        return False
 
     def end_transaction(
         self,

@@ -17,7 +17,8 @@ request names the transaction
 this replica leads                           NOT_LEADER_OR_FOLLOWER
 the topic is not one of the broker's own     INVALID_TOPIC_EXCEPTION
 at an event topic: events that are not too   INVALID_RECORD, MESSAGE_TOO_LARGE,
-large, and the topic is not complete         POLICY_VIOLATION
+large, and the topic is not complete; no     POLICY_VIOLATION,
+part of a transaction                        INVALID_TXN_STATE
 timestamp inside the topic's bounds          INVALID_TIMESTAMP
 a producer whose transaction is open here    INVALID_TXN_STATE
 writes to it only
@@ -281,8 +282,6 @@ def _at_events(
     """
     if stop := _stopped(partition, attributes, inspected=True):
         return stop
-    if attributes & _SPECIAL:
-        return _INVALID
     if newest - now_ms > partition.config.message_timestamp_after_max_ms:
         return _TOO_LATE
     if attributes & EVENTS:
@@ -303,8 +302,10 @@ def _special(
     """What is in the way of a control batch or one of a transaction; None to go on."""
     if attributes & TRANSACTIONAL and not named:
         return _TRANSACTIONAL
-    if attributes & CONTROL or producer_id < 0 or sequence < 0 or partition.gate & _EVENTS:
+    if attributes & CONTROL or producer_id < 0 or sequence < 0:
         return _INVALID
+    if partition.gate & _EVENTS and not partition.gate & _REFUSING:
+        return _OUTSIDE
     if partition.gate & _REFUSING or partition.transactions.accepts(producer_id, epoch):
         return None
     return VERIFY

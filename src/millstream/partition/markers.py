@@ -7,7 +7,9 @@ shards write to theirs.
 A marker of an older coordinator, or of an older epoch than the producer's, is refused and changes nothing. Of a
 transaction that ends with a new epoch (KIP-890 version 2) a marker is written once: what comes again is acknowledged
 without another, also in the middle of the producer's next transaction. A marker for a producer without an open
-transaction here is written, too, because it fences. An append that finds no memory waits before the appends of clients.
+transaction here is acknowledged and not written: it would end nothing, and a log that bears no markers (an event
+topic's) never gets one. What such a producer still sends is asked about at its coordinator, which refuses it
+(`core.txn.partition_state`). An append that finds no memory waits before the appends of clients.
 A crash loses no marker whose writer heard of it; the coordinator writes the others again.
 """
 
@@ -114,12 +116,12 @@ def _append(partition: Partition, marker: Marker, now_ms: int) -> int | ErrorCod
     if partition.refusal:
         return partition.refusal
     producers = partition.producers
-    error = producers.check_marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
+    who = (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
+    error = producers.check_marker(*who)
     if error is not ErrorCode.NONE:
         return error
     with_epoch = marker.transaction_version >= EPOCH_PER_TRANSACTION
-    if with_epoch and producers.epoch_of(marker.producer_id) == marker.producer_epoch:
-        # Written before, and committed with everything that is in the log now. What is open is the next transaction.
+    if not producers.takes_marker(*who, with_epoch=with_epoch):
         return partition.log.next_offset
     batch = build_batch(
         [control_record(COMMIT if marker.commits else ABORT, marker.coordinator_epoch, now_ms)],

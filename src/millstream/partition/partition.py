@@ -342,6 +342,7 @@ class Partition:
         assert not self.acks and not self.own_acks, "acknowledgements of an earlier leadership wait"
         self.refusal = ErrorCode.NONE
         self.in_sync = 1
+        self.transactions.leads()
         self.set_gate()
 
     def resign(self) -> None:

@@ -7,7 +7,8 @@ while the coordinator is asked: to add the partition (a client of Produce 12 and
 whether the client has added it. Later batches of the same producer join its row, so none overtakes another.
 
 All questions of one loop turn about one transaction travel as one. A refusal of the coordinator is the batch's answer,
-as Apache Kafka words it for the request's version. An answer that a marker overtook is void: INVALID_TXN_STATE.
+as Apache Kafka words it for the request's version. An answer that a marker overtook is void: INVALID_TXN_STATE. An
+answer that a change of the leader overtook is void, too: NOT_LEADER_OR_FOLLOWER.
 
 Overload: ``BYTES_MAX`` of batches wait at most; more are refused retriably. A coordinator that does not answer in time
 is an error of its own, retriable. A crash loses what waits here, which was acknowledged to nobody.
@@ -74,6 +75,9 @@ class _Entry(NamedTuple):
     done: "Done"
 
 
+_Asked = tuple[Partition, object, int]
+"""(partition, question, term in which it was asked)"""
+
 _Row = tuple[Partition, int]
 """(partition, producer id)"""
 
@@ -89,7 +93,7 @@ class VerifyingAppends:
         self._storage = storage
         self._delayed = delayed
         self._rows: dict[_Row, deque[_Entry]] = {}
-        self._wanted: dict[tuple[ProducerTransaction, int, int], list[tuple[Partition, object]]] = {}
+        self._wanted: dict[tuple[ProducerTransaction, int, int], list[_Asked]] = {}
         self._bytes = 0
         self.ask: Ask = nobody
         """Asks the coordinator, wherever it is. Set when there is one."""
@@ -124,7 +128,9 @@ class VerifyingAppends:
         if not self._wanted:
             self._reactor.end_of_turn(self._ask_all)
         question = partition.transactions.ask_verification(producer_id, entry.epoch)
-        self._wanted.setdefault((entry.transaction, producer_id, entry.epoch), []).append((partition, question))
+        self._wanted.setdefault((entry.transaction, producer_id, entry.epoch), []).append(
+            (partition, question, partition.leader_epoch)
+        )
 
     def _ask_all(self) -> None:
         wanted, self._wanted = self._wanted, {}
@@ -135,15 +141,17 @@ class VerifyingAppends:
                 transaction: ProducerTransaction = transaction,
                 producer_id: ProducerId = producer_id,
                 epoch: int = epoch,
-                asked: list[tuple[Partition, object]] = asked,
+                asked: list[_Asked] = asked,
             ) -> None:
-                for (partition, question), code in zip(asked, codes, strict=True):
+                for (partition, question, term), code in zip(asked, codes, strict=True):
                     error = _as_produce_says(code, transaction.version)
-                    if not error and not partition.transactions.verified(producer_id, epoch, question):
+                    if not error and partition.leader_epoch != term:
+                        error = int(partition.refusal or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    elif not error and not partition.transactions.verified(producer_id, epoch, question):
                         error = int(ErrorCode.INVALID_TXN_STATE)
                     self._settle((partition, producer_id), epoch, error)
 
-            topic_partitions = tuple((partition.name, partition.index) for partition, _ in asked)
+            topic_partitions = tuple((partition.name, partition.index) for partition, _, _ in asked)
             self.ask(
                 Question(transaction.transactional_id, producer_id, epoch, transaction.adds, topic_partitions), answered
             )

@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
+from millstream.format.events.batch import build_event_batch, decode_event_batch
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import TimestampMs
 from millstream.partition.append import VERIFY, append
 from millstream.partition.markers import Marker, append_marker
 from millstream.partition.read import read_here, read_older
+from millstream.storage.log import event_log
 from millstream.testing.sim_disk import SimDisk
+from millstream.testing.storage_world.event_topics import events_config
 from millstream.testing.storage_world.life import Life
 from millstream.testing.storage_world.models import TopicModel
-from millstream.wire.records import build_batch
+from millstream.wire.records import ABORT, build_batch, control_record
 
 SETTINGS = {"wal_file_bytes": 65_536, "wal_bytes": 4 * 65_536}
 TOPIC = TopicModel(1, "topic", {})
@@ -22,26 +26,27 @@ NOW = 1_700_000_000_000
 class World:
     """One partition on a disk that survives `crash`."""
 
-    def __init__(self, snapshot_bytes: int = 1) -> None:
+    def __init__(self, snapshot_bytes: int = 1, topic: TopicModel = TOPIC) -> None:
+        self.topic = topic
         self.disk = SimDisk(random.Random(1))
         self.snapshot_bytes = snapshot_bytes
         self.sequences: dict[tuple[int, int], int] = {}
         self.start()
 
     def start(self) -> None:
-        self.life = Life(self.disk, random.Random(1), [TOPIC], shards=1, now_ms=NOW, settings=SETTINGS)
-        self.life.shard(1).storage.checkpointer.snapshot_bytes = self.snapshot_bytes
+        self.life = Life(self.disk, random.Random(1), [self.topic], shards=1, now_ms=NOW, settings=SETTINGS)
+        self.life.shard(self.topic.group).storage.checkpointer.snapshot_bytes = self.snapshot_bytes
 
     @property
     def partition(self) -> Any:
-        return self.life.partition(TOPIC)
+        return self.life.partition(self.topic)
 
     def crash(self) -> None:
         self.disk.crash(torn=False)
         self.start()
 
     def settle(self) -> None:
-        shard = self.life.shard(1)
+        shard = self.life.shard(self.topic.group)
         shard.run(lambda: shard.storage.wal.idle)
 
     def put(self, producer: int, epoch: int = 0, **options: Any) -> Any:
@@ -78,15 +83,20 @@ class World:
     def stable(self) -> int:
         return self.partition.last_stable_offset
 
-    def read_committed(self, offset: int = 0) -> tuple[int, list[tuple[int, int]]]:
-        """(end of what may be read, aborted transactions in it)"""
+    def read(self, offset: int, max_bytes: int = 1 << 20) -> Any:
+        """What a read_committed reader gets."""
         watch: Any = type("Watch", (), {"arm": lambda self, partition: None})()
         told: list[Any] = []
-        result = read_here(self.partition, offset, 1 << 20, -1, watch, minimum_one=True, committed=True)
+        result = read_here(self.partition, offset, max_bytes, -1, watch, minimum_one=True, committed=True)
         if result is None:
-            read_older(self.partition, offset, 1 << 20, told.append, minimum_one=True, committed=True)
+            read_older(self.partition, offset, max_bytes, told.append, minimum_one=True, committed=True)
             self.life.shard(1).run(lambda: bool(told))
             (result,) = told
+        return result
+
+    def read_committed(self, offset: int = 0) -> tuple[int, list[tuple[int, int]]]:
+        """(end of what may be read, aborted transactions in it)"""
+        result = self.read(offset)
         if result.data is not None:
             result.data.release()
         return result.last_stable_offset, result.aborted or []
@@ -193,3 +203,105 @@ def test_retention_stops_at_a_transaction_that_is_open() -> None:
     assert world.partition.log.stable_offset == 1
     world.mark(1)
     assert world.partition.log.stable_offset == 4
+
+
+def test_a_marker_for_a_partition_without_a_record_of_the_transaction_is_not_written() -> None:
+    world = World()
+    world.put(9, transactional=False)
+    world.verify(1)
+    assert world.mark(1, 1, version=2) is ErrorCode.NONE
+    assert world.mark(2, commits=False) is ErrorCode.NONE
+    assert world.partition.log.next_offset == 1
+    assert world.put(1, 0) is VERIFY, "what comes late is asked about"
+    world.crash()
+    assert world.partition.log.next_offset == 1
+    assert world.put(1, 0) is VERIFY
+
+
+def test_a_marker_that_is_not_written_makes_earlier_questions_void() -> None:
+    world = World()
+    transactions = world.partition.transactions
+    old, following = transactions.ask_verification(1, 0), transactions.ask_verification(2, 1)
+    assert world.mark(1, 0, version=0) is ErrorCode.NONE
+    assert world.mark(2, 1, version=2) is ErrorCode.NONE
+    assert not transactions.verified(1, 0, old)
+    assert transactions.verified(2, 1, following), "of the transaction behind the one that has ended"
+
+
+def test_a_marker_that_is_not_written_fences_older_coordinators() -> None:
+    world = World()
+    assert world.mark(1, coordinator=5) is ErrorCode.NONE
+    world.verify(1)
+    assert world.put(1).error_code == 0
+    assert world.mark(1, coordinator=4) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert world.stable() == 0, "the transaction is open still"
+    assert world.mark(1, coordinator=5) is ErrorCode.NONE
+
+
+def test_verifications_of_an_earlier_leadership_do_not_count() -> None:
+    world = World()
+    world.verify(1)
+    question = world.partition.transactions.ask_verification(2, 0)
+    world.partition.resign()
+    world.partition.lead()
+    assert world.put(1) is VERIFY
+    assert not world.partition.transactions.verified(2, 0, question)
+
+
+EVENTS = TopicModel(1, "frames", {**events_config(random.Random(1)), "events_serializer": "default"})
+
+
+def event_at(world: World, offset: int) -> bytes:
+    """Metadata of the event at an offset, read with its checksum."""
+    result = world.read(offset, 1)
+    batch = decode_event_batch(bytes(result.data), event_bytes_max=1000)
+    result.data.release()
+    return bytes(batch.metadata)
+
+
+def test_a_batch_of_a_transaction_never_enters_a_log_of_events() -> None:
+    world = World(topic=EVENTS)
+    partition = world.partition
+    for control in (False, True):
+        data = build_batch(
+            [(None, b"{}", (), NOW)],
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+            control=control,
+        )
+        outcome = append(partition, [memoryview(data)], len(data), NOW, accepts_writes=True, transactional=True)
+        assert outcome.error_code == (ErrorCode.INVALID_RECORD if control else ErrorCode.INVALID_TXN_STATE)
+    assert world.mark(1) is ErrorCode.NONE
+    assert world.mark(1, 1, version=2) is ErrorCode.NONE
+    assert partition.log.next_offset == 0
+
+
+@pytest.mark.parametrize("where", ["write-ahead log", "leader"])
+def test_a_log_of_events_bears_a_marker_of_an_earlier_broker(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the write-ahead log, or comes from a leader that is not upgraded yet."""
+    world = World(topic=EVENTS)
+
+    def put_event(text: bytes) -> None:
+        (data,) = build_event_batch([text], [[]], now_ms=TimestampMs(NOW))
+        view = memoryview(bytes(data))
+        assert append(world.partition, [view], len(view), NOW, accepts_writes=True).error_code == 0
+        world.settle()
+
+    put_event(b'{"n": 0}')
+    marker = build_batch(
+        [control_record(ABORT, 3, NOW)], producer_id=1, producer_epoch=0, transactional=True, control=True
+    )
+    if where == "write-ahead log":
+        monkeypatch.setattr(event_log, "is_marker", lambda batch: False)
+    world.partition.group.replicate((memoryview(marker[:30]), memoryview(marker[30:])), len(marker), 1, NOW)
+    world.settle()
+    if where == "write-ahead log":
+        world.crash()
+        monkeypatch.undo()
+    put_event(b'{"n": 2}')
+    for _ in range(2):
+        assert [event_at(world, offset).strip() for offset in range(3)] == [b'{"n": 0}', b"{}", b'{"n": 2}']
+        world.crash()
+    assert world.life.partition(EVENTS).log.next_offset == 3

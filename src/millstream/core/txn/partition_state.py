@@ -15,7 +15,11 @@ truncation takes markers and batches back (`take_back`), so what a marker ended 
 Beside that it knows which producers' transactions the coordinator has verified (KIP-890). A verification is asked for
 with `ask_verification`; its answer counts only if no marker of that transaction came meanwhile. A verification is for
 one epoch: a producer that has its next epoch before the marker of its last transaction is here must not join that one.
-Verifications are not in the log, and after a crash they are asked for again.
+Verifications are not in the log, and after a crash they are asked for again. A replica that begins to lead forgets the
+verifications of its earlier leadership (`leads`), because the leader between may have ended those transactions.
+
+A marker for a producer without an open transaction here ends nothing and is not written (`voided`): it makes
+verifications void, and is remembered in memory, so that a marker of an older coordinator is still refused.
 
 Source: KIP-98 (aborted transactions in a fetch), KIP-890 (verification).
 """
@@ -28,7 +32,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.errors import Corruption
-from millstream.model.quantities import Offset, ProducerEpoch, ProducerId
+from millstream.model.quantities import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +44,8 @@ _ABORTED_BYTES: Final = 8 * _COLUMNS
 _LITTLE_ENDIAN: Final = array("q", [1]).tobytes()[0] == 1
 _EVERY_EPOCH: Final = 1 << 16
 """More than any epoch."""
+COORDINATORS_KEPT: Final = 1024
+"""Producers whose last coordinator is remembered though no marker in the log says it."""
 
 
 class _Ended(NamedTuple):
@@ -69,7 +75,7 @@ class PartitionTransactions:
     of first offsets; ``_ended`` and ``_aborted`` are in the order of markers.
     """
 
-    __slots__ = ("_aborted", "_ended", "_verified", "_verifying", "open")
+    __slots__ = ("_aborted", "_coordinators", "_ended", "_verified", "_verifying", "open")
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
@@ -80,6 +86,8 @@ class PartitionTransactions:
             int, int
         ] = {}  # producer id → epoch of which the coordinator says: this partition is in it
         self._verifying: dict[int, _Question] = {}  # producer id → its question, until a marker makes the answer void
+        self._coordinators: dict[int, int] = {}
+        """Producer id → epoch of the coordinator of its last marker that was not written; oldest first."""
 
     def __bool__(self) -> bool:
         return bool(self.open or self._ended or self._aborted)
@@ -107,15 +115,41 @@ class PartitionTransactions:
         """A marker of ``producer_id`` is in the log. Without an open transaction it ends nothing. ``next_epoch`` is the
         first epoch whose transactions it does not end.
         """
+        self._void(producer_id, next_epoch)
+        first = self.open.pop(producer_id, None)
+        if first is not None:
+            stable = next(iter(self.open.values()), marker_offset + 1)
+            self._ended.append(_Ended(producer_id, first, marker_offset, stable, aborted))
+
+    def voided(self, producer_id: ProducerId, coordinator_epoch: CoordinatorEpoch, next_epoch: ProducerEpoch) -> None:
+        """A marker of ``producer_id``, which has no open transaction here, came and is not written. ``next_epoch`` is
+        the first epoch whose transactions it does not end.
+        """
+        assert producer_id not in self.open
+        self._void(producer_id, next_epoch)
+        coordinators = self._coordinators
+        coordinators.pop(producer_id, None)
+        coordinators[producer_id] = coordinator_epoch
+        if len(coordinators) > COORDINATORS_KEPT:
+            del coordinators[next(iter(coordinators))]
+
+    def is_outdated(self, producer_id: ProducerId, coordinator_epoch: CoordinatorEpoch) -> bool:
+        """Whether a later coordinator has sent a marker of ``producer_id`` that was not written."""
+        return coordinator_epoch < self._coordinators.get(producer_id, coordinator_epoch)
+
+    def _void(self, producer_id: ProducerId, next_epoch: int) -> None:
+        """Forget verifications, given or asked for, of epochs before ``next_epoch``."""
         if self._verified.get(producer_id, next_epoch) < next_epoch:
             del self._verified[producer_id]
         question = self._verifying.get(producer_id)
         if question is not None and question.epoch < next_epoch:
             del self._verifying[producer_id]
-        first = self.open.pop(producer_id, None)
-        if first is not None:
-            stable = next(iter(self.open.values()), marker_offset + 1)
-            self._ended.append(_Ended(producer_id, first, marker_offset, stable, aborted))
+
+    def leads(self) -> None:
+        """This replica begins to lead: what it knows beside the log is of an earlier leadership."""
+        self._verified.clear()
+        self._verifying.clear()
+        self._coordinators.clear()
 
     def committed(self, end_offset: Offset) -> None:
         """No truncation takes what is below ``end_offset`` (exclusive)."""
@@ -133,8 +167,7 @@ class PartitionTransactions:
             self.open[one.producer_id] = one.first_offset
         left = sorted((first, producer_id) for producer_id, first in self.open.items() if first < offset)
         self.open = {producer_id: first for first, producer_id in left}
-        self._verified.clear()
-        self._verifying.clear()
+        self.leads()
 
     def trim(self, start_offset: Offset) -> None:
         """The log starts at ``start_offset``: forget aborted transactions whose marker is before that."""
@@ -161,8 +194,7 @@ class PartitionTransactions:
         """Forget everything: before a replay, and when the partition closes."""
         self.open.clear()
         self._ended.clear()
-        self._verified.clear()
-        self._verifying.clear()
+        self.leads()
         del self._aborted[:]
 
     # Reading

@@ -12,6 +12,10 @@ is not compressed, because consumers select ranges of it.
 
 The times are of the batch: an event has the batch's largest time as its own.
 
+A log of events bears no markers of transactions. A marker that an earlier broker put there has an offset and a size in
+the log, which everything behind it counts on: ``event_for_marker`` makes an event of it, of the same size, whose
+metadata are the empty JSON object.
+
 ``decode_event_batch`` accepts any bytes and raises only ``BatchError``. It makes two arrays of four bytes an event;
 metadata and data stay views of the input. ``build_event_batch`` copies metadata and passes data through.
 """
@@ -53,6 +57,9 @@ COUNT_MAX: Final = 1 << 20
 _CRC = struct.Struct(">I")
 _CRC_AT: Final = 17
 _SIZE_BYTES: Final = 4
+_OUTSIDE_CRC: Final = 16
+"""Bytes at the start of a batch with its offset, length and leader epoch."""
+_NO_METADATA: Final = b"{}"
 _SMALL_BYTES: Final = 8192
 """Pieces of data that are smaller on average are copied into one: each by itself costs more than its copy."""
 
@@ -180,6 +187,26 @@ def decode_event_batch(view: Buffer, *, event_bytes_max: int, verify: bool = Tru
     if largest > event_bytes_max:
         raise BatchError(too_large(largest, event_bytes_max), ErrorCode.MESSAGE_TOO_LARGE)
     return EventBatch(header, metadata_sizes, view[meta_at:sizes_at], data_sizes, view[data_at:])
+
+
+def is_marker(batch: Buffer) -> bool:
+    """Whether the batch that begins here is of control records."""
+    return len(batch) >= HEADER_BYTES and bool(batch[CRC_START + 1] & CONTROL)
+
+
+def event_for_marker(batch: Buffer) -> bytes:
+    """The event that stands for a marker in a log of events: of the same offset, leader epoch, time and size as
+    ``batch``, with the metadata ``{}`` and spaces, and without data or producer.
+
+    Raises:
+        BatchError: the batch is not one control record.
+    """
+    header = BatchHeader(*HEADER.unpack_from(batch))
+    room = len(batch) - HEADER_BYTES - 2 * _SIZE_BYTES
+    if not header.attributes & CONTROL or header.record_count != 1 or room < len(_NO_METADATA):
+        raise BatchError("neither events nor a marker", ErrorCode.INVALID_RECORD)
+    (made,) = build_event_batch([_NO_METADATA.ljust(room)], [[]], now_ms=TimestampMs(header.max_timestamp))
+    return bytes(batch[:_OUTSIDE_CRC]) + bytes(made[_OUTSIDE_CRC:])
 
 
 def is_event_batch(view: Buffer) -> bool:

@@ -1,13 +1,24 @@
 """AddPartitionsToTxn: make partitions part of a transaction.
 
-Versions up to 3 come from clients with one transaction each. All of its partitions must exist: otherwise those that do
-are answered with OPERATION_NOT_ATTEMPTED. From version 4 on a request has several transactions, which are answered one
-by one, and may only ask about the partitions.
+Versions up to 3 come from clients with one transaction each. From version 4 on a request has several transactions,
+which are answered one by one, and may only ask about the partitions.
+
+A transaction gets all of the partitions or none. If one of them cannot be part of a transaction, the others are
+answered with OPERATION_NOT_ATTEMPTED:
+
+==============================  ===========================================================================
+a topic or partition that does  UNKNOWN_TOPIC_OR_PARTITION
+not exist
+an internal topic               TOPIC_AUTHORIZATION_FAILED, as in Kafka: the broker adds its own by itself
+an event topic, or the topic    TRANSACTION_ABORTABLE, before version 5 INVALID_TXN_STATE: a log of events
+of an event topic's data        bears no markers
+==============================  ===========================================================================
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.gathering import gather
 from millstream.kafka.handlers.transactional import in_version
@@ -70,15 +81,12 @@ def _add(
     client_version: int,
     done: Callable[[list[AddPartitionsToTxnTopicResult]], None],
 ) -> None:
-    """Add the partitions of one transaction, if all of them exist."""
+    """Add the partitions of one transaction, if all of them can be part of it."""
     topic_partitions = list(dict.fromkeys((topic.name, index) for topic in one.topics for index in topic.partitions))
-    missing = {
-        topic_partition for topic_partition in topic_partitions if node.metadata.partition(*topic_partition) is None
-    }
-    if missing and not one.verify_only:
+    stops = [_stop(node, *topic_partition) for topic_partition in topic_partitions]
+    if any(stops) and not one.verify_only:
         codes = [
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_partition in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for topic_partition in topic_partitions
+            in_version(stop or ErrorCode.OPERATION_NOT_ATTEMPTED, True, version >= _ABORTABLE_FROM) for stop in stops
         ]
         done(_topics(one.topics, dict(zip(topic_partitions, codes, strict=True))))
         return
@@ -99,6 +107,16 @@ def _add(
         added,
         verify_only=one.verify_only,
     )
+
+
+def _stop(node: Node, name: str, index: int) -> ErrorCode:
+    """Why a partition cannot be part of a transaction; NONE if it can."""
+    topic = node.metadata.topic(name)
+    if name in INTERNAL_TOPICS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.TRANSACTION_ABORTABLE if topic.config.has_events or topic.data_of else ErrorCode.NONE
 
 
 def _topics(

@@ -200,6 +200,9 @@ _MESSAGES: Final[dict[int, str]] = {
         ErrorCode.INVALID_RECORD
     ): "The batch breaks a rule of the record format: one batch of magic 2 with dense deltas.",
     int(ErrorCode.INVALID_TOPIC_EXCEPTION): "The topic is the broker's own, or the data of an event topic: read only.",
+    int(
+        ErrorCode.INVALID_TXN_STATE
+    ): "The batch is not of an open transaction of its producer, or its topic is of events, which bears none.",
     int(ErrorCode.INVALID_TIMESTAMP): "A timestamp lies outside message.timestamp.before.max.ms or after.max.ms.",
     int(ErrorCode.MESSAGE_TOO_LARGE): "The batch is larger than the topic's max.message.bytes.",
     int(ErrorCode.KAFKA_STORAGE_ERROR): "The broker cannot store the batch now: its disk is full or the log is faulty.",

@@ -11,6 +11,9 @@ makes the stream shorter, and recovery writes again what is missing. A sidecar t
 entry when recovery is through is damaged (``ChunkDisk.check_sidecars``), and its log is not served. Bytes that do not
 match are passed on as they are: readers of a segment check the checksum of each batch.
 
+A log of events has no markers. One of an earlier broker, which comes from the write-ahead log or from a leader that is
+not upgraded yet, is written as an event of the same size (``format.events.batch``).
+
 Order of writes: metadata, data, descriptors, index, sidecar. Cutting goes the other way round. A part of a batch at
 the end waits in memory until the rest comes; a crash loses it, and the write-ahead log has it. A failed write changes
 nothing that is read. One thread writes, others may read meanwhile.
@@ -25,7 +28,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
-from millstream.format.events.batch import decode_event_batch, little_endian
+from millstream.format.events.batch import decode_event_batch, event_for_marker, is_marker, little_endian
 from millstream.format.events.chunk import (
     DATA_SUFFIX,
     DESC_SUFFIX,
@@ -166,6 +169,8 @@ class ChunkSegment:
             fresh: list[memoryview] = []
             while (size := _batch_size(data[begin:])) and begin + size <= len(data):
                 batch = data[begin : begin + size]
+                if is_marker(batch):
+                    batch = self._without_marker(batch)
                 begin += size
                 place = bisect_right(self._positions, at) - 1
                 if not fresh and at < self.whole_bytes and self._is_same(place, batch):
@@ -181,6 +186,13 @@ class ChunkSegment:
             if at == self.whole_bytes:
                 self._tail = bytearray(data[begin:])
             return count
+
+    def _without_marker(self, batch: memoryview) -> memoryview:
+        """What is kept of a marker that an earlier broker put into the log, and that is in the write-ahead log only."""
+        try:
+            return memoryview(event_for_marker(batch))
+        except BatchError as error:
+            raise OSError(errno.EINVAL, f"no event batch: {error}", self._sidecar) from error
 
     def _from_boundary(self, buffers: Sequence[Buffer], position: int) -> tuple[int, list[Buffer]]:
         """The start of the batch that a position is in, and the bytes from there on."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from millstream.format.events.batch import batch_overhead, metadata_bytes
+from millstream.format.events.batch import batch_overhead, event_for_marker, is_marker, metadata_bytes
 from millstream.format.events.chunk import ChunkEnds, ChunkLimits
 from millstream.model.events import ChunkId
 from millstream.model.quantities import BytePosition
 from millstream.storage.chunks.chunk_disk import is_chunk_disk
 from millstream.storage.log.log import Log, LogShard
+from millstream.wire.batch import HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +112,10 @@ class EventLog(Log):
         max_timestamp: TimestampMs,
         pieces: list[Piece] | None,
     ) -> None:
-        """See ``Log.write``."""
+        """See ``Log.write``. A marker, which only a leader that is not upgraded yet sends, is kept as an event."""
+        head = views[0] if len(views[0]) >= HEADER_BYTES else b"".join(views)
+        if is_marker(head):
+            views = (memoryview(event_for_marker(b"".join(views))),)
         super().write(views, size, base_offset, last_offset, leader_epoch, max_timestamp, pieces)
         count = last_offset - base_offset + 1
         meta = metadata_bytes(views, count)

@@ -224,11 +224,12 @@ class Data:
 
     def mark(self, marker: Marker) -> ErrorCode:
         """Append a marker, or say why not."""
-        error = self.producers.check_marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
+        who = (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch)
+        error = self.producers.check_marker(*who)
         if error is not _NONE:
             return error
         with_epoch = marker.transaction_version >= EPOCH_PER_TRANSACTION
-        if with_epoch and self.producers.epoch_of(marker.producer_id) == marker.producer_epoch:
+        if not self.producers.takes_marker(*who, with_epoch=with_epoch):
             return _NONE
         self._world.judge.marked(marker.producer_id, marker.producer_epoch, marker.commits)
         self._put(
