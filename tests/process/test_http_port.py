@@ -124,3 +124,35 @@ def test_a_port_that_is_taken_is_one_sentence_with_the_remedy(tmp_path):
     (line,) = done.stderr.splitlines()
     assert f"127.0.0.1:{port}" in line
     assert "--http" in line
+
+
+CHANGES = ["/v1/cluster", "/v1/recovery", "/v1/tiers/prepare", "/v1/tiers/recover"]
+
+
+def sent(broker, method, path, body, headers):
+    request = urllib.request.Request(f"{broker.http}{path}", body, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def test_a_web_page_of_another_site_changes_nothing(broker_factory):
+    broker = broker_factory(shards=1, settings={"http.allowed.hosts": "mill.example.org"})
+    drain = b'{"drain": 0}'
+    simple = {"Content-Type": "text/plain"}
+    json_kind = {"Content-Type": "application/json"}
+    for path in CHANGES:
+        assert sent(broker, "POST", path, drain, simple) == 415
+        assert sent(broker, "POST", path, drain, json_kind | {"Origin": "http://evil.example"}) == 403
+        rebound = {"Origin": "http://evil.example:9644", "Host": "evil.example:9644"}
+        assert sent(broker, "POST", path, drain, json_kind | rebound) == 403
+        assert sent(broker, "POST", path, b"[]", json_kind) == 400, "a program's request is read"
+    registry = {"Content-Type": "text/plain", "Origin": "http://evil.example"}
+    assert sent(broker, "POST", "/subjects/s-value/versions", b'{"schema": "\\"int\\""}', registry) == 403
+    for page in ("/", "/v1/status", "/subjects"):
+        assert sent(broker, "GET", page, None, {"Host": "evil.example"}) == 403
+        assert sent(broker, "GET", page, None, {"Host": "mill.example.org"}) == 200
+    for probe in ("/healthz", "/metrics"):
+        assert sent(broker, "GET", probe, None, {"Host": "evil.example"}) == 200

@@ -136,8 +136,8 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
 
     router = Router(counted("other"))
     router.add("GET", "/", people)
-    router.add("GET", "/healthz", health)
-    router.add("GET", "/metrics", metrics, count=counted("metrics"))
+    router.add("GET", "/healthz", health, open=True)
+    router.add("GET", "/metrics", metrics, count=counted("metrics"), open=True)
     router.add("GET", "/v1/status", status)
     router.add("GET", "/v1/cluster", cluster)
     router.add("POST", "/v1/cluster", lambda request: changed(request, broker.change_cluster), body_bytes_max=4 << 20)

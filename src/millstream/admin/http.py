@@ -4,7 +4,8 @@ It runs on threads of the supervisor, which holds no data path, so a slow or hos
 nothing but the time of that process. Bounds: the standard library's on the request line and the headers; ten seconds of
 silence end a connection; ``CONNECTIONS_MAX`` requests are answered at once, and of more than ``OPEN_MAX`` connections
 the newest are closed; a body has a length that its route allows, is one of ``BODIES_MAX`` at once, and arrives within
-``BODY_S``. Errors are JSON, those of the HTTP parser included. A body that was not read ends its connection.
+``BODY_S``. Errors are JSON, those of the HTTP parser included. A body that was not read ends its connection. Requests
+that a web page of another site caused are refused before their body is read (``admin.access``).
 """
 
 import socket
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.admin.access import Access, check_json
 from millstream.admin.routing import HttpError, Response, Router, failure
 
 TIMEOUT_S: Final = 10.0
@@ -36,9 +38,9 @@ class HttpServer:
     listens; ``stop`` before the supervisor ends. The socket is this object's from the beginning.
     """
 
-    def __init__(self, listener: socket.socket, router: Router) -> None:
+    def __init__(self, listener: socket.socket, router: Router, access: Access) -> None:
         self._listener = listener
-        self._server = _Server(listener, router)
+        self._server = _Server(listener, router, access)
         host, port = listener.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._thread: threading.Thread | None = None
@@ -62,13 +64,14 @@ class HttpServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, listener: socket.socket, router: Router) -> None:
+    def __init__(self, listener: socket.socket, router: Router, access: Access) -> None:
         address = listener.getsockname()
         super().__init__(address, _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
         self.server_address = address
         self.router = router
+        self.access = access
         self.slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self.bodies = threading.BoundedSemaphore(BODIES_MAX)
         self.room = threading.BoundedSemaphore(OPEN_MAX)
@@ -111,12 +114,16 @@ class _Handler(BaseHTTPRequestHandler):
         except HttpError as error:
             self._refuse(failure(error))
             return
+        headers = {name.lower(): value for name, value in self.headers.items()}
         try:
+            if not route.open:
+                server.access.check(self.headers.get_all("Host", []), headers)
+            if route.json_only:
+                check_json(headers)
             body = self._body(route.body_bytes_max)
         except HttpError as error:
             self._refuse(route.failure(error))
             return
-        headers = {name.lower(): value for name, value in self.headers.items()}
         request = msgspec.structs.replace(request, headers=headers, body=body)
         with server.slots:
             response = server.router.answer(route, request)

@@ -17,6 +17,8 @@ any other ``MillstreamError``               503
 any other exception                         500, and one line in the operator's log
 no such path                                404
 a path that does not know the method        405, with ``Allow``
+a strange Host, a foreign Origin            403 (``admin.access``)
+a change without JSON                       415
 ==========================================  ====
 """
 
@@ -94,6 +96,11 @@ class Route(msgspec.Struct, frozen=True):
     body_bytes_max: int
     count: Callable[[], None]
     failure: Callable[[HttpError], Response] = failure
+    open: bool = False
+    """Answered by any name, and to pages of any origin (``admin.access``)."""
+
+    json_only: bool = False
+    """The body must be declared as JSON."""
 
 
 class Router:
@@ -117,11 +124,18 @@ class Router:
         *,
         body_bytes_max: int = 0,
         count: Callable[[], None] | None = None,
+        open: bool = False,  # noqa: A002
     ) -> None:
-        """Answer ``method`` of all paths like ``pattern`` with ``handler``; a part in braces matches any one part."""
+        """Answer ``method`` of all paths like ``pattern`` with ``handler``; a part in braces matches any one part.
+
+        A method other than GET changes something. One that has a body takes JSON only, which no web page sends to
+        another site without a question first, as it does not DELETE there.
+        """
         methods = self._patterns.setdefault(_split(pattern), {})
         assert method not in methods, f"{method} {pattern} is added twice"
-        methods[method] = Route(handler, body_bytes_max, count or self._count)
+        assert method == "GET" or not open, f"{method} {pattern} is a change, which is never open"
+        json_only = method not in ("GET", "DELETE")
+        methods[method] = Route(handler, body_bytes_max, count or self._count, open=open, json_only=json_only)
 
     def mount(
         self,

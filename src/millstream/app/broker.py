@@ -25,6 +25,7 @@ import time
 from typing import Any, Final
 
 from millstream import __version__
+from millstream.admin.access import Access
 from millstream.admin.endpoints import make_router
 from millstream.admin.http import HttpServer
 from millstream.admin.overview import Facts, Overview
@@ -36,7 +37,7 @@ from millstream.app.cluster_changes import change_cluster
 from millstream.app.cluster_status import CLUSTER, joined
 from millstream.app.forming import join_cluster, says
 from millstream.app.limits import CONNECTIONS_MAX
-from millstream.app.listening import bind, literal, plain, reached, serve
+from millstream.app.listening import bind, http_names, literal, plain, reached, serve
 from millstream.app.log_life import begin_log_life
 from millstream.app.overview import gather, named_metrics
 from millstream.app.recovering import order_to_lead, show_replicas
@@ -165,7 +166,7 @@ class Supervisor:
         router = make_router(self, self.stats)
         self.registry = RegistryProcess(reached(next(iter(self.listeners.values()))))
         self.registry.mount(router, self.stats)
-        self.http = HttpServer(self.http_listener, router)
+        self.http = HttpServer(self.http_listener, router, Access(http_names(settings)))
         self.identity = self._join_cluster(disk)
         recovery = RecoveryChild(settings, disk)
         served.warm_up()

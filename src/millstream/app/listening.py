@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from millstream.config.listeners import Listener
+from millstream.config.settings import Settings
 from millstream.errors import Unavailable
 
 BACKLOG: Final = 1024
@@ -110,6 +111,16 @@ def reached(listener: socket.socket) -> str:
     if host in ("0.0.0.0", "::"):  # noqa: S104 (compared, not bound)
         host = "127.0.0.1" if listener.family == socket.AF_INET else "::1"
     return f"{literal(host)}:{port}"
+
+
+def http_names(settings: Settings) -> list[str]:
+    """The names by which the HTTP port may be asked, beside addresses and loopback names."""
+    endpoints = [
+        *settings.listen,
+        *settings.advertised_listeners,
+        *filter(None, [settings.http_listen, settings.peer_listen]),
+    ]
+    return [*settings.http_allowed_hosts, *(each.host for each in endpoints)]
 
 
 def literal(host: str) -> str:

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from millstream.cli.failure import CommandFailed, OutputLost, ReaderLeft, without_extra
-from millstream.cli.output import emit_now
+from millstream.cli.output import emit, emit_now, remark
 from millstream.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _dispatch(words: list[str]) -> int:
     if words == ["--version"]:
         from millstream import __version__
 
-        sys.stdout.write(f"millstream {__version__}\n")
+        emit(f"millstream {__version__}\n")
         return EXIT_OK
     from millstream.cli.application import run_application
 
@@ -53,9 +53,9 @@ class _Complaints:
             import json
 
             document = {"error": sentence, "exit_code": exit_code} | ({"code": code} if code else {})
-            sys.stderr.write(json.dumps(document, ensure_ascii=False) + "\n")
+            remark(json.dumps(document, ensure_ascii=False))
         else:
-            sys.stderr.write(f"error: {sentence}\n")
+            remark(f"error: {sentence}")
         return exit_code
 
 

@@ -2,11 +2,17 @@
 
 Tables adapt to the terminal's width; into a pipe or file they are plain lines as wide as their content. Remarks go to
 stderr, and so do progress bars where that is a terminal.
+
+Names of groups, clients and headers are chosen by clients, and errors are worded by brokers: each may contain a
+sequence that moves a terminal's cursor, hides text or answers for the user. ``plain`` escapes them, and everything that
+a command prints passes through it here. Data of records (``emit`` of bytes) are changed on a terminal only; a pipe or a
+file gets the bytes that they are.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -23,12 +29,35 @@ _FOLDED_MIN: Final = 12
 FIRST_TASK: Final = cast("TaskID", 0)
 """rich numbers tasks from 0; the import of its type would cost every command."""
 
+_UNSAFE: Final = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+)
+"""Control characters (C0, DEL, C1) but tab and line end, separators of lines, marks that turn the direction of text,
+and halves of surrogate pairs, which no terminal's encoding has.
+"""
+
+
+def plain(text: str) -> str:
+    """Escape what could act on a terminal. JSON that passes through keeps its meaning."""
+    if text.isprintable():
+        return text
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def plain_line(text: str) -> str:
+    """The same for a name within a line: tabs and line ends are escaped as well."""
+    return text if text.isprintable() else plain(text).replace("\n", "\\n").replace("\t", "\\t")
+
 
 def emit(data: str | bytes) -> None:
-    """Write to stdout. Raises ReaderLeft if the pipe is closed, OutputLost if the write fails."""
+    """Write to stdout: a text for people or programs, or the data of a record. Raises ReaderLeft if the pipe is
+    closed, OutputLost if the write fails.
+    """
     try:
         if isinstance(data, str):
-            sys.stdout.write(data)
+            sys.stdout.write(plain(data))
+        elif sys.stdout.isatty():
+            sys.stdout.write(plain(data.decode(errors="backslashreplace")))
         else:
             sys.stdout.buffer.write(data)
     except BrokenPipeError:
@@ -58,7 +87,7 @@ def print_json(document: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing to show") -> None:
     """A table on stdout. Columns named with a leading ``#`` are numbers and stand to the right; None shows as ``-``."""
-    cells = [tuple("-" if cell is None or cell == "" else str(cell) for cell in row) for row in rows]
+    cells = [tuple("-" if cell is None or cell == "" else plain_line(str(cell)) for cell in row) for row in rows]
     if not cells:
         remark(empty)
     elif sys.stdout.isatty():
@@ -80,7 +109,7 @@ def print_paragraphs(entries: Iterable[tuple[str, str]]) -> None:
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Name and value, one a line, values aligned. On a terminal a long value goes on in further lines, at words."""
-    pairs = [(name, "-" if value is None or value == "" else str(value)) for name, value in facts]
+    pairs = [(name, "-" if value is None or value == "" else plain_line(str(value))) for name, value in facts]
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         emit(f"{name:<{width}}  {_wrapped(value, width + 2)}\n")
@@ -100,7 +129,7 @@ def _wrapped(value: str, indent: int) -> str:
 
 def remark(sentence: str) -> None:
     """A line for people beside the data: stderr, so that a pipe does not carry it."""
-    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.write(f"{plain(sentence)}\n")
 
 
 class NoProgress:

@@ -60,7 +60,7 @@ class TakeOverFromStore(TakeOver):
         """
         self._peer = peer
         try:
-            os.makedirs(self._data, exist_ok=True)
+            os.makedirs(self._data, mode=0o700, exist_ok=True)
             begun = self._has_begun()
             identity = load_identity(self._disk, self._data) if begun else None
         except (MillstreamError, OSError) as error:

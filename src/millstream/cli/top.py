@@ -21,7 +21,7 @@ from millstream.cli.broker_http import http_url
 from millstream.cli.exposition import Exposition, read_exposition
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
-from millstream.cli.output import emit, emit_now
+from millstream.cli.output import emit, emit_now, plain
 from millstream.cli.top_view import Activity, activity, as_document, as_lines
 
 if TYPE_CHECKING:
@@ -116,4 +116,4 @@ def _show_live(looks: Iterator[Activity | str], title: str) -> None:
         view.refresh()
         for found in looks:
             lines = [found] if isinstance(found, str) else as_lines(found, title, console.height, console.width)
-            view.update(Text("\n".join(lines), no_wrap=isinstance(found, Activity)), refresh=True)
+            view.update(Text(plain("\n".join(lines)), no_wrap=isinstance(found, Activity)), refresh=True)

@@ -32,6 +32,7 @@ PROTOCOL_OF_NAME: Final = tuple((name, name) for name in ("SASL_SSL", PLAINTEXT,
 SEEDS_MAX: Final = 64
 
 _NAME: Final = re.compile(r"[A-Z0-9_.-]+")
+_HOST_PATTERN: Final = re.compile(r"\*|(\*\.)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
 
 class Listener(NamedTuple):
@@ -111,6 +112,30 @@ class Seeds(Form["tuple[Endpoint, ...]"]):
 
     def expected(self) -> str:
         return f"nothing, or up to {SEEDS_MAX} different HOST:PORT with commas, such as broker-1:9192,broker-2:9192"
+
+
+class Hosts(Form["tuple[str, ...]"]):
+    """Host names, several with commas; may be empty. ``*.SUFFIX`` is every name below one, ``*`` any name."""
+
+    kafka_type = TYPE_LIST
+
+    def read_plain(self, text: str) -> tuple[str, ...]:
+        found = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+        if not self.accepts(found):
+            raise ValueError
+        return found
+
+    def accepts(self, value: object) -> bool:
+        if not isinstance(value, tuple):
+            return False
+        found: tuple[object, ...] = value
+        return all(isinstance(each, str) and _HOST_PATTERN.fullmatch(each) for each in found)
+
+    def write(self, value: tuple[str, ...]) -> str | None:
+        return ",".join(value) if value else None
+
+    def expected(self) -> str:
+        return "nothing, or host names without ports, with commas, such as kafka.example.org,*.brokers.example.org"
 
 
 class ProtocolMap(Form["tuple[tuple[str, str], ...]"]):

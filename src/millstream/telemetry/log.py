@@ -11,9 +11,8 @@ or cannot be written, are dropped silently.
 
 ``log`` is the log of this process. ``log.who("shard 0")`` is called once after the fork. ``log.at("orders/3 term 1")``
 returns a log that also names the place. ``RateLimit`` limits the lines that a client can cause, and counts those that
-it
-suppresses. Names that clients chose appear as they are, but unprintable characters are escaped, so that no client can
-forge a line.
+it suppresses. Names that clients chose appear as they are, but unprintable characters are escaped, so that no client
+can forge a line or send a sequence to the terminal that shows it. A traceback is indented below its line.
 """
 
 from __future__ import annotations
@@ -106,16 +105,21 @@ class Log:
         process = self._process
         seconds = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-        place = " ".join(part for part in (process.who, self._place) if part)
-        text = message % args if args else message
-        if not text.isprintable():
-            text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+        place = _printable(" ".join(part for part in (process.who, self._place) if part))
+        text = _printable(message % args if args else message)
+        detail = "".join(f"    {_printable(line)}\n" for line in detail.splitlines())
         where = f"[{place}] " if place else ""
         line = f"{stamp}.{int(seconds * 1000) % 1000:03d}Z {level.name:<5} {where}{text}\n{detail}"
         counter = process.counters.get(level)
         if counter is not None:
             counter.inc()
         _write_if_room(process.fd, line.encode(errors="backslashreplace"))
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _write_if_room(fd: int, data: bytes) -> None:

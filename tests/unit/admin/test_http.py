@@ -7,10 +7,14 @@ import socket
 import pytest
 
 from millstream.admin import http as http_port
+from millstream.admin.access import Access
 from millstream.admin.http import HttpServer
 from millstream.admin.routing import HttpError, Response, Router, dump
 from millstream.errors import Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
+
+NAMES = ["Broker-1.example.org", "*.brokers.svc"]
+JSON = {"Content-Type": "application/json"}
 
 
 def broken(request):
@@ -38,7 +42,8 @@ def own_form(error):
 
 def make_router(counted):
     router = Router(lambda: counted.append("other"))
-    router.add("GET", "/metrics", lambda request: Response(b"page\n", content_type="text/plain"))
+    router.add("GET", "/metrics", lambda request: Response(b"page\n", content_type="text/plain"), open=True)
+    router.add("GET", "/page", lambda request: Response(b"page\n", content_type="text/html"))
     router.add("POST", "/things/{thing}/versions", echo, body_bytes_max=100)
     router.add("DELETE", "/things/{thing}", lambda request: Response(b"", 204), count=lambda: counted.append("own"))
     router.mount("mode", whole, body_bytes_max=4, count=lambda: counted.append("mounted"), failure=own_form)
@@ -58,7 +63,7 @@ def counted():
 def server(monkeypatch, counted):
     monkeypatch.setattr(http_port, "OPEN_MAX", 3)
     listener = socket.create_server(("127.0.0.1", 0))
-    served = HttpServer(listener, make_router(counted))
+    served = HttpServer(listener, make_router(counted), Access(NAMES))
     served.start()
     yield served
     served.stop()
@@ -76,7 +81,7 @@ def connected(server):
 def ask(server, method, path, body=None, headers=None):
     connection = http.client.HTTPConnection(*address(server), timeout=30)
     try:
-        connection.request(method, path, body, headers or {})
+        connection.request(method, path, body, (JSON if body else {}) | (headers or {}))
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
     finally:
@@ -170,7 +175,9 @@ def test_a_body_without_a_length_is_refused(server):
 
 def test_a_body_that_ends_early_is_refused(server):
     with connected(server) as sock:
-        sock.sendall(b"POST /things/s/versions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{")
+        sock.sendall(
+            b"POST /things/s/versions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
+        )
         sock.shutdown(socket.SHUT_WR)
         answer = sock.makefile("rb").read()
     assert b" 408 " in answer.split(b"\r\n")[0]
@@ -190,6 +197,87 @@ def test_what_is_no_url_is_refused():
     assert refused.value.status == 400
 
 
+CHANGE = ("POST", "/things/s/versions", b'{"schema": 1}')
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "",
+        "text/plain",
+        "text/plain; x=application/json",
+        "multipart/form-data; boundary=x",
+        "json",
+        ", ",
+        "application/x-www-form-urlencoded",
+        "application/jsonp",
+        "text/plain, application/json",
+    ],
+)
+def test_a_change_is_taken_as_json_only(server, kind):
+    head = {"Content-Type": kind} if kind is not None else {}
+    connection = http.client.HTTPConnection(*address(server), timeout=30)
+    connection.request(*CHANGE, head)
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["error"]) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    connection.close()
+    assert ask(server, *CHANGE, {"Content-Type": "Application/JSON; charset=utf-8"})[0] == 200
+
+
+@pytest.mark.parametrize("request_of", [CHANGE, ("GET", "/page"), ("DELETE", "/things/s"), ("PUT", "/mode", b"{}")])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://localhost", "http://127.0.0.1:1", ""])
+def test_no_page_of_another_origin_gets_an_answer(server, counted, request_of, origin):
+    head = {"Origin": origin, "X-Own": "h"}
+    status, _, body = ask(server, *request_of, *([None] * (3 - len(request_of))), head)
+    assert status == 403
+    assert json.loads(body).get("error") in ("FOREIGN_ORIGIN", None)
+    assert not counted, "no handler ran"
+    own = f"http://{':'.join(map(str, address(server)))}"
+    assert ask(server, *request_of, *([None] * (3 - len(request_of))), head | {"Origin": own})[0] in (200, 204)
+
+
+@pytest.mark.parametrize("request_of", [CHANGE, ("GET", "/page"), ("PUT", "/mode", b"{}")])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "", "localhost.evil.example", "1.2.3.4.evil.example", "brokers.svc"]
+)
+def test_a_name_that_a_page_chose_gets_no_answer_even_from_its_own_origin(server, counted, request_of, host):
+    head = {"Host": host, "Origin": f"http://{host}", "X-Own": "h"}
+    status = ask(server, *request_of, *([None] * (3 - len(request_of))), head)[0]
+    assert status == 403
+    assert not counted
+    assert ask(server, "GET", "/metrics", None, head)[0] == 200, "a scraper may use any name"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:9644",
+        "a.localhost",
+        "127.0.0.1:1",
+        "[::1]:9644",
+        "10.1.2.3",
+        "broker-1.EXAMPLE.org.",
+        "broker-1.example.org:9644",
+        "a.b.brokers.svc:1",
+    ],
+)
+def test_addresses_loopback_names_and_allowed_names_get_an_answer(server, host):
+    assert ask(server, "GET", "/page", None, {"Host": host})[2] == b"page\n"
+
+
+def test_a_request_without_a_host_is_answered_and_one_with_two_is_not(server):
+    for hosts, status in ((b"", b"200"), (b"Host: localhost\r\nHost: localhost\r\n", b"400")):
+        with connected(server) as sock:
+            sock.sendall(b"GET /page HTTP/1.0\r\n" + hosts + b"\r\n")
+            assert sock.makefile("rb").readline().split()[1] == status
+
+
+def test_a_star_allows_any_name():
+    assert Access(["*"]).knows("evil.example")
+
+
 def test_requests_are_counted_once_by_their_route(server, counted):
     ask(server, "GET", "/metrics")
     ask(server, "DELETE", "/things/s")
@@ -202,7 +290,7 @@ def test_a_start_does_not_wait_for_the_resolver(monkeypatch):
         raise AssertionError(f"asked who {name} is")
 
     monkeypatch.setattr(socket, "getfqdn", slow)
-    server = HttpServer(socket.create_server(("127.0.0.1", 0)), make_router([]))
+    server = HttpServer(socket.create_server(("127.0.0.1", 0)), make_router([]), Access([]))
     server.start()
     try:
         assert ask(server, "GET", "/metrics")[2] == b"page\n"

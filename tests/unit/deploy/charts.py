@@ -20,7 +20,7 @@ def render(chart, values=None, release="demo"):
     root = {
         "Values": merged(base, values or {}),
         "Chart": {"Name": about["name"], "Version": about["version"], "AppVersion": about["appVersion"]},
-        "Release": {"Name": release},
+        "Release": {"Name": release, "Namespace": "here"},
     }
     documents = []
     for path in sorted(Path(chart, "templates").glob("*.yaml")):
@@ -63,12 +63,13 @@ def block(parts, at, root, variables):
                 out.append(text)
             at = end
         elif part[0].startswith("range "):
-            names, _, source = part[0][6:].partition(":=")
+            given, _, source = part[0][6:].rpartition(":=")
+            names = given.replace(" ", "").split(",") if given else ["."]
             found = value_of(source.strip(), root, variables)
             pairs = sorted(found.items()) if isinstance(found, dict) else [(one, one) for one in found]
-            end = block(parts, at + 1, root, variables | dict.fromkeys(names.replace(" ", "").split(","), ""))[1]
+            end = block(parts, at + 1, root, variables | dict.fromkeys(names, ""))[1]
             for pair in pairs:
-                own = dict(zip(names.replace(" ", "").split(","), pair, strict=False))
+                own = dict(zip(names, pair, strict=False))
                 out.append(block(parts, at + 1, root, variables | own)[0])
             at = end
         else:
@@ -103,7 +104,7 @@ def call(expression, root, variables):
     if verb == "toYaml":
         return yaml.safe_dump(call(argument, root, variables), sort_keys=True).rstrip("\n")
     assert not argument, f"{expression} is not known here"
-    if verb in variables and verb != "$":
+    if verb == "." or (verb in variables and verb != "$"):
         return variables[verb]
     assert re.fullmatch(r"\$?(\.\w+)+", verb), f"{verb} is not known here"
     value = root

@@ -12,6 +12,8 @@ import pytest
 import yaml
 from charts import render
 
+from millstream.admin.access import Access
+from millstream.app.listening import http_names
 from millstream.cli.start import start_parser
 from millstream.config.load import load_settings
 
@@ -117,6 +119,19 @@ def test_the_chart_gives_brokers_settings_that_they_accept(tmp_path):
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     assert ports == {"kafka": settings.listen[0].port, "peers": 9192, "http": settings.http_listen.port}
     assert container["envFrom"] == [{"secretRef": {"name": "credentials"}}]
+
+
+def test_the_chart_lets_its_own_names_reach_the_http_port(tmp_path):
+    found = by_kind(render(CHART, BUCKET | {"http": {"allowedHosts": ["mill.example.org"]}}))
+    config = tmp_path / "broker.properties"
+    config.write_text(found["ConfigMap", "demo-millstream"]["data"]["broker.properties"])
+    own = "demo-millstream-0.demo-millstream-brokers.here.svc.cluster.local:9192"
+    settings = load_settings(str(config), [], {"node_id": 1, "seeds": own, "peer_listen": own})
+    access = Access(http_names(settings))
+    inside = ("demo-millstream", "demo-millstream.here", "demo-millstream.here.svc.cluster.local:9644")
+    pods = ("demo-millstream-0.demo-millstream-brokers", "demo-millstream-0.demo-millstream-brokers.here.svc")
+    assert all(map(access.knows, (*inside, *pods, "mill.example.org")))
+    assert not access.knows("evil.example")
 
 
 def test_each_pod_of_the_chart_is_a_broker_with_the_name_that_the_others_ask_for():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.config.forms import INT64_MAX, Boolean, Integer, OptionalHostPort, Text
-from millstream.config.listeners import PROTOCOL_OF_NAME, Listener, Listeners, ProtocolMap
+from millstream.config.listeners import PROTOCOL_OF_NAME, Hosts, Listener, Listeners, ProtocolMap
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -43,6 +43,16 @@ class NetworkProperties:
         doc="Where a page for people, /metrics, /healthz and the segment manifest are served over HTTP.",
         default_doc="the first listener's host and port 9644, or a free port if that listener has one, too",
         example="127.0.0.1:9644",
+    )
+    http_allowed_hosts = Property(
+        "http.allowed.hosts",
+        Hosts(),
+        (),
+        doc="Further names by which browsers and programs may reach the HTTP port. A request by another name is "
+        "refused, so that no web page can use the port through a name of its own. IP addresses, loopback names, and "
+        "the hosts of listeners, advertised.listeners, http.listen and peer.listen need no setting. /metrics and "
+        "/healthz answer by any name. `*.SUFFIX` allows every name below one, `*` any name.",
+        example="millstream,*.millstream-brokers.default.svc.cluster.local",
     )
     metrics_topics_max = Property(
         "metrics.topics.max",
