@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTHON ?= python3
 UV := $(VENV)/bin/uv
 INSTALLED := $(VENV)/.installed
-CODE := $(wildcard src tests tools bench conformance examples)
+CODE := $(wildcard src tests tools bench conformance examples sim)
 FAST := not slow and not conformance
 WORKERS := 3# many tests wait for a disk or a timer most of the time
 
@@ -92,15 +92,15 @@ fuzz: setup ## Bend a million inputs at everything that reads bytes (about 3 min
 	@$(PY) tests/fuzz/fuzz_run.py
 
 simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute each; ARGS=--brokers, ARGS=--planted)
-	@$(PY) -m millstream.testing.sim --hours $(or $(HOURS),1) $(ARGS)
+	@$(PY) -m sim --hours $(or $(HOURS),1) $(ARGS)
 
 simulate-archive: setup ## Run simulated clusters with a tiered topic over a store that fails (HISTORIES=100; ARGS=--planted)
-	@$(PY) -m millstream.testing.archive_world --histories $(or $(HISTORIES),100) $(ARGS)
+	@$(PY) -m sim.archive --histories $(or $(HISTORIES),100) $(ARGS)
 
 simulate-shared: setup ## Run simulated clusters with shared topics, their cores alone, and take-overs (HISTORIES=100; ARGS=--planted)
-	@$(PY) -m millstream.testing.archive_world --shared --histories $(or $(HISTORIES),100) $(ARGS)
-	@$(PY) -m millstream.testing.shared_world --histories $(or $(HISTORIES),1000) $(ARGS)
-	@$(PY) -m millstream.testing.take_over_world --histories $(or $(HISTORIES),100) $(ARGS)
+	@$(PY) -m sim.archive --shared --histories $(or $(HISTORIES),100) $(ARGS)
+	@$(PY) -m sim.shared --histories $(or $(HISTORIES),1000) $(ARGS)
+	@$(PY) -m sim.take_over --histories $(or $(HISTORIES),100) $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)
 	@$(PY) tests/process/crash_run.py $(ARGS)

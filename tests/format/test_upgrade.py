@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from millstream.format.epochs import RaftBase, StoredVote
-from millstream.testing.local_storage import LocalShard, plain_batch, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, plain_batch, recover_locally
 
 DATA = Path(__file__).parent / "data"
 

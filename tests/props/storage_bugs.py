@@ -34,7 +34,7 @@ from millstream.storage.segments.files import SegmentFiles
 from millstream.storage.wal import opening
 from millstream.storage.wal.state import write_wal_state
 from millstream.storage.wal.wal import Wal
-from millstream.testing.sim_disk import SimFile
+from sim.engine.disk import SimFile
 
 
 def no_wal_sync(patch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from millstream.iobuf import ArenaFull
-from millstream.testing.local_storage import LocalShard, Stopped, recover_locally
-from millstream.testing.sim_disk import PowerFailure, SimDisk
 from millstream.wire.records import build_batch, iter_batches, iter_records, parse_header
+from sim.engine.disk import PowerFailure, SimDisk
+from sim.engine.local_storage import LocalShard, Stopped, recover_locally
 
 SEEDS = 60
 OPERATIONS = 120

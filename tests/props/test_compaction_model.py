@@ -22,9 +22,9 @@ from millstream.core.compaction import (
     stretch_of,
 )
 from millstream.core.key_map import SLOT_BYTES, KeyMap
-from millstream.testing.local_storage import LocalShard, recover_locally
-from millstream.testing.sim_disk import SimDisk
 from millstream.wire.records import batch_crc_ok, build_batch, iter_batches, iter_records, parse_header
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, recover_locally
 
 NOW_MS = 1_700_000_000_000
 RETENTION_MS = 1000

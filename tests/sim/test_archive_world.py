@@ -1,16 +1,16 @@
 """A tiered topic over a store that fails: archive, cache, deletion and recovery hold every promise, and planted bugs
 are found.
 
-A finding names its seed: ``python -m millstream.testing.archive_world --seed N`` plays it with the brokers' log lines.
+A finding names its seed: ``python -m sim.archive --seed N`` plays it with the brokers' log lines.
 """
 
 import random
 
 import pytest
 
-from millstream.testing.archive_world.history import play
-from millstream.testing.archive_world.planted import PLANTED, hunt
-from millstream.testing.sim.brokers_history import Counts
+from sim.archive.history import play
+from sim.archive.planted import PLANTED, hunt
+from sim.brokers.history import Counts
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

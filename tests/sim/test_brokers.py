@@ -1,6 +1,6 @@
 """Brokers with the production shell, log and recovery hold every promise, whatever fails, and find planted bugs.
 
-A finding names its seed: ``python -m millstream.testing.sim --brokers --seed N`` plays it with the brokers' log lines.
+A finding names its seed: ``python -m sim.raft --brokers --seed N`` plays it with the brokers' log lines.
 """
 
 import random
@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from millstream.core.controller import brokers, state
 from millstream.core.controller.commands import FEATURE_LEVEL
-from millstream.testing.sim.brokers_history import Counts, play
-from millstream.testing.sim.brokers_planted import PLANTED, hunt
-from millstream.testing.sim.brokers_settings import (
+from sim.brokers.history import Counts, play
+from sim.brokers.planted import PLANTED, hunt
+from sim.brokers.settings import (
     draw,
     draw_for_campaign,
     draw_with_disk_faults,

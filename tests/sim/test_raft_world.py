@@ -1,15 +1,15 @@
 """Simulated clusters hold every invariant, and a seed replays the same events.
 
-A finding names its seed: ``python -m millstream.testing.sim --seed N`` shows the events before it.
+A finding names its seed: ``python -m sim.raft --seed N`` shows the events before it.
 """
 
 import pytest
 
-from millstream.testing.sim.campaign import ROUND_US, Report, run_seed
-from millstream.testing.sim.faults import Faults
-from millstream.testing.sim.knobs import draw_knobs
-from millstream.testing.sim.planted import PLANTED, hunt
-from millstream.testing.sim.world import World
+from sim.raft.campaign import ROUND_US, Report, run_seed
+from sim.raft.faults import Faults
+from sim.raft.knobs import draw_knobs
+from sim.raft.planted import PLANTED, hunt
+from sim.raft.world import World
 
 FOUND = (3, 16, 25, 29, 94, 720213)
 """Seeds that found an error of the core or of the simulator once. In 720213 an order to send from before a peer needed

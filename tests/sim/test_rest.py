@@ -7,7 +7,7 @@ from millstream.core.raft.options import RaftOptions
 from millstream.model.replication import Term
 from millstream.peers.contact_items import Followed, Led, LedAgain
 from millstream.peers.raft_items import RaftItem
-from millstream.testing.sim.brokers import GROUP, Cluster
+from sim.brokers.world import GROUP, Cluster
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

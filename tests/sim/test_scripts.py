@@ -1,6 +1,6 @@
 """Directed scenarios of Raft: the transcript of each script in ``scripts`` is what happens, and no invariant breaks.
 
-After a change that is meant to alter them run ``python -m millstream.testing.sim.script tests/sim/scripts/*.txt`` and
+After a change that is meant to alter them run ``python -m sim.raft.script tests/sim/scripts/*.txt`` and
 read the difference.
 """
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.testing.sim.script import play
+from sim.raft.script import play
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 

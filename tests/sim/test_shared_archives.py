@@ -1,17 +1,17 @@
 """Shared topics of production brokers over a store that fails: uploads, joins, sweeps and recovery hold every promise,
 and planted bugs are found.
 
-A finding names its seed: ``python -m millstream.testing.archive_world --shared --seed N`` plays it with log lines.
+A finding names its seed: ``python -m sim.archive --shared --seed N`` plays it with log lines.
 """
 
 from functools import partial
 
 import pytest
 
-from millstream.testing.archive_world.history import play
-from millstream.testing.archive_world.shared_history import SharedHistory
-from millstream.testing.archive_world.shared_planted import PLANTED, hunt
-from millstream.testing.sim.brokers_history import Counts
+from sim.archive.history import play
+from sim.archive.shared_history import SharedHistory
+from sim.archive.shared_planted import PLANTED, hunt
+from sim.brokers.history import Counts
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -1,6 +1,6 @@
 """Shared storage over a store that fails: nothing acknowledged is lost, zombies change nothing, planted bugs are found.
 
-A finding names its seed: ``python -m millstream.testing.shared_world --first-seed N --histories 1`` plays it again.
+A finding names its seed: ``python -m sim.shared --first-seed N --histories 1`` plays it again.
 """
 
 import random
@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from millstream.testing.histories import hunt
-from millstream.testing.shared_world.planted import PLANTED
-from millstream.testing.shared_world.world import play
+from sim.engine.histories import hunt
+from sim.shared.planted import PLANTED
+from sim.shared.world import play
 
 
 def test_fresh_seeds_find_nothing():

@@ -1,6 +1,6 @@
 """Take-overs from the object store: nothing acknowledged is lost, whoever dies, is paused or comes back.
 
-A finding names its seed: ``python -m millstream.testing.take_over_world --first-seed N --histories 1`` plays it again.
+A finding names its seed: ``python -m sim.take_over --first-seed N --histories 1`` plays it again.
 """
 
 import random
@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from millstream.testing.histories import hunt
-from millstream.testing.take_over_world.planted import PLANTED
-from millstream.testing.take_over_world.world import play
+from sim.engine.histories import hunt
+from sim.take_over.planted import PLANTED
+from sim.take_over.world import play
 
 
 def test_fresh_seeds_find_nothing():

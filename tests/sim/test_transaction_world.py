@@ -2,8 +2,8 @@
 
 import pytest
 
-from millstream.testing.transaction_world import run
-from millstream.testing.transaction_world.planted import PLANTED, found_by
+from sim.transactions import run
+from sim.transactions.planted import PLANTED, found_by
 
 
 def test_every_promise_of_transactions_holds():

@@ -24,8 +24,8 @@ from millstream.core.controller.commands import (
 )
 from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.storage.disk import make_directories, write_all
-from millstream.testing.sim_disk import PowerFailure, SimDisk
 from millstream.wire.records import build_batch
+from sim.engine.disk import PowerFailure, SimDisk
 
 ID, OTHER = bytes([1]) * 16, bytes([2]) * 16
 ME = 1

@@ -14,9 +14,9 @@ from millstream.core.controller.commands import (
     encode_command,
 )
 from millstream.storage.disk import make_directories, write_all
-from millstream.testing.sim_disk import PowerFailure, SimDisk
 from millstream.tiers.purging import marked
 from millstream.wire.records import build_batch
+from sim.engine.disk import PowerFailure, SimDisk
 
 KEPT, DELETED, STRANGE = (bytes([number]) * 16 for number in (1, 2, 3))
 

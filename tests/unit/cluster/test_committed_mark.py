@@ -18,8 +18,8 @@ from millstream.core.controller.commands import (
     encode_command,
 )
 from millstream.storage.disk import make_directories, read_file, write_all
-from millstream.testing.sim_disk import SimDisk
 from millstream.wire.records import build_batch
+from sim.engine.disk import SimDisk
 
 ONE, TWO = (bytes([number]) * 16 for number in (1, 2))
 COMMANDS = (

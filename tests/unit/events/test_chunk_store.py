@@ -24,7 +24,7 @@ from millstream.format.events.descriptor import decode_location, descriptor_of_e
 from millstream.model.error_code import ErrorCode
 from millstream.storage.chunks import ChunkStore, WantedData
 from millstream.storage.chunks.open_files import ChunkFileCache
-from millstream.testing.sim_disk import KEPT, LOST, TORN, PowerFailure, SimDisk, SimFile
+from sim.engine.disk import KEPT, LOST, TORN, PowerFailure, SimDisk, SimFile
 
 DIRECTORY = "/data/events/t-uuid"
 SMALL = ChunkLimits(max_chunk_size=1 << 20, max_events_per_chunk=5)

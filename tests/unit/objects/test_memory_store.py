@@ -6,7 +6,7 @@ import pytest
 from store_suite import StoreSuite
 
 from millstream.objects.retrying import Retrying
-from millstream.testing.objects import Faults, FaultyStore, MemoryStore
+from sim.engine.objects import Faults, FaultyStore, MemoryStore
 
 
 class TestMemoryStore(StoreSuite):

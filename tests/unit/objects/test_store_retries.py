@@ -11,7 +11,7 @@ from millstream.objects.errors import Conflict, Denied, NotFound, Throttled
 from millstream.objects.pace import BUDGET_MAX, RETRY_COUNT_COST, Rate, RetryBudget
 from millstream.objects.retrying import Retrying
 from millstream.objects.store import ABSENT, ObjectKey
-from millstream.testing.objects import (
+from sim.engine.objects import (
     CONFLICT,
     ERROR,
     LOST_ANSWER,

@@ -23,8 +23,8 @@ from millstream.storage.chunks import ChunkDisk
 from millstream.storage.disk import exists
 from millstream.storage.log.exporting import choose_end, describe, read_batches
 from millstream.storage.log.importing import LogImport, StagedFiles
-from millstream.testing.local_storage import DATA_DIR, LocalShard, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import DATA_DIR, LocalShard, recover_locally
 
 TOPIC = bytes(15) + b"\x07"
 OURS = {"producer_id": 5, "producer_epoch": 0}

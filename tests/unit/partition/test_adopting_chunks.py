@@ -14,8 +14,8 @@ from millstream.storage.chunks import ChunkDisk
 from millstream.storage.log.exporting import read_batches
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import recover
-from millstream.testing.local_storage import DATA_DIR, LocalShard
-from millstream.testing.sim_disk import KEPT, LOST, TORN, SimDisk
+from sim.engine.disk import KEPT, LOST, TORN, SimDisk
+from sim.engine.local_storage import DATA_DIR, LocalShard
 
 OLD = 3
 SENT = 40

@@ -8,7 +8,7 @@ from test_append import batch, make
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append import BUSY
 from millstream.partition.delayed import RETRY_US, WAIT_US, DelayedAppends
-from millstream.testing.local_storage import LocalReactor
+from sim.engine.local_storage import LocalReactor
 
 
 def test_a_producer_is_refused_in_time_though_the_brokers_own_appends_find_no_memory():

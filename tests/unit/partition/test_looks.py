@@ -3,8 +3,8 @@
 import random
 
 from millstream.partition.repairing import written_end
-from millstream.testing.local_storage import LocalShard, plain_batch, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, plain_batch, recover_locally
 
 
 def test_the_look_ends_with_the_last_sealed_segment_that_is_written() -> None:

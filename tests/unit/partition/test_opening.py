@@ -14,11 +14,11 @@ from millstream.partition.moving import Place
 from millstream.partition.opening import open_with_room
 from millstream.partition.table import Elsewhere, Waiting
 from millstream.storage.segments.index import index_path
-from millstream.testing.local_storage import Stopped
-from millstream.testing.sim_disk import SimDisk
-from millstream.testing.storage_world.life import Life
-from millstream.testing.storage_world.models import TopicModel
 from millstream.wire.records import build_batch
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import Stopped
+from sim.storage.life import Life
+from sim.storage.models import TopicModel
 
 
 class Host:

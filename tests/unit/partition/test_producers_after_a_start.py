@@ -10,10 +10,10 @@ from millstream.partition.append import append
 from millstream.partition.delete_records import delete_records
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.log import header_replay
-from millstream.testing.sim_disk import SimDisk
-from millstream.testing.storage_world.life import Life
-from millstream.testing.storage_world.models import TopicModel
 from millstream.wire.records import build_batch
+from sim.engine.disk import SimDisk
+from sim.storage.life import Life
+from sim.storage.models import TopicModel
 
 SETTINGS = {"wal_file_bytes": 65_536, "wal_bytes": 4 * 65_536}
 TOPIC = TopicModel(1, "topic", {})

@@ -26,8 +26,8 @@ from millstream.partition.table import PartitionTable
 from millstream.raft.group import GroupEvents, GroupRole
 from millstream.storage.log.entries import SentBatch
 from millstream.telemetry.metrics import StatsSlab
-from millstream.testing.local_storage import LocalShard, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, recover_locally
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -17,8 +17,8 @@ from millstream.partition.partition import Partition
 from millstream.partition.replica import follow_group
 from millstream.partition.table import PartitionTable
 from millstream.telemetry.metrics import StatsSlab
-from millstream.testing.local_storage import plain_batch
-from millstream.testing.sim.brokers import Broker, Cluster
+from sim.brokers.world import Broker, Cluster
+from sim.engine.local_storage import plain_batch
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -12,11 +12,11 @@ from millstream.partition.append import VERIFY, append
 from millstream.partition.markers import Marker, append_marker
 from millstream.partition.read import read_here, read_older
 from millstream.storage.log import event_log
-from millstream.testing.sim_disk import SimDisk
-from millstream.testing.storage_world.event_topics import events_config
-from millstream.testing.storage_world.life import Life
-from millstream.testing.storage_world.models import TopicModel
 from millstream.wire.records import ABORT, build_batch, control_record
+from sim.engine.disk import SimDisk
+from sim.storage.event_topics import events_config
+from sim.storage.life import Life
+from sim.storage.models import TopicModel
 
 SETTINGS = {"wal_file_bytes": 65_536, "wal_bytes": 4 * 65_536}
 TOPIC = TopicModel(1, "topic", {})

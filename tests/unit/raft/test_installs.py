@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from millstream.raft import installing
-from millstream.testing.sim.brokers import Broker, Cluster
-from millstream.testing.sim_disk import SimDisk
 from millstream.wire.records import build_batch, iter_batches, iter_records
+from sim.brokers.world import Broker, Cluster
+from sim.engine.disk import SimDisk
 
 COMPACTED: dict[str, Any] = {
     "cleanup_policy": ("compact",),

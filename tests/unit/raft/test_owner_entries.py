@@ -6,8 +6,8 @@ import pytest
 
 from millstream.raft import sole_voter
 from millstream.raft.sole_voter import SoleVoterGroup
-from millstream.testing.local_storage import LocalShard, plain_batch, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, plain_batch, recover_locally
 
 
 def opened(disk: SimDisk, term: int = 0) -> tuple[LocalShard, SoleVoterGroup, list[bytes]]:

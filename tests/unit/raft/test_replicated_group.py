@@ -5,7 +5,7 @@ import pytest
 from millstream.errors import Retriable
 from millstream.model.replication import replica_id
 from millstream.raft.group import GroupRole
-from millstream.testing.sim.brokers import Cluster
+from sim.brokers.world import Cluster
 
 HANDOVER_US = 500_000
 """Far below the time after which a silent leader is replaced."""

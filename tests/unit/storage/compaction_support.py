@@ -6,9 +6,9 @@ from typing import Any
 
 from storage_support import new_shard, read_everything, settle
 
-from millstream.testing.local_storage import LocalShard
-from millstream.testing.sim_disk import SimDisk
 from millstream.wire.records import build_batch, iter_batches, iter_records, parse_header
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard
 
 COMPACTED: dict[str, Any] = {
     "cleanup_policy": ("compact",),

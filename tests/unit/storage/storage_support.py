@@ -8,8 +8,8 @@ from millstream.format.names import wal_name
 from millstream.storage.segments.index import SegmentIndex, grow_index
 from millstream.storage.segments.read_faults import ReadFaults
 from millstream.telemetry.metrics import StatsSlab
-from millstream.testing.local_storage import DATA_DIR, LocalShard, place_of, plain_batch, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import DATA_DIR, LocalShard, place_of, plain_batch, recover_locally
 
 WAL = f"{DATA_DIR}/wal/0/{wal_name(0)}"
 """The first file of shard 0's write-ahead log."""

@@ -22,8 +22,8 @@ from millstream.storage.log.exporting import (
     read_batches,
 )
 from millstream.storage.messages.receiving import Stage, Staged, StageEnd
-from millstream.testing.local_storage import LocalShard, Stopped, recover_locally
-from millstream.testing.sim_disk import PowerFailure, SimDisk
+from sim.engine.disk import PowerFailure, SimDisk
+from sim.engine.local_storage import LocalShard, Stopped, recover_locally
 
 VOTE = StoredVote(Term(9), ReplicaId(2))
 

@@ -8,7 +8,7 @@ from storage_support import append, kill, new_shard, read_everything, reopened, 
 from millstream.storage.log.write_behind import WRITE_BYTES_MIN
 from millstream.storage.messages.commands import SYNCS_LANE, Checkpoint, Command, Hurry, Reply
 from millstream.storage.wal.wal import WalFull
-from millstream.testing.local_storage import LocalShard, recover_locally
+from sim.engine.local_storage import LocalShard, recover_locally
 
 LOGS = 32
 BYTES = 64 * 1024

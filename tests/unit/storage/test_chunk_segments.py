@@ -17,7 +17,7 @@ from millstream.format.events.sidecar import ENTRY_BYTES, SIDECAR_HEADER_BYTES
 from millstream.format.names import segment_name
 from millstream.storage.chunks import ChunkDisk
 from millstream.storage.disk import read_at, read_file, write_all
-from millstream.testing.sim_disk import KEPT, LOST, TORN, PowerFailure, SimDisk
+from sim.engine.disk import KEPT, LOST, TORN, PowerFailure, SimDisk
 
 DIRECTORY = f"/data/{partition_directory_name('t', bytes(16), 3)}"
 PATH = f"{DIRECTORY}/{segment_name(0)}"

@@ -9,7 +9,7 @@ from millstream.errors import Corruption, Rejected, Retriable
 from millstream.iobuf import ArenaFull, MemoryClass
 from millstream.model.error_code import ErrorCode
 from millstream.storage.messages.commands import READS_LANE, SEGMENTS_LANE
-from millstream.testing.local_storage import MIB, place_of
+from sim.engine.local_storage import MIB, place_of
 
 BIG = {"wal_bytes": 8 * MIB, "wal_file_bytes": MIB}
 

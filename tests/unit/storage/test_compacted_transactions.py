@@ -12,9 +12,9 @@ from storage_support import read_everything, settle
 
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.partition.known_producers import enter_batch
-from millstream.testing.local_storage import LocalShard, Stopped, recover_locally
-from millstream.testing.sim_disk import PowerFailure, SimDisk
 from millstream.wire.records import ABORT, COMMIT, build_batch, control_record, iter_batches, iter_records, parse_header
+from sim.engine.disk import PowerFailure, SimDisk
+from sim.engine.local_storage import LocalShard, Stopped, recover_locally
 
 RETENTION_MS = 5000
 CONFIG = {**COMPACTED, "segment_bytes": 1 << 20, "delete_retention_ms": RETENTION_MS, "file_delete_delay_ms": 10}

@@ -21,8 +21,8 @@ from storage_support import new_shard, settle
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.partition.lifecycle import replay_producers
 from millstream.storage.messages.commands import CLEANER_LANE, READS_LANE, SEGMENTS_LANE, SYNCS_LANE
-from millstream.testing.local_storage import WRITER_LANE, LocalShard, recover_locally
 from millstream.wire.records import parse_header
+from sim.engine.local_storage import WRITER_LANE, LocalShard, recover_locally
 
 
 def whole(shard: LocalShard, log: Any) -> list[Any]:

@@ -9,8 +9,8 @@ import pytest
 from compaction_support import COMPACTED, compacted_shard, files_of, last_values, overwrite, put, records_of
 from storage_support import settle
 
-from millstream.testing.local_storage import LocalShard, Stopped, recover_locally
-from millstream.testing.sim_disk import PowerFailure, SimDisk
+from sim.engine.disk import PowerFailure, SimDisk
+from sim.engine.local_storage import LocalShard, Stopped, recover_locally
 
 
 def a_log_with_something_to_do(seed: int) -> tuple[LocalShard, Any, dict[bytes, bytes]]:

@@ -9,7 +9,7 @@ from storage_support import append, new_shard, read_everything, settle
 from millstream.format.epochs import RaftBase, StoredVote
 from millstream.iobuf import Arena, ArenaFull
 from millstream.storage.log.controls import ControlEntries
-from millstream.testing.local_storage import LocalShard, recover_locally
+from sim.engine.local_storage import LocalShard, recover_locally
 
 
 def reopened(shard: LocalShard, *, torn: bool = False) -> LocalShard:

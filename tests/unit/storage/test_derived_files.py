@@ -10,7 +10,7 @@ from storage_support import SEGMENT, entries, fill, kill, new_shard, read_everyt
 from millstream.errors import Corruption
 from millstream.storage.disk import read_file
 from millstream.storage.segments.index import SegmentIndex
-from millstream.testing.local_storage import place_of, recover_locally
+from sim.engine.local_storage import place_of, recover_locally
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged", "short", "unreadable"])

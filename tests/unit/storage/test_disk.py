@@ -24,7 +24,7 @@ from millstream.storage.disk import (
     replace_file,
     write_all,
 )
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
 
 
 class ShortFile:

@@ -14,7 +14,7 @@ from millstream.model.replication import NO_REPLICA, LogPoint, TermRun
 from millstream.storage.log.entries import EncodedControl, SentEntries, parse_entries
 from millstream.storage.log.entry_reads import EntryRead
 from millstream.storage.log.recovered import term_runs
-from millstream.testing.local_storage import MIB, LocalShard, recover_locally
+from sim.engine.local_storage import MIB, LocalShard, recover_locally
 
 
 def grow(log: Any, rng: random.Random, term: int, *, size_max: int = 3000) -> int:

@@ -14,8 +14,8 @@ from millstream.storage.disk import exists
 from millstream.storage.maintenance.checkpoint import SNAPSHOT_BYTES, _LogCapture
 from millstream.storage.messages.commands import Checkpoint, Checkpointed, Cut, Done, Failed, Remove, Write
 from millstream.storage.processes.worker import Worker
-from millstream.testing.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import DATA_DIR, MIB, LocalShard, Stopped, place_of, recover_locally
 
 LOG = f"{place_of(1).directory}/{segment_name(0)}"
 """The first segment of the first group's log."""

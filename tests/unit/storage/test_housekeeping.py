@@ -3,8 +3,8 @@
 import pytest
 from storage_support import append, fill, new_shard, settle
 
-from millstream.testing.local_storage import LocalShard, recover_locally
-from millstream.testing.sim_disk import PowerFailure
+from sim.engine.disk import PowerFailure
+from sim.engine.local_storage import LocalShard, recover_locally
 
 DAY_MS = 86_400_000
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from storage_support import append, fill, new_shard, read_everything, settle
 
-from millstream.testing.local_storage import MIB, LocalShard, plain_batch, recover_locally
-from millstream.testing.sim_disk import SimDisk, SimFile
+from sim.engine.disk import SimDisk, SimFile
+from sim.engine.local_storage import MIB, LocalShard, plain_batch, recover_locally
 
 
 def test_segments_roll_for_their_offsets_in_a_replay_as_they_did() -> None:

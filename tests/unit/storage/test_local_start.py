@@ -7,8 +7,8 @@ from storage_support import append, fill, new_shard, read_everything, settle
 
 from millstream.errors import Rejected, Retriable
 from millstream.iobuf import IoBuf
-from millstream.testing.local_storage import LocalShard, Stopped
-from millstream.testing.sim_disk import PowerFailure, SimDisk
+from sim.engine.disk import PowerFailure, SimDisk
+from sim.engine.local_storage import LocalShard, Stopped
 
 SMALL = {"segment_bytes": 4096}
 

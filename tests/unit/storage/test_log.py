@@ -10,8 +10,8 @@ from millstream.errors import Rejected
 from millstream.format.epochs import StoredVote
 from millstream.iobuf import ArenaFull
 from millstream.storage.messages.commands import SEGMENTS_LANE
-from millstream.testing.local_storage import MIB, LocalShard, plain_batch, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import MIB, LocalShard, plain_batch, recover_locally
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from millstream.iobuf import BLOCK_BYTES, ArenaFull, Fragment, MemoryClass
 from millstream.storage.log.cache import CacheMemory
 from millstream.storage.log.write_behind import WRITE_BYTES_MAX, WRITE_BYTES_MIN
 from millstream.storage.messages.commands import Write
-from millstream.testing.local_storage import MIB
+from sim.engine.local_storage import MIB
 
 ROOMY = {"wal_bytes": 64 * MIB, "wal_file_bytes": 4 * MIB, "checkpoint_bytes": 1 << 40}
 

@@ -12,8 +12,8 @@ from millstream.model.replication import ReplicaId, Term
 from millstream.storage.disk import exists
 from millstream.storage.log.lost import begin_new
 from millstream.storage.segments.files import remove_deleted
-from millstream.testing.local_storage import LocalShard, place_of, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, place_of, recover_locally
 
 DIRECTORY = place_of(1).directory
 VOTE = StoredVote(Term(5), ReplicaId(3))

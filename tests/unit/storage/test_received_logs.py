@@ -15,7 +15,7 @@ from millstream.storage.log.exporting import LogDescription, choose_end, describ
 from millstream.storage.log.importing import LogImport
 from millstream.storage.maintenance.adoption import LEFT_US
 from millstream.storage.segments.files import names_in
-from millstream.testing.local_storage import LocalShard, recover_locally
+from sim.engine.local_storage import LocalShard, recover_locally
 
 SEGMENT_BYTES = 8_000
 COMPACTED = {"cleanup_policy": ("compact",), "delete_retention_ms": 60_000}

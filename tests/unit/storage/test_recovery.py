@@ -19,8 +19,8 @@ from storage_support import (
 
 from millstream.errors import Corruption
 from millstream.storage.disk import exists, read_file
-from millstream.testing.local_storage import DATA_DIR, LocalShard, Stopped, place_of, recover_locally
-from millstream.testing.sim_disk import PowerFailure, SimDisk
+from sim.engine.disk import PowerFailure, SimDisk
+from sim.engine.local_storage import DATA_DIR, LocalShard, Stopped, place_of, recover_locally
 
 
 def crash(shard: LocalShard, *, torn: bool = False) -> SimDisk:

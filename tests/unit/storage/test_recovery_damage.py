@@ -7,7 +7,7 @@ from storage_support import SEGMENT, WAL, fill, kill, new_shard, read_everything
 
 from millstream.errors import Corruption
 from millstream.storage.disk import exists
-from millstream.testing.local_storage import LocalShard, recover_locally
+from sim.engine.local_storage import LocalShard, recover_locally
 
 
 @pytest.mark.parametrize("index", ["there", "lost"])

@@ -10,8 +10,8 @@ from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote, decode_log_state
 from millstream.model.replication import ReplicaId, Term
 from millstream.storage.disk import read_file
-from millstream.testing.local_storage import LocalShard, place_of, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, place_of, recover_locally
 
 EPOCHS = f"{place_of(1).directory}/epochs"
 VOTE = StoredVote(Term(5), ReplicaId(3))

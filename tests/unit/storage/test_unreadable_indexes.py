@@ -11,8 +11,8 @@ from storage_support import SEGMENT, append, entries, fill, kill, new_shard, rea
 from millstream.format.index import INDEX_INTERVAL_BYTES
 from millstream.storage.processes.worker import Worker
 from millstream.storage.segments.index import Growing, SegmentIndex, batches_from
-from millstream.testing.local_storage import LocalShard, recover_locally
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, recover_locally
 
 LOG, INDEX = SEGMENT + ".log", SEGMENT + ".index"
 BATCH_BYTES = 4000

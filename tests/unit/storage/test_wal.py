@@ -2,7 +2,7 @@
 
 from storage_support import append, fill, new_shard, read_everything, settle
 
-from millstream.testing.local_storage import LocalShard, recover_locally
+from sim.engine.local_storage import LocalShard, recover_locally
 
 
 def ticks(shard: LocalShard) -> int:

@@ -12,8 +12,8 @@ from millstream.storage.disk import read_file, replace_file
 from millstream.storage.verification.log import CORRUPT, MENDED, Progress
 from millstream.storage.verification.wal import verify_wal
 from millstream.storage.wal.state import read_wal_state, write_wal_state
-from millstream.testing.local_storage import DATA_DIR, LocalShard, recover_locally
-from millstream.testing.sim_disk import KEPT, LOST, TORN, SimDisk
+from sim.engine.disk import KEPT, LOST, TORN, SimDisk
+from sim.engine.local_storage import DATA_DIR, LocalShard, recover_locally
 
 DIRECTORY = f"{DATA_DIR}/wal/0"
 FILES = (f"{DIRECTORY}/state", f"{DIRECTORY}/state.copy")

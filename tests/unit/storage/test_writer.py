@@ -12,7 +12,7 @@ from millstream.format.wal_scan import scan
 from millstream.storage.disk import DIRECT_BLOCK_BYTES, SystemDisk, read_file, write_all
 from millstream.storage.processes.writer import TickWriter
 from millstream.storage.staging import STAGING_BYTES, Staging
-from millstream.testing.sim_disk import SimDisk, SimFile
+from sim.engine.disk import SimDisk, SimFile
 
 SIZES = (10, 3000, 700, STAGING_BYTES + 999, 5, 2 * STAGING_BYTES, 61)
 LARGE = {"wal_file_bytes": 8 << 20, "wal_bytes": 32 << 20}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millstream.storage.disk import SystemDisk
 from millstream.testing.disk import FAULT_DIR_VARIABLE, FaultDisk, Faults, Rule, _read, apply_crash
-from millstream.testing.sim_disk import SimDisk
+from sim.engine.disk import SimDisk
 
 
 def fault_disk(directory):

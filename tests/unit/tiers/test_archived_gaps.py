@@ -18,11 +18,11 @@ from millstream.format.segment import parse_batch
 from millstream.format.segment_object import SegmentObject
 from millstream.model.error_code import ErrorCode
 from millstream.storage.disk import SystemDisk
-from millstream.testing.objects import MemoryStore
 from millstream.tiers import Archive
 from millstream.tiers.messages import Check, Failed, Find, Read, Target, Upload
 from millstream.tiers.process import ArchiveWorker
 from millstream.wire.records import build_batch, iter_batches, iter_records
+from sim.engine.objects import MemoryStore
 
 OWNER = ArchiveId(uuid.UUID(int=5), 0)
 ROOM = 1 << 16

@@ -7,8 +7,8 @@ import pytest
 from millstream.core.shared.catalogue import Writer
 from millstream.errors import Corruption, OutcomeUnknown, Rejected
 from millstream.objects import ObjectKey
-from millstream.testing.objects import CONFLICT, ERROR, LOST_ANSWER, Faults, FaultyStore, MemoryStore
 from millstream.tiers.object_wal import ObjectWal, seal, wal_folder
+from sim.engine.objects import CONFLICT, ERROR, LOST_ANSWER, Faults, FaultyStore, MemoryStore
 
 WRITER = Writer(1, 5)
 

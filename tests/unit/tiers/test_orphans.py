@@ -13,12 +13,12 @@ from millstream.iobuf import Arena
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.model.replication import Term
 from millstream.objects import ObjectKey
-from millstream.testing.objects import MemoryStore
-from millstream.testing.sim_disk import SimDisk
 from millstream.tiers.manifest import Archive
 from millstream.tiers.messages import Done, RemoveBelow
 from millstream.tiers.orphans import Orphans
 from millstream.tiers.process import ArchiveWorker
+from sim.engine.disk import SimDisk
+from sim.engine.objects import MemoryStore
 
 HOUR_US = 3_600_000_000
 GRACE_US = 60_000_000

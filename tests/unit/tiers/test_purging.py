@@ -9,8 +9,8 @@ import pytest
 
 from millstream.errors import Unavailable
 from millstream.format.manifest import ArchiveId
-from millstream.testing.sim_disk import SimDisk
 from millstream.tiers.purging import Purges, forget_topic, mark, marked, unmark
+from sim.engine.disk import SimDisk
 
 TOPIC = uuid.UUID(int=7)
 OWNER = ArchiveId(TOPIC, 3)

@@ -10,11 +10,11 @@ from millstream.format.manifest import decode_part, describe_part, encode_part, 
 from millstream.format.segment import parse_batch
 from millstream.format.segment_object import SegmentObject
 from millstream.model.error_code import ErrorCode
-from millstream.testing.objects import MemoryStore
 from millstream.tiers.messages import Check
 from millstream.tiers.replaced_objects import check_object, part_with
 from millstream.tiers.uploading import Pace
 from millstream.wire.records import build_batch
+from sim.engine.objects import MemoryStore
 
 NOW_MS = 1_000_000
 

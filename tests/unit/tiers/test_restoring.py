@@ -16,11 +16,11 @@ from millstream.objects import ObjectKey
 from millstream.raft.stored import decode_folded
 from millstream.storage.disk import SystemDisk
 from millstream.storage.log.opening import load_log
-from millstream.testing.objects import Faults, FaultyStore, MemoryStore
 from millstream.tiers.object_wal import ObjectWal, entry_key, wal_folder
 from millstream.tiers.packing import archive_id
 from millstream.tiers.restoring import StoreView, restore, topics_in_use
 from millstream.tiers.wal_lives import begin_life, end_lives, lives, nodes
+from sim.engine.objects import Faults, FaultyStore, MemoryStore
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from millstream.format.archive import Replaced, part_key
 from millstream.format.manifest import describe_part, encode_part, pack_run
 from millstream.format.shared_object import shared_key
 from millstream.objects import ObjectKey
-from millstream.testing.objects import ERROR, Faults, FaultyStore, MemoryStore
 from millstream.tiers.joining import join
 from millstream.tiers.manifest import Archive
 from millstream.tiers.messages import Join, SharedStart, Sweep
@@ -22,6 +21,7 @@ from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.replaced_objects import check_object
 from millstream.tiers.sweeping import Sweeper, longest_chain, own_ranges, stored_ranges
 from millstream.tiers.uploading import Pace
+from sim.engine.objects import ERROR, Faults, FaultyStore, MemoryStore
 
 
 def scattered(count=6):

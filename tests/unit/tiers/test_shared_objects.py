@@ -8,7 +8,6 @@ from millstream.errors import Corruption, OutcomeUnknown, Rejected
 from millstream.format.shared_object import BlockBytes, encode_object, shared_key
 from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey
-from millstream.testing.objects import CONFLICT, LOST_ANSWER, Faults, FaultyStore, MemoryStore
 from millstream.tiers.shared_objects import (
     discard_object,
     find_block,
@@ -17,6 +16,7 @@ from millstream.tiers.shared_objects import (
     store_object,
     verify_object,
 )
+from sim.engine.objects import CONFLICT, LOST_ANSWER, Faults, FaultyStore, MemoryStore
 
 A = SharedPartition(bytes(16), 0)
 KEY = ObjectKey(shared_key(9))

@@ -15,7 +15,6 @@ from millstream.format.manifest import ArchivedSegment, ArchiveId, pack_run, unp
 from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey
 from millstream.telemetry.metrics import StatsSlab
-from millstream.testing.objects import MemoryStore
 from millstream.tiers.hot_tier import HotTier, WarmBlocks
 from millstream.tiers.hot_tier.slots import MemorySlots
 from millstream.tiers.hot_tier.slotted import SlottedTier
@@ -25,6 +24,7 @@ from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.sweeping import StoredRange, Sweeper, longest_chain, stored_ranges
 from millstream.tiers.uploading import Pace
 from millstream.wire.records import build_batch
+from sim.engine.objects import MemoryStore
 
 TOPIC = uuid.UUID(int=5)
 A, B = (SharedPartition(TOPIC.bytes, index) for index in (0, 1))

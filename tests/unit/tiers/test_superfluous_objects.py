@@ -8,9 +8,9 @@ from numbered_segments import OWNER, numbered
 from millstream.format.archive import Replaced, TopicDescription, encode_topic, manifest_key, segment_key, topic_key
 from millstream.format.manifest import encode_manifest
 from millstream.objects import ObjectKey
-from millstream.testing.objects import MemoryStore
 from millstream.tiers.inspection import find_partitions, find_superfluous
 from millstream.tiers.manifest import Archive
+from sim.engine.objects import MemoryStore
 
 HOUR_MS = 3_600_000
 

@@ -1,0 +1,16 @@
+"""Simulations: the production code in one process, from one seed. They belong to the checkout, not to the wheel.
+
+::
+
+    engine         the simulated disk, a broker's storage stepped by hand, an object store that fails, planted bugs
+    raft           the Raft core alone: elections, replication, members, over a network and disks that fail
+    brokers        brokers from the partition down to the disk, with groups, transactions and the controller
+    storage        a broker's storage, with a power failure before every operation of its disk
+    archive        brokers whose topics are tiered or shared
+    transactions   the cores of transactions between unruly clients
+    shared         the cores of shared storage
+    take_over      brokers that die while others take over what the object store has of them
+
+Everything random comes from the seed, by named streams, so that a seed replays the same events. Production code never
+imports this package. What is absent: sockets, and wall clocks.
+"""
