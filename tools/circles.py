@@ -55,6 +55,14 @@ def common_package(modules: list[str]) -> str:
     return os.path.commonpath([module.replace(".", "/") for module in modules]).replace("/", ".")
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement below ``node``, without what is inside expressions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
 def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
     """Modules that ``start`` imports, directly or through others; ``start`` itself when a circle leads back to it."""
     found: set[str] = set()
@@ -68,7 +76,7 @@ def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
 
 def _imported(name: str, path: Path) -> Iterator[tuple[str, str | None, str]]:
     """(module, name in it or None, name that it is bound to) of every import statement in the file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, None, alias.asname or alias.name

@@ -42,6 +42,7 @@ PRIVATE_NAMES = ("asking", "census", "door", "helpers", "leftovers", "leisure", 
 """Identifiers of the product's code for which the field has a word; letter case does not count."""
 
 _WORDS = re.compile(r"\b(" + "|".join(word.replace(" ", r"\s+") for word in PRIVATE_WORDS) + r")\b", re.IGNORECASE)
+_NAMES = re.compile("|".join(PRIVATE_NAMES), re.IGNORECASE)
 
 ROOMS = ("coordinator", "core", "format", "iobuf", "kafka", "net", "partition", "raft", "shard", "storage")
 """The rooms whose ``int`` parameters are counted: those that offsets, positions and terms pass through."""
@@ -52,6 +53,8 @@ UNITS = ("bytes", "count", "limit", "max", "min", "ms", "ns", "percent", "port",
 def private_words(path: Path) -> Counter[str]:
     """How often each private word stands in the prose of the file."""
     text = path.read_text(encoding="utf-8")
+    if not _WORDS.search(text):
+        return Counter()  # reading code token by token is slow
     if path.suffix == ".py":
         text = _prose(text)
     return Counter(re.sub(r"\s+", " ", found[1].lower()) for found in _WORDS.finditer(text))
@@ -59,7 +62,10 @@ def private_words(path: Path) -> Counter[str]:
 
 def private_names(path: Path) -> Counter[str]:
     """How often each private name stands in the code of the file, with or without an underscore before it."""
-    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    text = path.read_text(encoding="utf-8")
+    if not _NAMES.search(text):
+        return Counter()
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     names = (token.string.lower().strip("_") for token in tokens if token.type == tokenize.NAME)
     return Counter(name for name in names if name in PRIVATE_NAMES)
 

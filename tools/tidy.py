@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from circles import circles, common_package, import_graph
+from circles import circles, common_package, import_graph, statements
 from ratchets import PRIVATE_NAMES, PRIVATE_WORDS, ROOMS, bare_ints, private_names, private_words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +48,7 @@ HOSTS = re.compile(
         )
     )
 )
+PACKAGE_BEFORE_A_NAME = re.compile(r"""f["'](\w+\.)+\{""")
 SELF = Path(__file__).resolve()
 
 # Modules that are entered by name from outside: commands, plugins, scripts and what multiprocessing or Spark look up.
@@ -217,9 +218,11 @@ def dead_modules(source: Path, code: list[Path]) -> list[Problem]:
     code = [path for path in code if not path.is_relative_to(ROOT / "tests")]
     mentioned: set[str] = set(ENTRY_MODULES)
     for path in code:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
         own = module_name(path, source) if path.is_relative_to(source) else ""
-        mentioned |= (imports(tree, own, is_package=path.name == "__init__.py") | named_by_table(tree)) - {own}
+        by_name = named_by_table(tree) if PACKAGE_BEFORE_A_NAME.search(text) else set[str]()
+        mentioned |= (imports(tree, own, is_package=path.name == "__init__.py") | by_name) - {own}
     named = "\n".join(path.read_text(encoding="utf-8") for path in [*code, ROOT / "pyproject.toml"])
     return [
         Problem(str(path.relative_to(ROOT)), "is imported by nothing")
@@ -252,7 +255,7 @@ def module_name(path: Path, source: Path) -> str:
 def imports(tree: ast.AST, own: str, *, is_package: bool) -> set[str]:
     """Every module name that an import in ``tree`` could mean."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
