@@ -78,6 +78,12 @@ def left_out(suite: str, brokers: int = 1, folder: Path = HERE) -> list[tuple[st
     return [(pair[0], pair[1].strip()) for pair in pairs]
 
 
+def aborted(suite: str, folder: Path = HERE) -> dict[str, str]:
+    """Tests that abort themselves → why. Two spaces stand between name and reason; a name may hold single ones."""
+    pairs = (line.split("  ", 1) for line in _lines(folder / f"{suite}.aborted.txt"))
+    return {pair[0]: pair[1].strip() for pair in pairs}
+
+
 def reason_left_out(name: str, patterns: Sequence[tuple[str, str]]) -> str:
     """Why a test is not run; empty if it is."""
     return next((reason for pattern, reason in patterns if fnmatch.fnmatchcase(name, pattern)), "")

@@ -5,6 +5,7 @@ from typing import Final
 from conformance.clients import Clients
 from conformance.java_apps import Connect, Streams
 from conformance.java_tools import JavaTools
+from conformance.kafka_integration import KafkaIntegration
 from conformance.kafka_python import KafkaPython
 from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
@@ -27,4 +28,5 @@ ALL: Final[list[Suite]] = [
     LibrdkafkaCluster(),
     LibrdkafkaAdmin(),
     Librdkafka("consumer"),
+    KafkaIntegration(),
 ]

@@ -16,7 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 CACHE = Path.home() / ".cache" / "millstream"
-DEBIAN = {"gcc": "gcc", "g++": "g++", "make": "make", "npm": "npm", "java": "openjdk-17-jre-headless", "mvn": "maven"}
+DEBIAN = {
+    "gcc": "gcc",
+    "g++": "g++",
+    "make": "make",
+    "npm": "npm",
+    "java": "openjdk-17-jre-headless",
+    "javac": "openjdk-17-jdk-headless",
+    "mvn": "maven",
+}
 
 
 class SuiteUnavailable(RuntimeError):

@@ -1,0 +1,647 @@
+package org.apache.kafka.common.test.junit;
+
+import java.io.File;
+import java.io.IOException;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+import kafka.server.ControllerServer;
+import kafka.server.KafkaBroker;
+import kafka.server.KafkaConfig;
+
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.FinalizedVersionRange;
+import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
+import org.apache.kafka.clients.consumer.GroupProtocol;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
+import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.api.ClusterConfig;
+import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.coordinator.group.GroupCoordinator;
+import org.apache.kafka.metadata.LeaderAndIsr;
+import org.apache.kafka.metadata.MetadataCache;
+import org.apache.kafka.server.common.Feature;
+import org.apache.kafka.server.common.MetadataVersion;
+import org.apache.kafka.server.fault.FaultHandlerException;
+import org.opentest4j.TestAbortedException;
+
+/**
+ * A cluster whose brokers are processes, for tests that expect Kafka's brokers inside their own JVM.
+ *
+ * <p>A test that reads state inside a broker gets an answer from the public API. Where the public API has no answer, the
+ * test is aborted, and the reason names the accessor. The prefix of the reason says why: {@code inside} (state of a
+ * broker's objects), {@code setting} (a setting that decides what is tested and that the broker lacks), {@code feature}
+ * (a feature level that cannot be set), {@code security} (a listener that is not PLAINTEXT), {@code harness} (a shape of
+ * cluster that this class cannot build).
+ *
+ * <p>Lines for the runner go to {@code notes.txt}: settings that a test asked for and the broker lacks, ERROR lines of
+ * broker logs, and brokers that ended without being stopped.
+ */
+class ExternalCluster implements ClusterInstance {
+    private static final String PROGRAM = System.getProperty("external.program");
+    private static final Path HOME = Path.of(System.getProperty("external.home"));
+    private static final Set<String> KNOWN = known();
+    /** Settings that decide what is tested. A test that sets one of them to an unknown value is aborted; other unknown settings are left out. */
+    private static final Pattern DECISIVE = Pattern.compile(
+        ".*\\.(class|classes|class\\.name|reporters|assignors)|authorizer\\..*|listener\\..*|super\\.users|.*quota.*|.*sasl.*|.*ssl.*");
+    private static final AtomicInteger COUNT = new AtomicInteger();
+    private static final long START_LIMIT_MS = 60_000;
+
+    private final ClusterConfig config;
+    private final Type type;
+    private final TreeMap<Integer, Member> members = new TreeMap<>();
+    private final Path folder = HOME.resolve("run").resolve(ProcessHandle.current().pid() + "-" + COUNT.incrementAndGet());
+    private String name = "?";
+    private boolean started;
+    private boolean stopped;
+
+    ExternalCluster(ClusterConfig config, Type type) {
+        this.config = config;
+        this.type = type;
+    }
+
+    private static Set<String> known() {
+        try (Stream<String> lines = Files.lines(HOME.resolve("settings.txt"))) {
+            return lines.collect(Collectors.toSet());
+        } catch (IOException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    void named(String name) {
+        this.name = name;
+    }
+
+    void refuseWhatCannotBe() {
+        if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT) {
+            throw new TestAbortedException("security: " + config.brokerSecurityProtocol());
+        }
+        if (config.metadataVersion() != MetadataVersion.latestTesting()) {
+            throw new TestAbortedException("feature: metadata.version " + config.metadataVersion());
+        }
+        if (config.numDisksPerBroker() > 1) {
+            throw new TestAbortedException("harness: " + config.numDisksPerBroker() + " disks a broker");
+        }
+        Stream.concat(Stream.of(config.serverProperties()), config.perServerOverrideProperties().entrySet().stream()
+            .filter(e -> e.getKey() < 3000).map(Map.Entry::getValue)).flatMap(m -> m.entrySet().stream()).forEach(e -> {
+                String key = e.getKey();
+                boolean ours = key.equals("group.consumer.assignors") && Set.of("uniform", "range").containsAll(Arrays.asList(e.getValue().split(",")));
+                if (DECISIVE.matcher(key).matches() && !e.getValue().isEmpty() && !ours) {
+                    throw new TestAbortedException("setting: " + key + "=" + e.getValue());
+                }
+            });
+    }
+
+    /** One broker. */
+    private final class Member {
+        final int id;
+        final int peerPort;
+        final Path data;
+        int port;
+        String httpAddress = "127.0.0.1:0";
+        Process process;
+
+        Member(int id) {
+            this.id = id;
+            this.peerPort = freePort();
+            this.data = folder.resolve(Integer.toString(id));
+        }
+
+        boolean runs() {
+            return process != null && process.isAlive();
+        }
+
+        void spawn(String seeds) throws IOException {
+            List<String> command = new ArrayList<>(List.of("setsid", PROGRAM, "start", "--data", data.toString(),
+                "--listen", "127.0.0.1:" + port, "--http", "127.0.0.1:0", "--shards", "1", "--memory", "192MiB", "--node-id", Integer.toString(id)));
+            if (config.numBrokers() > 1) {
+                command.addAll(List.of("--seeds", seeds, "--peer-listen", "127.0.0.1:" + peerPort));
+            }
+            Map<String, String> settings = new TreeMap<>(Map.of("shards.pin", "false"));
+            // Every broker is a controller as well, so settings for Kafka's controllers (ids from 3000) apply to each broker.
+            config.perServerOverrideProperties().forEach((server, properties) -> {
+                if (server >= 3000) {
+                    settings.putAll(properties);
+                }
+            });
+            settings.putAll(config.serverProperties());
+            settings.putAll(config.perServerOverrideProperties().getOrDefault(id, Map.of()));
+            settings.forEach((key, value) -> {
+                if (KNOWN.contains(key)) {
+                    command.addAll(List.of("--set", key + "=" + value));
+                } else {
+                    note("left out: " + key + "=" + value);
+                }
+            });
+            Files.deleteIfExists(data.resolve("broker.json"));
+            File log = folder.resolve(id + ".log").toFile();
+            process = new ProcessBuilder(command).redirectErrorStream(true)
+                .redirectInput(new File("/dev/null")).redirectOutput(ProcessBuilder.Redirect.appendTo(log)).start();
+        }
+
+        void await() throws IOException, InterruptedException {
+            long end = System.currentTimeMillis() + START_LIMIT_MS;
+            Pattern address = Pattern.compile("\"bootstrap\": \"127.0.0.1:(\\d+)\"");
+            while (System.currentTimeMillis() < end) {
+                if (!process.isAlive()) {
+                    throw new IllegalStateException("broker " + id + " ended at its start: " + tail(id));
+                }
+                Path about = data.resolve("broker.json");
+                if (Files.exists(about)) {
+                    Matcher found = address.matcher(Files.readString(about));
+                    if (found.find()) {
+                        port = Integer.parseInt(found.group(1));
+                        return;
+                    }
+                }
+                Thread.sleep(20);
+            }
+            throw new IllegalStateException("broker " + id + " does not serve after " + START_LIMIT_MS + " ms: " + tail(id));
+        }
+
+        void end(boolean gently) {
+            if (process == null) {
+                return;
+            }
+            try {
+                if (gently && process.isAlive()) {
+                    process.destroy();
+                    if (process.waitFor(30, TimeUnit.SECONDS)) {
+                        return;
+                    }
+                    note("broker " + id + " did not stop in 30 s");
+                }
+                new ProcessBuilder("kill", "-9", "--", "-" + process.pid()).redirectErrorStream(true)
+                    .redirectOutput(new File("/dev/null")).start().waitFor();
+                process.waitFor();
+            } catch (IOException | InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+    }
+
+    private static int freePort() {
+        try (ServerSocket socket = new ServerSocket(0)) {
+            return socket.getLocalPort();
+        } catch (IOException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private String tail(int id) {
+        try {
+            List<String> lines = Files.readAllLines(folder.resolve(id + ".log"));
+            return String.join("\n", lines.subList(Math.max(0, lines.size() - 5), lines.size()));
+        } catch (IOException e) {
+            return "no log";
+        }
+    }
+
+    private void note(String text) {
+        try {
+            Files.writeString(HOME.resolve("notes.txt"), name + "\t" + text + "\n", StandardCharsets.UTF_8, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+        } catch (IOException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private String seeds() {
+        return members.values().stream().map(m -> "127.0.0.1:" + m.peerPort).collect(Collectors.joining(","));
+    }
+
+    private TestAbortedException inside(String what) {
+        return new TestAbortedException("inside: " + what);
+    }
+
+    // ---- lifecycle ----
+
+    @Override
+    public void start() {
+        if (started) {
+            return;
+        }
+        try {
+            Files.createDirectories(folder);
+            for (int id = 0; id < config.numBrokers(); id++) {
+                members.put(id, new Member(id));
+            }
+            for (Member m : members.values()) {
+                m.spawn(seeds());
+            }
+            for (Member m : members.values()) {
+                m.await();
+            }
+            started = true;
+            setFeatures();
+        } catch (TestAbortedException e) {
+            throw e;
+        } catch (IOException | InterruptedException | RuntimeException e) {
+            members.values().forEach(m -> m.end(false));
+            throw new IllegalStateException("the cluster did not start: " + e.getMessage(), e);
+        }
+    }
+
+    /** Sets feature levels through UpdateFeatures. Kafka's own harness writes them when it formats the directories. */
+    private void setFeatures() {
+        if (config.features().isEmpty()) {
+            return;
+        }
+        try (Admin admin = admin()) {
+            Map<String, FinalizedVersionRange> have = admin.describeFeatures().featureMetadata().get().finalizedFeatures();
+            for (Map.Entry<Feature, Short> requested : config.features().entrySet()) {
+                String feature = requested.getKey().featureName();
+                short level = requested.getValue();
+                short now = have.containsKey(feature) ? have.get(feature).maxVersionLevel() : 0;
+                if (now != level) {
+                    admin.updateFeatures(Map.of(feature, new FeatureUpdate(level, level < now ? FeatureUpdate.UpgradeType.SAFE_DOWNGRADE : FeatureUpdate.UpgradeType.UPGRADE)),
+                        new UpdateFeaturesOptions()).all().get();
+                }
+            }
+        } catch (Exception e) {
+            stop();
+            throw new TestAbortedException("feature: " + config.features() + ": " + e.getMessage());
+        }
+    }
+
+    @Override
+    public boolean started() {
+        return started;
+    }
+
+    @Override
+    public void stop() {
+        if (stopped) {
+            return;
+        }
+        stopped = true;
+        for (Member m : members.values()) {
+            if (started && m.process != null && !m.process.isAlive() && m.process.exitValue() != 0 && m.process.exitValue() != 137 && m.process.exitValue() != 143) {
+                note("BROKER ENDED with " + m.process.exitValue() + ": " + tail(m.id));
+            }
+            m.end(false);
+            try (Stream<String> lines = Files.lines(folder.resolve(m.id + ".log"), StandardCharsets.ISO_8859_1)) {
+                lines.filter(l -> l.contains("Z ERROR ") || l.contains("Traceback")).limit(5).forEach(l -> note("LOG of " + m.id + ": " + l));
+            } catch (IOException e) {
+                // The broker wrote no log.
+            }
+        }
+        if (!Boolean.getBoolean("external.keep")) {
+            remove(folder.toFile());
+        } else {
+            note("kept in " + folder);
+        }
+    }
+
+    private static void remove(File file) {
+        File[] below = file.listFiles();
+        if (below != null) {
+            for (File f : below) {
+                remove(f);
+            }
+        }
+        file.delete();
+    }
+
+    @Override
+    public boolean stopped() {
+        return stopped;
+    }
+
+    @Override
+    public void shutdownBroker(int id) {
+        member(id).end(true);
+    }
+
+    @Override
+    public void startBroker(int id) {
+        try {
+            member(id).spawn(seeds());
+            // A broker serves only when a majority runs. A test that starts all brokers one by one must not wait for the first.
+            long up = members.values().stream().filter(Member::runs).count();
+            if (up * 2 > members.size()) {
+                for (Member m : members.values()) {
+                    if (m.runs()) {
+                        m.await();
+                    }
+                }
+            }
+        } catch (IOException | InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private Member member(int id) {
+        return Optional.ofNullable(members.get(id)).orElseThrow(() -> new IllegalArgumentException("Unknown brokerId " + id));
+    }
+
+    @Override
+    public void waitForReadyBrokers() throws InterruptedException {
+        waitUntil(() -> {
+            try (Admin admin = admin()) {
+                return admin.describeCluster().nodes().get().size() == config.numBrokers();
+            }
+        }, "not all brokers are ready");
+    }
+
+    // ---- what it is ----
+
+    @Override
+    public Type type() {
+        return type;
+    }
+
+    @Override
+    public ClusterConfig config() {
+        return config;
+    }
+
+    @Override
+    public Set<Integer> controllerIds() {
+        return type == Type.CO_KRAFT ? members.keySet() : Set.of(3000);
+    }
+
+    @Override
+    public Map<Integer, ControllerServer> controllers() {
+        return Map.of();
+    }
+
+    @Override
+    public Set<Integer> brokerIds() {
+        return members.keySet();
+    }
+
+    @Override
+    public ListenerName clientListener() {
+        return config.brokerListenerName();
+    }
+
+    @Override
+    public ListenerName controllerListenerName() {
+        return config.controllerListenerName();
+    }
+
+    @Override
+    public String bootstrapServers() {
+        return members.values().stream().map(m -> "127.0.0.1:" + m.port).collect(Collectors.joining(","));
+    }
+
+    @Override
+    public String bootstrapControllers() {
+        throw inside("bootstrapControllers");
+    }
+
+    @Override
+    public List<Integer> brokerBoundPorts() {
+        return members.values().stream().map(m -> m.port).toList();
+    }
+
+    @Override
+    public String clusterId() {
+        try (Admin admin = admin()) {
+            return admin.describeCluster().clusterId().get();
+        } catch (Exception e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    @Override
+    public Set<GroupProtocol> supportedGroupProtocols() {
+        return Set.of(GroupProtocol.CLASSIC, GroupProtocol.CONSUMER);
+    }
+
+    @Override
+    public Optional<FaultHandlerException> firstFatalException() {
+        return Optional.empty();
+    }
+
+    @Override
+    public Optional<FaultHandlerException> firstNonFatalException() {
+        return Optional.empty();
+    }
+
+    // ---- waiting: each running broker is asked through the public API ----
+
+    private interface Holds {
+        boolean now() throws Exception;
+    }
+
+    private static void waitUntil(Holds holds, String otherwise) throws InterruptedException {
+        long end = System.currentTimeMillis() + 60_000;
+        Exception last = null;
+        while (System.currentTimeMillis() < end) {
+            try {
+                if (holds.now()) {
+                    return;
+                }
+            } catch (Exception e) {
+                last = e;
+            }
+            Thread.sleep(50);
+        }
+        throw new AssertionError(otherwise + " after 60 s", last);
+    }
+
+    private Optional<TopicDescription> described(Member m, String topic) throws Exception {
+        try (Admin admin = admin(Map.of("bootstrap.servers", "127.0.0.1:" + m.port))) {
+            if (!admin.listTopics(new org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(true)).names().get().contains(topic)) {
+                return Optional.empty();
+            }
+            return Optional.of(admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic));
+        } catch (java.util.concurrent.ExecutionException e) {
+            if (e.getCause() instanceof org.apache.kafka.common.errors.UnknownTopicOrPartitionException) {
+                return Optional.empty();
+            }
+            throw e;
+        }
+    }
+
+    @Override
+    public void waitTopicCreation(String topic, int partitions) throws InterruptedException {
+        if (partitions <= 0) {
+            throw new IllegalArgumentException("Partition count must be > 0, but was " + partitions);
+        }
+        for (Member m : members.values()) {
+            if (m.runs()) {
+                waitUntil(() -> described(m, topic).filter(d -> d.partitions().size() == partitions).isPresent(), topic + " is not at broker " + m.id);
+            }
+        }
+    }
+
+    @Override
+    public void waitTopicDeletion(String topic) throws InterruptedException {
+        for (Member m : members.values()) {
+            if (m.runs()) {
+                waitUntil(() -> described(m, topic).isEmpty(), topic + " is still at broker " + m.id);
+            }
+        }
+    }
+
+    @Override
+    public void ensureConsistentMetadata() {
+    }
+
+    @Override
+    public void ensureConsistentMetadata(Collection<KafkaBroker> brokers, Collection<ControllerServer> controllers) {
+    }
+
+    // ---- views of a broker that the public API can answer ----
+
+    @Override
+    public Map<Integer, KafkaBroker> brokers() {
+        Map<Integer, KafkaBroker> all = new TreeMap<>();
+        members.forEach((id, m) -> all.put(id, proxy(KafkaBroker.class, new BrokerView(m))));
+        return all;
+    }
+
+    private <T> T proxy(Class<T> type, Object view) {
+        InvocationHandler handler = (self, method, arguments) -> {
+            switch (method.getName()) {
+                case "hashCode": return System.identityHashCode(view);
+                case "equals": return self == arguments[0];
+                case "toString": return view.toString();
+                default:
+            }
+            Method own;
+            try {
+                own = view.getClass().getDeclaredMethod(method.getName(), method.getParameterTypes());
+            } catch (NoSuchMethodException e) {
+                throw inside(type.getSimpleName() + "." + method.getName());
+            }
+            try {
+                own.setAccessible(true);
+                return own.invoke(view, arguments);
+            } catch (InvocationTargetException e) {
+                throw e.getCause();
+            }
+        };
+        return type.cast(Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, handler));
+    }
+
+    private final class BrokerView {
+        private final Member m;
+
+        BrokerView(Member m) {
+            this.m = m;
+        }
+
+        boolean isShutdown() {
+            return !m.runs();
+        }
+
+        void shutdown() {
+            m.end(true);
+        }
+
+        void awaitShutdown() {
+        }
+
+        void startup() {
+            startBroker(m.id);
+        }
+
+        int boundPort(ListenerName listener) {
+            return m.port;
+        }
+
+        String clusterId() {
+            return ExternalCluster.this.clusterId();
+        }
+
+        KafkaConfig config() {
+            Properties properties = new Properties();
+            Map<String, String> all = new HashMap<>(config.serverProperties());
+            all.putAll(config.perServerOverrideProperties().getOrDefault(m.id, Map.of()));
+            all.putAll(Map.of("process.roles", "broker", "node.id", Integer.toString(m.id), "controller.quorum.voters", "3000@127.0.0.1:1",
+                "controller.listener.names", "CONTROLLER", "listeners", "EXTERNAL://127.0.0.1:" + m.port, "inter.broker.listener.name", "EXTERNAL",
+                "listener.security.protocol.map", "EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT", "log.dirs", m.data.toString()));
+            properties.putAll(all);
+            return new KafkaConfig(properties);
+        }
+
+        GroupCoordinator groupCoordinator() {
+            return proxy(GroupCoordinator.class, new GroupsView());
+        }
+
+        MetadataCache metadataCache() {
+            return proxy(MetadataCache.class, new MetadataView(m));
+        }
+
+        @Override
+        public String toString() {
+            return "broker " + m.id;
+        }
+    }
+
+    private static final class GroupsView {
+        Properties groupMetadataTopicConfigs() {
+            Properties properties = new Properties();
+            properties.put("cleanup.policy", "compact");
+            return properties;
+        }
+    }
+
+    private final class MetadataView {
+        private final Member m;
+
+        MetadataView(Member m) {
+            this.m = m;
+        }
+
+        Optional<Integer> numPartitions(String topic) throws Exception {
+            return described(m, topic).map(d -> d.partitions().size());
+        }
+
+        Optional<LeaderAndIsr> getLeaderAndIsr(String topic, int partition) throws Exception {
+            return described(m, topic).filter(d -> d.partitions().size() > partition).map(d -> d.partitions().get(partition))
+                .filter(p -> p.leader() != null && !p.leader().isEmpty())
+                .map(p -> new LeaderAndIsr(p.leader().id(), p.isr().stream().map(Node::id).toList()));
+        }
+
+        boolean contains(String topic) throws Exception {
+            return described(m, topic).isPresent();
+        }
+
+        boolean contains(TopicPartition partition) throws Exception {
+            return described(m, partition.topic()).filter(d -> d.partitions().size() > partition.partition()).isPresent();
+        }
+
+        Uuid getTopicId(String topic) throws Exception {
+            return described(m, topic).map(TopicDescription::topicId).orElse(Uuid.ZERO_UUID);
+        }
+
+        List<Node> getAliveBrokerNodes(ListenerName listener) throws Exception {
+            try (Admin admin = admin(Map.of("bootstrap.servers", "127.0.0.1:" + m.port))) {
+                return new ArrayList<>(admin.describeCluster().nodes().get());
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+"""Reports of Apache Kafka's integration tests are read as what they are: passed, failed, or aborted with the reason."""
+
+import pytest
+from conformance.lists import FAILED, PASSED, SKIPPED, Outcome, aborted, must_pass
+
+from conformance import kafka_integration
+
+NAME = "org.apache.kafka.clients.T"
+
+
+@pytest.fixture
+def report(tmp_path):
+    def written(*cases):
+        path = tmp_path / "report.xml"
+        path.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+        return kafka_integration.outcomes(path)
+
+    return written
+
+
+def case(name, inside="", seconds="1.5"):
+    return f'<testcase name="{name}" classname="{NAME}" time="{seconds}">{inside}</testcase>'
+
+
+def test_a_test_has_the_name_of_its_class_and_of_its_parameters(report):
+    assert report(case("a(ClusterInstance)[1]")) == [Outcome("T.a(ClusterInstance)[1]", PASSED, 1.5)]
+
+
+def test_a_failure_that_an_abort_caused_is_an_abort(report):
+    cause = "timed out\nCaused by: org.opentest4j.TestAbortedException: inside: KafkaBroker.logManager\n at x"
+    found = report(
+        case("a()[1]", f'<failure message="timed out">{cause}</failure>'),
+        case("b()[1]", '<error message="no  leader"/>'),
+        case("c()[1]", "<skipped>org.opentest4j.TestAbortedException: setting: authorizer.class.name=X</skipped>"),
+    )
+    assert [(one.state, one.reason) for one in found] == [
+        (SKIPPED, "inside: KafkaBroker.logManager"),
+        (FAILED, "no leader"),
+        (SKIPPED, "setting: authorizer.class.name=X"),
+    ]
+
+
+def test_the_second_of_two_equal_runs_is_not_counted(report):
+    twin = "<skipped>org.opentest4j.TestAbortedException: twin: runs as isolated already</skipped>"
+    assert [one.name for one in report(case("a()[1]"), case("a()[2]", twin))] == ["T.a()[1]"]
+
+
+def test_every_listed_test_is_of_a_class_that_runs_and_no_test_is_on_both_lists():
+    classes = {name.rpartition(".")[2] for name in kafka_integration.classes()}
+    passing, aborting = must_pass("kafka-integration"), aborted("kafka-integration")
+    assert {name.partition(".")[0] for name in [*passing, *aborting]} <= classes
+    assert not set(passing) & set(aborting)
+    assert all(
+        reason.partition(": ")[0] in ("inside", "setting", "feature", "security") for reason in aborting.values()
+    )
