@@ -111,6 +111,7 @@ class Producer:
             return False
         attempt.committed = commits
         if adds:
+            world.judge.given(self._name, ended.producer_epoch)
             self._who = ended
         return good or adds
 

@@ -3,6 +3,7 @@
 - D3: a read_committed reader sees all of a transaction or nothing; nothing of an aborted one, nothing of one that may
   still be aborted, and what it once saw stays.
 - D4: after InitProducerId returned an epoch, no batch of an earlier one is appended.
+- D4: no producer gets the last epoch, and no record has an epoch behind the last.
 - D5: a marker is written only after its decision is in the coordinator's log, and every open transaction ends.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from millstream.core.txn.state import TransactionState
+from millstream.core.txn.transaction import EPOCH_MAX, EXHAUSTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,11 +63,19 @@ class Judge:
 
     def begun(self, name: str, producer_id: int, epoch: int) -> None:
         """An InitProducerId was answered."""
+        self.given(name, epoch)
         key = (name, producer_id)
         self.epochs[key] = max(epoch, self.epochs.get(key, -1))
 
+    def given(self, name: str, epoch: int) -> None:
+        """A producer was given an epoch, by InitProducerId or EndTxn."""
+        if epoch > EXHAUSTED:
+            raise Violation(f"D4: {name} was given epoch {epoch}, behind which there is none to fence it")
+
     def decided(self, image: Image) -> None:
         """The coordinator's log has this record."""
+        if image.producer_epoch > EPOCH_MAX:
+            raise Violation(f"D4: a record with epoch {image.producer_epoch}")
         if image.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT):
             commits = image.state is TransactionState.PREPARE_COMMIT
             self.decisions.setdefault((image.producer_id, image.producer_epoch), set()).add(commits)

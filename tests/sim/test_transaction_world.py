@@ -2,7 +2,9 @@
 
 import pytest
 
-from sim.transactions import run
+from millstream.core import producer_state
+from millstream.core.txn import coordinator, transaction
+from sim.transactions import judge, run
 from sim.transactions.planted import PLANTED, found_by
 
 
@@ -16,6 +18,15 @@ def test_every_promise_of_transactions_holds():
 
 def test_a_run_is_a_function_of_its_seed():
     assert run(5).attempts == run(5).attempts
+
+
+@pytest.mark.parametrize("last", [2, 5])
+def test_every_promise_of_transactions_holds_while_epochs_run_out(last, monkeypatch):
+    for module in (transaction, coordinator, producer_state, judge):
+        monkeypatch.setattr(module, "EPOCH_MAX", last)
+        monkeypatch.setattr(module, "EXHAUSTED", last - 1, raising=False)
+    attempts = [attempt for seed in range(100, 112) for attempt in run(seed).attempts]
+    assert sum(attempt.committed is True for attempt in attempts) > 50
 
 
 @pytest.mark.slow

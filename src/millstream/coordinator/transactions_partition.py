@@ -17,13 +17,13 @@ from millstream.coordinator.transaction_records import decode_transaction, encod
 from millstream.core.controller.topic_names import TRANSACTION_STATE
 from millstream.core.txn.coordinator import TransactionCoordinator
 from millstream.core.txn.messages import (
+    AbortOverdue,
     Answer,
     DeadlinePassed,
-    End,
     Expire,
-    InitProducer,
     Input,
     MarkersWritten,
+    NeedsId,
     Outputs,
     Persisted,
     Request,
@@ -145,14 +145,13 @@ class TransactionsPartition(StatePartition):
 
         self._sender.send(wanted, self.partition.leader_epoch, done)
 
-    def _get_id(self, request: InitProducer | End) -> None:
+    def _get_id(self, needing: NeedsId) -> None:
         def answered(producer_id: int | MillstreamError) -> None:
-            if self.state is not State.ACTIVE:
-                answer(request.token, ErrorCode.NOT_COORDINATOR)
-            elif isinstance(producer_id, MillstreamError):
-                answer(request.token, producer_id.code)
-            else:
-                self._step(msgspec.structs.replace(request, spare_id=producer_id))
+            if self.state is State.ACTIVE and not isinstance(producer_id, MillstreamError):
+                self._step(msgspec.structs.replace(needing, spare_id=producer_id))
+            elif not isinstance(needing, AbortOverdue):  # which is asked for again after a while
+                refused = producer_id.code if isinstance(producer_id, MillstreamError) else ErrorCode.NOT_COORDINATOR
+                answer(needing.token, refused)
 
         self._next_id(answered)
 

@@ -41,6 +41,7 @@ import msgspec
 from crc32c import crc32c
 
 from millstream.core.txn.partition_state import PartitionTransactions
+from millstream.core.txn.transaction import EPOCH_MAX
 from millstream.errors import Corruption
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import CoordinatorEpoch, Offset, ProducerEpoch, ProducerId, Sequence
@@ -293,8 +294,8 @@ class ProducerState:
         """Whether a marker that was checked has to be written. If not, the log has it already, or the producer has no
         transaction open here; its writer may be answered once all that is in the log now is committed.
         """
-        if with_epoch and self.epoch_of(producer_id) == producer_epoch:
-            return False  # what is open is the next transaction
+        if with_epoch and self.epoch_of(producer_id) == producer_epoch < EPOCH_MAX:
+            return False  # what is open is the next transaction; none begins in the last epoch
         if producer_id in self.transactions.open:
             return True
         self.transactions.voided(producer_id, coordinator_epoch, producer_epoch if with_epoch else producer_epoch + 1)

@@ -182,6 +182,17 @@ def test_a_marker_that_comes_again_does_not_end_the_next_transaction() -> None:
     assert world.read_committed() == (4, [(1, 2)])
 
 
+def test_a_transaction_in_the_last_epoch_of_its_producer_ends() -> None:
+    """An earlier broker gave that epoch to a producer; no marker can have a later one."""
+    world = World()
+    world.verify(1, 0x7FFF)
+    world.put(1, 0x7FFF)
+    assert world.mark(1, 0x7FFF, commits=False, version=2) is ErrorCode.NONE
+    assert world.read_committed() == (2, [(1, 0)])
+    assert world.mark(1, 0x7FFF, commits=False, version=2) is ErrorCode.NONE
+    assert world.partition.log.next_offset == 2, "it is written once"
+
+
 def test_a_coordinator_that_was_replaced_ends_nothing() -> None:
     world = World()
     world.verify(1)

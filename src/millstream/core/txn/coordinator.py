@@ -12,7 +12,8 @@ shard that stops coordinating calls ``unload``, which returns the tokens that st
 **Promises.** An outcome is decided by its record and by nothing else: the response to EndTxn is sent when PrepareCommit
 or PrepareAbort is durable, and markers follow (D5). A coordinator that loads a decided transaction writes its markers,
 again if need be. A producer that begins fences the one before it, whose epoch is over when the response leaves (D4). A
-transaction that is open for longer than its timeout is aborted.
+transaction that is open for longer than its timeout is aborted. No producer gets the last epoch: one whose epochs are
+exhausted gets another producer id, whichever way its transaction ends (`core.txn.transaction`).
 
 **While something is in flight** for a transactional id, its further requests wait, up to ``PATIENCE_US``, and are then
 refused with CONCURRENT_TRANSACTIONS, which clients repeat. (Apache Kafka refuses them at once.)
@@ -28,6 +29,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from millstream.core.txn.messages import (
+    AbortOverdue,
     AddPartitions,
     Answer,
     DeadlinePassed,
@@ -47,6 +49,7 @@ from millstream.core.txn.messages import (
 )
 from millstream.core.txn.state import PREPARING, TransactionState
 from millstream.core.txn.transaction import (
+    EPOCH_MAX,
     EPOCH_PER_TRANSACTION,
     EXHAUSTED,
     NO_EPOCH,
@@ -61,6 +64,7 @@ from millstream.core.txn.transaction import (
     with_partitions,
 )
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import ProducerId
 
 PATIENCE_US: Final = 1_000_000
 WAITING_MAX: Final = 64
@@ -115,6 +119,8 @@ class TransactionCoordinator:
         match given:
             case InitProducer() | AddPartitions() | End():
                 self._request(given)
+            case AbortOverdue():
+                self._abort_overdue(given)
             case Persisted():
                 self._persisted(given)
             case MarkersWritten():
@@ -231,7 +237,7 @@ class TransactionCoordinator:
         if transaction is None or image is None or image.producer_id != given.producer_id:
             self._answer(given, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return
-        if image.producer_epoch != given.producer_epoch:
+        if image.producer_epoch != given.producer_epoch or image.producer_epoch == EPOCH_MAX:
             self._answer(given, ErrorCode.PRODUCER_FENCED)
             return
         ongoing = image.state is TransactionState.ONGOING
@@ -379,13 +385,29 @@ class TransactionCoordinator:
         if image.state is TransactionState.ONGOING:
             if self._left_ms(image) > 0:
                 self._remind(self._now_us + self._left_ms(image) * 1000, transaction)
-                return
-            self._out.log_lines.append(
-                f"transaction {transaction.transactional_id}: aborted, open for more than {image.timeout_ms} ms"
-            )
-            self._write(transaction, fenced(image, self._wall_ms))
+            elif image.ends_with_epoch and image.is_exhausted:
+                who = (transaction.transactional_id, image.producer_id, image.producer_epoch)
+                self._remind(self._now_us + _AGAIN_US, transaction)  # an id may not be had now
+                self._out.wants_id.append(AbortOverdue(*who))
+            else:
+                self._abort(transaction, image)
         elif image.state in PREPARING and (transaction.markers_written or not image.partitions):
             self._write(transaction, completed(image, self._wall_ms))
+
+    def _abort_overdue(self, given: AbortOverdue) -> None:
+        """There is an id for the producer of a transaction that is open for too long."""
+        transaction = self.transactions.get(given.transactional_id)
+        image = None if transaction is None else transaction.image
+        if transaction is None or image is None or transaction.writing or image.state is not TransactionState.ONGOING:
+            return
+        if (image.producer_id, image.producer_epoch) == (given.producer_id, given.producer_epoch):
+            self._abort(transaction, image, given.spare_id)
+
+    def _abort(self, transaction: Transaction, image: Image, next_producer_id: ProducerId = NO_PRODUCER) -> None:
+        self._out.log_lines.append(
+            f"transaction {transaction.transactional_id}: aborted, open for more than {image.timeout_ms} ms"
+        )
+        self._write(transaction, fenced(image, self._wall_ms, next_producer_id))
 
     def _expire(self, transactional_ids: Iterable[str]) -> None:
         horizon_ms = self._wall_ms - self.settings.expiration_ms
@@ -447,13 +469,14 @@ def _judge_end_with_epoch(image: Image, given: End) -> ErrorCode | None:
     """The same for version 5 and later, where the epoch tells a repetition from the next transaction's end."""
     overflowed = (
         image.previous_producer_id == given.producer_id
-        and given.producer_epoch == EXHAUSTED
+        and given.producer_epoch >= EXHAUSTED
         and image.producer_epoch == 0
     )
     if image.producer_id != given.producer_id and not overflowed:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     ended = image.state in (_COMMITTED, _ABORTED)
-    again = ended and (overflowed or given.producer_epoch == image.producer_epoch - 1)
+    following = given.producer_epoch == image.producer_epoch - 1 and image.producer_epoch < EPOCH_MAX
+    again = ended and (overflowed or following)
     if not again and given.producer_epoch != image.producer_epoch:
         return ErrorCode.PRODUCER_FENCED
     if again:

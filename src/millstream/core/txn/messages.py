@@ -59,6 +59,17 @@ class End(msgspec.Struct, frozen=True):
     spare_id: int = NO_PRODUCER
 
 
+class AbortOverdue(msgspec.Struct, frozen=True):
+    """The producer's transaction has been open for longer than its timeout, and its epochs are exhausted: abort it, and
+    give the producer the id ``spare_id``. Nobody waits for an answer.
+    """
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    spare_id: int = NO_PRODUCER
+
+
 class Persisted(msgspec.Struct, frozen=True):
     """Outcome of a ``Write``: durable, or (``error``) not in the log. Given in the order of the writes."""
 
@@ -85,7 +96,8 @@ class DeadlinePassed(msgspec.Struct, frozen=True):
 
 
 Request: TypeAlias = InitProducer | AddPartitions | End
-Input: TypeAlias = Request | Persisted | MarkersWritten | Expire | DeadlinePassed
+NeedsId: TypeAlias = InitProducer | End | AbortOverdue
+Input: TypeAlias = Request | AbortOverdue | Persisted | MarkersWritten | Expire | DeadlinePassed
 
 
 # Outputs.
@@ -130,6 +142,6 @@ class Outputs:
         self.answers: list[tuple[Token, Answer]] = []
         self.writes: list[Write] = []
         self.markers: list[SendMarkers] = []
-        self.wants_id: list[InitProducer | End] = []
-        """Requests that need an unused producer id: to be stepped again with one."""
+        self.wants_id: list[NeedsId] = []
+        """What needs an unused producer id: to be stepped again with one."""
         self.log_lines: list[str] = []

@@ -5,9 +5,13 @@
     Empty ──add──► Ongoing ──end──► PrepareCommit ──markers written──► CompleteCommit ──add──► Ongoing …
                       └──end, time-out, new producer──► PrepareAbort ──► CompleteAbort
 
-An `Image` is one record's content. The functions here make the next image of one; they decide nothing. An epoch is at
-most ``EPOCH_MAX``. A transaction of version 2 ends with a new epoch (KIP-890), so that nothing of the ended one can be
-taken for the next; at the end of its epochs a producer gets another id.
+An `Image` is one record's content. The functions here make the next image of one; they decide nothing. A transaction of
+version 2 ends with a new epoch (KIP-890), so that nothing of the ended one can be taken for the next.
+
+An epoch is at most ``EPOCH_MAX``, which no producer ever has: it is for markers. A producer whose epoch is
+``EXHAUSTED`` gets another id, with epoch 0, from whatever comes next: InitProducerId, the end of a transaction of
+version 2, or its time-out. An older broker gave ``EPOCH_MAX`` to producers; such a one adds no partition, and its open
+transaction ends.
 """
 
 from collections import deque
@@ -116,7 +120,7 @@ def prepared(
     return _replace(
         image,
         state=TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT,
-        producer_epoch=image.producer_epoch + 1 if bumps else image.producer_epoch,
+        producer_epoch=min(image.producer_epoch + 1, EPOCH_MAX) if bumps else image.producer_epoch,
         last_epoch=image.producer_epoch if bumps else image.last_epoch,
         next_producer_id=next_producer_id,
         start_ms=image.start_ms if ongoing else wall_ms,
@@ -126,9 +130,10 @@ def prepared(
     )
 
 
-def fenced(image: Image, wall_ms: int) -> Image:
+def fenced(image: Image, wall_ms: int, next_producer_id: ProducerId = NO_PRODUCER) -> Image:
     """The open transaction is aborted against its producer's will, in a later epoch. One epoch is left out where
-    transactions end with a new one: the producer must not take the abort for one that it asked for.
+    transactions end with a new one: the producer must not take the abort for one that it asked for. With
+    ``next_producer_id`` the producer has that id afterwards.
     """
     epoch = image.producer_epoch + (2 if image.ends_with_epoch else 1)
     return _replace(
@@ -136,6 +141,7 @@ def fenced(image: Image, wall_ms: int) -> Image:
         state=TransactionState.PREPARE_ABORT,
         producer_epoch=min(epoch, EPOCH_MAX),
         last_epoch=NO_EPOCH,
+        next_producer_id=next_producer_id,
         update_ms=wall_ms,
     )
 

@@ -1,5 +1,6 @@
 """Decisions of the transaction coordinator, version by version, and through crashes between decision and markers."""
 
+import random
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from millstream.core.txn.coordinator import PATIENCE_US, TransactionCoordinator
 from millstream.core.txn.messages import (
+    AbortOverdue,
     AddPartitions,
     DeadlinePassed,
     End,
@@ -25,6 +27,7 @@ from millstream.model.error_code import ErrorCode
 OK = ErrorCode.NONE
 PLACES = (("t", 0), ("t", 1))
 OLD, NEW = 0, 2
+WALL_MS = 1_700_000_000_000
 
 
 class World:
@@ -34,11 +37,13 @@ class World:
         self.core = TransactionCoordinator(TransactionSettings())
         self.stored = dict(stored or {})
         self.next_id = next_id
-        self.us, self.wall_ms = 1_000_000, 1_700_000_000_000
+        self.us, self.wall_ms = 1_000_000, WALL_MS
         self.answers: dict[object, Any] = {}
         self.markers: list[SendMarkers] = []
         self.unsettled: list[Any] = []
         self.hold = False
+        self.ids = True
+        """Whether unused producer ids can be had."""
         self.fails = OK
         for name, image in self.stored.items():
             self.core.replay(name, msgspec.structs.replace(image, last_epoch=-1))
@@ -51,7 +56,7 @@ class World:
         self.answers.update(dict(out.answers))
         self.markers += out.markers
         self.unsettled += out.writes
-        for request in out.wants_id:
+        for request in out.wants_id if self.ids else ():
             self.next_id += 1
             self.step(msgspec.structs.replace(request, spare_id=self.next_id))
         if not self.hold:
@@ -109,6 +114,11 @@ def begun(version: int = OLD) -> tuple[World, Identity]:
     assert who == Identity(OK, 101, 0)
     assert world.add(who, version) == (OK, OK)
     return world, who
+
+
+def ongoing(epoch: int) -> Image:
+    """An open transaction of version 2 of producer 7."""
+    return Image(7, epoch, 60_000, TransactionState.ONGOING, frozenset(PLACES), WALL_MS, WALL_MS, client_version=NEW)
 
 
 def test_a_transaction_is_decided_by_its_record_and_complete_when_its_markers_are_written() -> None:
@@ -196,6 +206,119 @@ def test_a_producer_gets_another_id_when_its_epochs_are_exhausted() -> None:
     world.written()
     assert world.end(who, version=NEW) == following, "a repetition across the change of id"
     assert world.add(following, NEW) == (OK, OK)
+
+
+def test_a_transaction_that_times_out_in_the_last_epoch_of_its_producer_brings_another_id() -> None:
+    world = World({"x": ongoing(32_766)})
+    who = Identity(OK, 7, 32_766)
+    world.advance(60_000)
+    assert (world.markers[0].producer_id, world.markers[0].producer_epoch) == (7, 32_767)
+    world.written()
+    assert (world.image.producer_id, world.image.producer_epoch) == (101, 0)
+    following = world.end(who, False, NEW)
+    assert following == Identity(OK, 101, 0), "the producer had not heard of the time-out"
+    assert world.end(who, True, NEW).error is ErrorCode.INVALID_TXN_STATE
+    assert world.add(following, NEW) == (OK, OK)
+    assert world.end(following, True, NEW) == Identity(OK, 101, 1)
+
+
+def test_a_transaction_that_times_out_is_aborted_as_soon_as_there_is_an_id() -> None:
+    world = World({"x": ongoing(32_766)})
+    world.ids = False
+    world.advance(60_000)
+    world.advance(400)
+    assert world.markers == [] and world.image.state is TransactionState.ONGOING
+    world.ids = True
+    world.advance(100)
+    assert [one.commits for one in world.markers] == [False]
+
+
+def test_an_id_that_comes_after_the_end_of_the_transaction_changes_nothing() -> None:
+    world = World({"x": ongoing(32_766)})
+    world.ids = False
+    world.advance(60_000)
+    world.ids = True
+    following = world.end(Identity(OK, 7, 32_766), True, NEW)
+    world.written()
+    world.step(AbortOverdue("x", 7, 32_766, 999))
+    assert world.markers == []
+    assert world.add(following, NEW) == (OK, OK)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("epoch", [32_764, 32_765, 32_766])
+def test_a_new_producer_that_fences_one_near_its_last_epoch_gets_epochs_that_no_one_had(
+    epoch: int, version: int
+) -> None:
+    world = World({"x": msgspec.structs.replace(ongoing(epoch), client_version=version)})
+    assert world.init() is None
+    assert world.markers[0].producer_epoch <= 32_767
+    world.written()
+    found = world.answers["init"]
+    assert found.error is OK and found.producer_epoch <= 32_766
+    assert (found.producer_id, found.producer_epoch) > (7, epoch)
+    assert world.end(Identity(OK, 7, epoch), False, version).error in (
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    )
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "time", "producer"])
+def test_a_transaction_in_an_epoch_behind_the_last_ends(end: str) -> None:
+    """An earlier broker gave that epoch to a producer, and nothing is left to fence it with."""
+    world = World({"x": ongoing(32_767)})
+    who = Identity(OK, 7, 32_767)
+    if end == "time":
+        world.advance(60_000)
+    elif end == "producer":
+        world.init()
+    else:
+        assert world.end(who, end == "commit", NEW) == Identity(OK, 101, 0)
+    assert world.markers[0].producer_epoch == 32_767
+    world.written()
+    assert world.image.state is not TransactionState.ONGOING
+    assert world.add(who, NEW)[0] in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_walk_through_the_last_epochs_hands_out_an_epoch_twice_or_leaves_a_transaction_open(seed: int) -> None:
+    chance = random.Random(seed)
+    epoch = chance.randint(32_760, 32_767)
+    world = World({"x": msgspec.structs.replace(ongoing(epoch), client_version=chance.choice((OLD, NEW)))})
+    known = [Identity(OK, 7, epoch)]
+    given: set[tuple[int, int]] = set()
+
+    def note(found: Any, of: Identity | None) -> None:
+        if not isinstance(found, Identity) or found.error is not OK:
+            return
+        who = (found.producer_id, found.producer_epoch)
+        assert found.producer_epoch <= 32_766 or found == of
+        if of is None:
+            assert who not in given, "two producers have the same epoch"
+        given.add(who)
+        known.append(found)
+
+    for _ in range(120):
+        version, who = chance.choice((OLD, NEW)), chance.choice(known[-3:])
+        match chance.randrange(8):
+            case 0:
+                note(world.init(f"init {len(known)}"), None)
+            case 1:
+                note(world.init("again", who.producer_id, who.producer_epoch), who)
+            case 2 | 3:
+                world.add(known[-1], version)
+            case 4 | 5:
+                note(world.end(who, chance.random() < 0.5, version), who)
+            case 6:
+                world.advance(chance.choice((300, 60_000)))
+            case _:
+                world = world.crash()
+        if chance.random() < 0.8:
+            world.written()
+        assert world.image.producer_epoch <= 32_767
+    world.advance(60_000)
+    world.written()
+    assert world.image.partitions == frozenset(), "a transaction is open for ever"
 
 
 def test_a_producer_without_transactions_gets_another_id_at_the_end_of_its_epochs() -> None:
