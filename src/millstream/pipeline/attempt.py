@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from millstream.errors import OutcomeUnknown, Unavailable
+from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.pipeline.tables.table import CommitRecord, Table
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
@@ -22,6 +22,7 @@ def attempted(table: Table, record: CommitRecord, commit: Callable[[], object], 
     Raises:
         Unavailable: it could not be added; the same record may be tried again.
         OutcomeUnknown: it may have been added; the next attempt finds out.
+        Rejected: the table does not take it, and no other attempt changes that.
     """
     what = f"batch {record.batch} of {record.owner}"
     for attempt in range(1, _ATTEMPTS + 1):
@@ -40,6 +41,8 @@ def attempted(table: Table, record: CommitRecord, commit: Callable[[], object], 
         if done is not None and done >= record.batch:
             _LOG.warning("%s: the commit was answered with an error and is there: %s", what, problem)
             return table.version()
+        if isinstance(problem, Rejected):
+            raise problem
         _LOG.warning("%s: commit attempt %d failed: %s", what, attempt, problem)
         if attempt == _ATTEMPTS:
             raise Unavailable(f"{what} could not be committed: {problem}") from problem

@@ -79,18 +79,18 @@ class TableSink:
         self._compact = compact
         self._pause = pause
         self._commits = 0
-        self._letters_open = False
+        self.letters_schema: Any = None
 
     def recall(self) -> CommitRecord | None:
         """The record of this sink's last commit, from the table; None if there is none."""
         self.last = self.table.last(f"{self._pipeline}.{self._sink}")
         return self.last
 
-    def open_dead_letters(self) -> None:
-        """Make the table of dead letters, if they are kept."""
-        if self.dead_letters is not None and not self._letters_open:
-            self.dead_letters.prepare(DEAD_LETTER_SCHEMA)
-            self._letters_open = True
+    def open_dead_letters(self) -> Any:
+        """Make the table of dead letters, if they are kept; returns the schema of its files."""
+        if self.dead_letters is not None and self.letters_schema is None:
+            self.letters_schema = self.dead_letters.prepare(DEAD_LETTER_SCHEMA)
+        return self.letters_schema
 
     def open(self, schema: Any) -> Any:
         """Make or widen the tables and finish what a crash has left undone; returns the schema of the table's files.

@@ -5,8 +5,6 @@ left over. Names carry batch, task and a fresh id, so no task ever writes over a
 driver learns of a file travels as a row of ``FILE_COLUMNS`` or in the task's report.
 """
 
-import datetime as dt
-import math
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -15,38 +13,51 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.pipeline.layout import Rules, file_schema, in_file, rules_of, sorted_batch, split
 from millstream.pipeline.locations import Location
+from millstream.pipeline.statistics import Bounds, file_stats
 
 GROUP_BYTES: Final = 64 << 20
 """Arrow bytes of a row group: large enough to compress well, small enough that two of them fit any worker."""
 _FILE_BYTES: Final = 512 << 20
 """Arrow bytes after which a task begins another file; on disk it is a fraction of that."""
-_STAT_TEXT: Final = 64
+_HELD_BYTES: Final = 256 << 20
+"""Arrow bytes that the open files of all partitions hold together."""
+_OPEN_FILES: Final = 64
+"""Partitions with an open file; the one that was not written to for longest is finished first."""
 
-FILE_COLUMNS: Final = "path string, rows bigint, bytes bigint, stats string"
+FILE_COLUMNS: Final = "path string, rows bigint, bytes bigint, stats string, partition string, nans string"
 FILE_SCHEMA: Final = pa.schema(
     [
         pa.field("path", pa.string()),
         pa.field("rows", pa.int64()),
         pa.field("bytes", pa.int64()),
         pa.field("stats", pa.string()),
+        pa.field("partition", pa.string()),
+        pa.field("nans", pa.string()),
     ]
 )
 
 
 class WrittenFile(msgspec.Struct, frozen=True):
-    """A Parquet file. ``path`` is relative to the table's directory, ``stats`` is Delta's JSON of statistics."""
+    """A Parquet file. ``path`` is relative to the table's directory, ``stats`` is Delta's JSON of statistics,
+    ``partition`` the JSON of its partition key, empty without one (``layout.split``). ``nans`` is the JSON of how often
+    NaN is in its columns, empty where it is in none.
+    """
 
     path: str
     rows: int
     bytes: int
     stats: str
+    partition: str = ""
+    nans: str = ""
 
 
 class FileWriter:
-    """Writes batches of one schema into as many files as they need. Not shared between threads.
+    """Writes conformed batches of one schema into as many files as they need. Not shared between threads.
 
-    ``files`` are those that are finished. A writer that is never closed leaves a file that no commit names.
+    ``files`` are those that are finished. A writer that is never closed leaves files that no commit names. Memory is
+    bounded: partitions share ``_HELD_BYTES``, and the fullest is written out first.
     """
 
     def __init__(self, location: Location, stem: str, schema: Any) -> None:
@@ -54,63 +65,100 @@ class FileWriter:
         self._location = location
         self._stem = stem
         self._schema = schema
-        self._held: list[Any] = []
+        self._rules = rules_of(schema)
+        self._wanted = file_schema(schema)
+        self._open: dict[str, _OpenFile] = {}  # by partition key, in the order of the last write
         self._held_bytes = 0
-        self._writer: Any = None  # while a file is open
-        self._metadata: list[Any] = []
-        self._name = ""
-        self._stream: Any = None
-        self._written = 0
 
     def write(self, batch: Any) -> None:
         """Add a record batch of the schema."""
-        if batch.num_rows:
-            self._held.append(batch)
-            self._held_bytes += batch.nbytes
-            if self._held_bytes >= GROUP_BYTES:
-                self._flush()
-                if self._written >= _FILE_BYTES:
-                    self._finish()
+        if not batch.num_rows:
+            return
+        for key, rows in split(batch, self._rules.partition):
+            file = self._open.pop(key, None) or _OpenFile(self._location, self._stem, self._wanted, self._rules, key)
+            self._open[key] = file
+            self._held_bytes += file.add(in_file(rows, self._schema, self._wanted))
+            if file.held_bytes >= GROUP_BYTES:
+                self._held_bytes -= file.flush()
+                if file.is_full:
+                    self._finish(key)
+            if len(self._open) > _OPEN_FILES:
+                self._finish(next(iter(self._open)))
+        while self._held_bytes > _HELD_BYTES:
+            key, file = max(self._open.items(), key=lambda item: item[1].held_bytes)
+            self._held_bytes -= file.flush()
+            if file.is_full:
+                self._finish(key)
 
     def close(self) -> Sequence[WrittenFile]:
-        """Finish the last file; returns all of them."""
-        self._flush()
-        self._finish()
+        """Finish the last files; returns all of them."""
+        for key in list(self._open):
+            self._finish(key)
         return self.files
 
-    def _flush(self) -> None:
-        if not self._held:
-            return
-        table = pa.Table.from_batches(self._held, self._schema)
-        writer = self._writer or self._open()
-        writer.write_table(table, row_group_size=table.num_rows)
-        self._written += self._held_bytes
-        self._held, self._held_bytes = [], 0
+    def _finish(self, key: str) -> None:
+        file = self._open.pop(key)
+        self._held_bytes -= file.flush()
+        self.files.append(file.finish())
 
-    def _open(self) -> Any:
-        filesystem, path = self._location.open()
-        self._name = f"{self._stem}-{uuid.uuid4().hex[:12]}.parquet"
-        self._stream = filesystem.open_output_stream(f"{path}/{self._name}")
-        self._metadata = []
-        self._writer = pq.ParquetWriter(
+
+class _OpenFile:
+    """One file that is being written: the rows of one partition."""
+
+    def __init__(self, location: Location, stem: str, schema: Any, rules: Rules, partition: str) -> None:
+        self.held_bytes = 0
+        self._schema = schema
+        self._sort = rules.sort
+        self._partition = partition
+        self._held: list[Any] = []
+        self._written = 0
+        self._metadata: list[Any] = []
+        self._bounds = Bounds(schema)
+        filesystem, path = location.open()
+        self._name = f"{stem}-{uuid.uuid4().hex[:12]}.parquet"
+        self._stream: Any = filesystem.open_output_stream(f"{path}/{self._name}")
+        self._writer: Any = pq.ParquetWriter(
             self._stream,
-            self._schema,
+            schema,
             compression="zstd",
             compression_level=1,
-            use_dictionary=_dictionary_columns(self._schema),
+            use_dictionary=_dictionary_columns(schema),
             metadata_collector=self._metadata,
         )
-        return self._writer
 
-    def _finish(self) -> None:
-        if self._writer is None:
-            return
+    @property
+    def is_full(self) -> bool:
+        """Whether the next rows belong into another file. A sorted file has one row group."""
+        return self._written >= _FILE_BYTES or (bool(self._sort) and self._written > 0)
+
+    def add(self, batch: Any) -> int:
+        """Hold rows; returns how many bytes that is."""
+        self._held.append(batch)
+        self.held_bytes += batch.nbytes
+        return batch.nbytes
+
+    def flush(self) -> int:
+        """Write what is held as a row group; returns how many bytes are held no longer."""
+        if not self._held:
+            return 0
+        group = pa.Table.from_batches(self._held, self._schema)
+        if self._sort:
+            group = sorted_batch(group, self._sort)
+        self._writer.write_table(group, row_group_size=group.num_rows)
+        self._bounds.add(group)
+        freed = self.held_bytes
+        self._written += freed
+        self._held, self.held_bytes = [], 0
+        return freed
+
+    def finish(self) -> WrittenFile:
         self._writer.close()
         size = self._stream.tell()
         self._stream.close()
-        rows = self._metadata[0].num_rows
-        self.files.append(WrittenFile(self._name, rows, size, file_stats(self._metadata[0], self._schema)))
-        self._writer, self._written = None, 0
+        footer = self._metadata[0]
+        stats = file_stats(footer, self._schema, self._bounds)
+        nans = msgspec.json.encode(self._bounds.nans).decode() if self._bounds.nans else ""
+        return WrittenFile(self._name, footer.num_rows, size, stats, self._partition, nans)
 
 
 def files_batch(files: Iterable[WrittenFile]) -> Any:
@@ -119,65 +167,9 @@ def files_batch(files: Iterable[WrittenFile]) -> Any:
     return pa.RecordBatch.from_pylist(rows, FILE_SCHEMA)
 
 
-def conform(batch: Any, schema: Any) -> Any:
-    """A batch in the table's order and types; columns that it lacks are null.
-
-    Raises:
-        pyarrow.ArrowInvalid: a value does not fit its column's type.
-    """
-    names = set(batch.schema.names)
-    arrays = [
-        batch.column(field.name).cast(field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def file_stats(metadata: Any, schema: Any) -> str:
-    """Delta's statistics of a file: rows, and per column least and greatest value and number of nulls.
-
-    Only plain top-level columns have them; a bound that cannot be written exactly is rounded outwards, or left out.
-    """
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for index in range(metadata.num_columns):
-        name = metadata.schema.column(index).path
-        if name not in schema.names or pa.types.is_nested(schema.field(name).type):
-            continue
-        chunks = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
-        if any(chunk is None or not chunk.has_null_count for chunk in chunks):
-            continue
-        nulls[name] = sum(chunk.null_count for chunk in chunks)
-        bounded = [chunk for chunk in chunks if chunk.has_min_max]
-        known = len(bounded) + sum(1 for chunk in chunks if not chunk.has_min_max and not chunk.num_values)
-        if not bounded or known != len(chunks):
-            continue
-        low = _bound(min(chunk.min for chunk in bounded), up=False)
-        high = _bound(max(chunk.max for chunk in bounded), up=True)
-        if low is not None and high is not None:
-            least[name], greatest[name] = low, high
-    found = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
-    return msgspec.json.encode(found).decode()
-
-
-def _bound(value: Any, *, up: bool) -> Any:
-    """A bound as Delta writes it; None where it has no exact or outward form."""
-    if isinstance(value, bool | bytes):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return value if len(value) <= _STAT_TEXT else None
-    if isinstance(value, dt.datetime):
-        micros = value.microsecond % 1000
-        rounded = value + dt.timedelta(microseconds=1000 - micros if up and micros else -micros)
-        return rounded.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    return None
+def written(rows: Iterable[Any]) -> tuple[WrittenFile, ...]:
+    """The files that rows of ``FILE_COLUMNS`` tell of."""
+    return tuple(WrittenFile(row.path, row.rows, row.bytes, row.stats, row.partition, row.nans) for row in rows)
 
 
 def _dictionary_columns(schema: Any) -> Any:

@@ -26,7 +26,7 @@ from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of, kind_of, sink_name, topics_of
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.dead_letters import REPLAY_QUERY, REPLAY_SUFFIX, encode_record_offsets, remove_dead_letters
-from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.files import written
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline, Sink
@@ -164,10 +164,7 @@ class _SinkReplay:
         number = 0 if sink.last is None else sink.last.batch + 1
         stem = f"replay-{batch_name(self._run_id, number)}"
         frame = self._result(source)
-        files = tuple(
-            WrittenFile(row.path, row.rows, row.bytes, row.stats)
-            for row in rows_writer(frame, sink.table.location.address, stem, schema).collect()
-        )
+        files = written(rows_writer(frame, sink.table.location.address, stem, schema).collect())
         batch = Batch(query=REPLAY_QUERY, number=number, offsets=encode_record_offsets(record_offsets), files=files)
         record = sink.commit(batch).record
         remove_dead_letters(letters, record, time.sleep)

@@ -13,7 +13,8 @@ batch it fell into: Spark repeats the batch with the same offsets, and the table
 A stop is asked for by SIGTERM, SIGINT or ``Run.stop``: a batch that is being committed is finished, one that has not
 begun does not begin. A query that fails ends the run with its reason; other sinks are stopped and lose nothing. A query
 that lost a Python worker is started again. So is one that met records of a newer schema: the batch was not committed,
-the run takes the latest schema from the registry, widens the table, and repeats the batch.
+the run takes the latest schema from the registry, widens the table, and repeats the batch. And so is one whose table
+was changed by its owner: the batch is done again by the table's new rules, or the run ends and names the rule.
 """
 
 import logging
@@ -27,14 +28,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millstream.errors import Rejected
-from millstream.pipeline.checks import kind_of, problems_of, seconds, sink_name
+from millstream.pipeline.checks import decoder_of, kind_of, problems_of, seconds, sink_name
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.reach import RUN_PATIENCE_S, require_topics
+from millstream.pipeline.rows import row_schema
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import Offsets, open_logs
 from millstream.pipeline.state import PipelineState
+from millstream.pipeline.tables.open_table import open_table, shown_target
 from millstream.pipeline.wire_schemas import pinned
 from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
@@ -155,6 +158,7 @@ class Run:
         self._watch.phase(f"asking {self._pipeline.brokers} for the topics")
         require_topics(self._pipeline, patience_s=RUN_PATIENCE_S)
         self._pipeline = pinned(inferred(self._pipeline, self._state, pin=True))
+        self._inspect_tables()
         logs = open_logs(self._pipeline)
         try:
             self._watch.phase("starting Spark")
@@ -166,6 +170,19 @@ class Run:
                 self.sinks.append(self._opened(index, run_id, spark, logs))
         finally:
             logs.close()
+
+    def _inspect_tables(self) -> None:
+        """Refuse tables that exist and cannot be written to, before Spark takes its seconds to start.
+
+        Raises:
+            Rejected: a table has rules that are not kept, or columns that the rows do not fit.
+        """
+        for sink in self._pipeline.sinks:
+            if kind_of(sink) != "topic":
+                self._watch.phase(f"looking at {shown_target(sink, self._directory)}")
+                direct = self._pipeline.transform is None and sink.sql is None
+                schema = row_schema(decoder_of(self._pipeline.source).fields) if direct else None
+                open_table(sink, self._directory).inspect(schema)
 
     def _opened(self, index: int, run_id: str, spark: "SparkSession", logs: Logs) -> SinkQuery:
         from millstream.pipeline.table_query import TableQuery
@@ -179,8 +196,8 @@ class Run:
         made.open(spark, logs)
         return made
 
-    def _with_latest_schema(self, sink: SinkQuery, failure: SinkFailed) -> SinkQuery:
-        """The query that takes the place of one that met records of a newer schema.
+    def _reopened(self, sink: SinkQuery, failure: SinkFailed) -> SinkQuery:
+        """The query that takes the place of one that met records of a newer schema, or a table that was changed.
 
         Raises:
             SinkFailed: ``failure``, because the registry has no newer schema.
@@ -190,11 +207,15 @@ class Run:
         from millstream.pipeline.session import pipeline_session
 
         index, before = self.sinks.index(sink), sink.schema
-        self._pipeline = pinned(self._pipeline)
-        if self._pipeline.source.pinned == before:
-            raise failure
-        _LOG.info("%s; taking the latest schema", failure.message)
-        self._watch.phase(f"{sink.name}: a newer schema, widening {sink.target}")
+        if failure.table_changed:
+            _LOG.info("%s; opening it again", failure.message)
+            self._watch.phase(f"{sink.name}: {sink.target} was changed, opening it again")
+        else:
+            self._pipeline = pinned(self._pipeline)
+            if self._pipeline.source.pinned == before:
+                raise failure
+            _LOG.info("%s; taking the latest schema", failure.message)
+            self._watch.phase(f"{sink.name}: a newer schema, widening {sink.target}")
         sink.close()
         spark = pipeline_session(self._pipeline)
         make_side_tables(spark, self._pipeline)
@@ -229,8 +250,8 @@ class Run:
                     if sink.wait(_POLL_S / len(waiting)):
                         continue
                 except SinkFailed as failure:
-                    if failure.schema_changed:
-                        waiting[waiting.index(sink)] = made = self._with_latest_schema(sink, failure)
+                    if failure.schema_changed or failure.table_changed:
+                        waiting[waiting.index(sink)] = made = self._reopened(sink, failure)
                         made.start(None)
                         continue
                     if not failure.transient or sink.restarts >= RESTARTS:

@@ -18,12 +18,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.errors import MillstreamError
 from millstream.pipeline.checks import sink_name
+from millstream.pipeline.layout import encode_schema
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.start import Offsets, encode_offsets, find_start, source_options
 from millstream.pipeline.state import Progress, SinkState
 from millstream.pipeline.tables.open_table import shown_target
-from millstream.pipeline.tables.table import CommitRecord
+from millstream.pipeline.tables.table import CommitRecord, TableChanged
 from millstream.pipeline.task import Report, SourceSettings
 from millstream.spark.logs import Logs
 from millstream.spark.offsets import read_offset
@@ -81,11 +82,13 @@ class NoWatch:
 
 class SinkFailed(MillstreamError):
     """A sink's query ended with an error. ``transient``: a process of Spark's died or did not start in time.
-    ``schema_changed``: records need columns that the query does not have, and nothing of their batch was committed.
+    ``schema_changed``: records need columns that the query does not have, ``table_changed``: the table's owner has
+    changed it; nothing of the batch was committed.
     """
 
     transient = False
     schema_changed = False
+    table_changed = False
 
 
 class _StopRequested(Exception):
@@ -273,10 +276,13 @@ class SinkQuery:
             options["endingOffsets"] = encode_offsets(self._until)
         return {**options, "startingOffsets": msgspec.json.encode(starts).decode()}
 
-    def _source_settings(self, dead_letters: str | None, table: str | None) -> SourceSettings:
+    def _source_settings(
+        self, dead_letters: str | None, table: str | None, letters_schema: Any = None
+    ) -> SourceSettings:
         mode, reports = self._pipeline.errors.mode, (Location(self._state.directory) / "reports").address
         kept = dead_letters if mode == "dead_letter" else None
-        return SourceSettings(self._pipeline.source, mode, self._run_id, reports, kept, table)
+        schema = None if kept is None or letters_schema is None else encode_schema(letters_schema)
+        return SourceSettings(self._pipeline.source, mode, self._run_id, reports, kept, table, schema)
 
     def _progress(self, done: BatchDone, query: str) -> Progress:
         return Progress(
@@ -297,7 +303,9 @@ class SinkQuery:
 
     def _failed(self, error: StreamingQueryException) -> SinkFailed:
         if isinstance(self._failure, MillstreamError):
-            return SinkFailed(f"{self.name}: {self._failure.message}")
+            refused = SinkFailed(f"{self.name}: {self._failure.message}")
+            refused.table_changed = isinstance(self._failure, TableChanged)
+            return refused
         found = _PYTHON_ERROR.findall(str(error))
         reason = found[-1] if found else str(self._failure or error).strip().splitlines()[0]
         failed = SinkFailed(f"{self.name}: {reason}")

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from millstream.pipeline.checks import decoder_of
 from millstream.pipeline.files import FILE_COLUMNS
+from millstream.pipeline.layout import decode_schema, encode_schema
 from millstream.pipeline.rows import TOPIC_COLUMNS, row_schema
 from millstream.pipeline.task import SourceSettings, decoded_rows, written_files
 from millstream.spark.options import READ, Options, parse_options
@@ -134,13 +134,3 @@ def source_options(settings: SourceSettings, schema: Any, options: Mapping[str, 
     if schema is not None:
         own[SCHEMA_OPTION] = encode_schema(schema)
     return {**options, **own}
-
-
-def encode_schema(schema: Any) -> str:
-    """An Arrow schema as text."""
-    return schema.serialize().to_pybytes().hex()
-
-
-def decode_schema(text: str) -> Any:
-    """The schema behind the text."""
-    return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text)))

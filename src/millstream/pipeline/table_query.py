@@ -10,7 +10,8 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.pipeline.commit import Batch, TableSink
-from millstream.pipeline.files import FILE_COLUMNS, FileWriter, WrittenFile, conform, files_batch
+from millstream.pipeline.files import FILE_COLUMNS, FileWriter, WrittenFile, files_batch, written
+from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import Location
 from millstream.pipeline.query import arrow_schema, require_single_rows, result_of, share_of, source_schema, stream
 from millstream.pipeline.sink_query import BatchDone, SinkQuery
@@ -32,12 +33,13 @@ class TableQuery(SinkQuery):
         letters = open_table(sink, self._directory, suffix=DEAD_LETTERS_SUFFIX) if keeps else None
         self._table = TableSink(table, letters, pipeline=pipeline.pipeline, sink=self.name, compact=sink.compact)
         self._recall()
-        self._table.open_dead_letters()
+        letters_schema = self._table.open_dead_letters()
         letters_address = letters.location.address if letters is not None else None
         self._direct = pipeline.transform is None and sink.sql is None
         if self._direct:
             self._schema = self._table.open(source_schema(pipeline))
-        self._settings = self._source_settings(letters_address, table.location.address if self._direct else None)
+        written_here = table.location.address if self._direct else None
+        self._settings = self._source_settings(letters_address, written_here, letters_schema)
         clear_reports(self._settings)
         self._take_hand_over()
         options = self._begin_at(logs, self._table.last)
@@ -105,7 +107,7 @@ class TableQuery(SinkQuery):
         if not self._direct:
             stem = f"part-{batch_name(self._run_id, number)}"
             frame = rows_writer(frame, self._table.table.location.address, stem, self._schema)
-        return tuple(WrittenFile(row.path, row.rows, row.bytes, row.stats) for row in frame.collect())
+        return written(frame.collect())
 
 
 def rows_writer(frame: DataFrame, address: str, stem: str, schema: Any) -> DataFrame:

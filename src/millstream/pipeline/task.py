@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of
-from millstream.pipeline.files import GROUP_BYTES, FileWriter, WrittenFile, conform, files_batch
+from millstream.pipeline.files import GROUP_BYTES, FileWriter, WrittenFile, files_batch
+from millstream.pipeline.layout import conform, decode_schema
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import ErrorMode, Source
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA, METADATA, row_schema
@@ -34,6 +35,7 @@ class SourceSettings(msgspec.Struct, frozen=True):
 
     ``reports`` and ``dead_letters`` are directories; ``dead_letters`` is None where they are not kept. ``table`` is the
     directory of the table that a task without a query writes to. ``run`` differs each time a pipeline is started.
+    ``letters_schema`` is the schema of a dead-letter table's files, as text.
     """
 
     source: Source
@@ -42,6 +44,7 @@ class SourceSettings(msgspec.Struct, frozen=True):
     reports: str
     dead_letters: str | None
     table: str | None = None
+    letters_schema: str | None = None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -117,7 +120,9 @@ class _DeadLetters:
         self.count = 0
         self._fail = settings.mode == "fail"
         location = settings.dead_letters
-        self._writer = FileWriter(Location(location), stem, DEAD_LETTER_SCHEMA) if location is not None else None
+        text = settings.letters_schema
+        self._schema = DEAD_LETTER_SCHEMA if text is None else decode_schema(text)
+        self._writer = FileWriter(Location(location), stem, self._schema) if location is not None else None
 
     def add(self, records: Any, errors: Any) -> None:
         bad = errors.is_valid()
@@ -132,7 +137,7 @@ class _DeadLetters:
         if self._writer is not None:
             names = DEAD_LETTER_SCHEMA.names[:-1]
             arrays = [*(records.column(name) for name in names), errors]
-            self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTER_SCHEMA))
+            self._writer.write(conform(pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTER_SCHEMA), self._schema))
 
     def close(self) -> Sequence[WrittenFile]:
         return () if self._writer is None else self._writer.close()

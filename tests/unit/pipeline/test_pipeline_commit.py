@@ -12,6 +12,7 @@ from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.dead_letters import REPLAY_QUERY, encode_record_offsets, remove_dead_letters
 from millstream.pipeline.files import FileWriter
+from millstream.pipeline.layout import conform
 from millstream.pipeline.model import Sink
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
@@ -63,17 +64,17 @@ class Bench:
         self.letters = Faulty(open_table(self.declared, str(self.directory), suffix=DEAD_LETTERS_SUFFIX))
         self.pauses = []
         self.sink = TableSink(self.rows, self.letters, pipeline="p", sink="s", pause=self.pauses.append)
-        self.sink.open(SCHEMA)
+        self.schema = self.sink.open(SCHEMA)
         return self
 
     def batch(self, number, *values, bad=0, query="q"):
         def file(location, schema, rows):
             writer = FileWriter(location, f"part-{number}", schema)
-            writer.write(pa.RecordBatch.from_pylist(rows, schema))
+            writer.write(conform(pa.RecordBatch.from_pylist(rows), schema))
             return tuple(writer.close())
 
-        files = file(self.rows.location, SCHEMA, [{"n": value} for value in values])
-        letters = file(self.letters.location, DEAD_LETTER_SCHEMA, [LETTER] * bad)
+        files = file(self.rows.location, self.schema, [{"n": value} for value in values])
+        letters = file(self.letters.location, self.sink.letters_schema, [LETTER] * bad)
         return Batch(query=query, number=number, offsets="{}", files=files, rejected=bad, dead_letters=letters)
 
     def held(self):
@@ -197,9 +198,9 @@ class Replay:
 @pytest.fixture(params=["delta", "iceberg"])
 def dead_letters_bench(tmp_path, request):
     bench = Bench(tmp_path, request.param)
-    writer = FileWriter(bench.letters.location, "part", DEAD_LETTER_SCHEMA)
+    writer = FileWriter(bench.letters.location, "part", bench.sink.letters_schema)
     rows = [letter(0), letter(1), letter(2), letter(0, "u", 1), letter(7, "u", 1), letter(7)]
-    writer.write(pa.RecordBatch.from_pylist(rows, DEAD_LETTER_SCHEMA))
+    writer.write(conform(pa.RecordBatch.from_pylist(rows, DEAD_LETTER_SCHEMA), bench.sink.letters_schema))
     files = tuple(writer.close())
     bench.sink.commit(Batch(query="q", number=0, offsets="{}", files=(), rejected=6, dead_letters=files))
     return bench

@@ -7,6 +7,7 @@ import pytest
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import FileWriter
+from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.maintain import maintain
 from millstream.pipeline.model import Pipeline, Sink, Source
@@ -39,10 +40,10 @@ def pipeline(*sinks):
 def fill(tmp_path, sink, name, start=0):
     table = open_table(sink, str(tmp_path))
     made = TableSink(table, None, pipeline="p", sink=name, compact=False)
-    made.open(SCHEMA)
+    schema = made.open(SCHEMA)
     for number in range(start, start + COUNT):
-        writer = FileWriter(table.location, f"part-{number}", SCHEMA)
-        writer.write(pa.RecordBatch.from_pylist([{"n": number}], SCHEMA))
+        writer = FileWriter(table.location, f"part-{number}", schema)
+        writer.write(conform(pa.RecordBatch.from_pylist([{"n": number}], SCHEMA), schema))
         made.commit(Batch(query="q", number=number, offsets="{}", files=tuple(writer.close())))
 
 

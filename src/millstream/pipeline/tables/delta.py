@@ -5,7 +5,9 @@ commit with the same name. The name carries the query's id, because batch number
 else. The batch's record is in the commit's info, which Delta keeps as long as its log (30 days by default).
 """
 
+import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -16,11 +18,34 @@ import pyarrow as pa
 from millstream.errors import Rejected
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, with_rules
 from millstream.pipeline.locations import Location
-from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
+from millstream.pipeline.tables.columns import new_columns, plain
+from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableChanged, made_again
 
 _RECORD: Final = "millstream.record"
 _HISTORY: Final = 1000
+_CHECK: Final = "delta.constraints."
+_READER: Final = 3
+_WRITER: Final = 7
+_FEATURES: Final = frozenset(
+    {
+        "appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "allowColumnDefaults",
+        "changeDataFeed", "columnMapping", "timestampNtz", "deletionVectors", "domainMetadata", "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)  # fmt: skip
+"""Table features under which files can be added; the rules that some of them allow are looked for by themselves."""
+_UPKEEP_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
+"""Table features under which files can be merged and removed."""
+_COLUMN_RULES: Final = {
+    "delta.generationExpression": "a generated value",
+    "delta.identity.start": "identity values",
+    "delta.invariants": "an invariant",
+    "CURRENT_DEFAULT": "a default value",
+    "__CHAR_VARCHAR_TYPE_STRING": "a bounded length",
+}
+"""Rules in a column's metadata that this writer does not keep."""
 _SMALL_BYTES: Final = 32 << 20
 _SMALL_FILES: Final = 32
 _TARGET_BYTES: Final = 256 << 20
@@ -31,10 +56,13 @@ class DeltaTable:
 
     def __init__(self, location: Location, storage: Mapping[str, str] | None = None) -> None:
         self._delta: Any = need_extra("deltalake", "Delta tables")
+        if location.is_local and "%" in location.address:
+            raise Rejected(f"{location.address}: most readers take % in the path of a Delta table for an escape")
         self._location = location
         self._storage = dict(storage or {})
         self._table: Any = None
         self._schema: Any = None
+        self._pinned: _Rules | None = None
 
     @property
     def location(self) -> Location:
@@ -43,29 +71,33 @@ class DeltaTable:
     def exists(self) -> bool:
         return self._existing() is not None
 
+    def inspect(self, schema: Any | None) -> None:
+        table = self._existing()
+        if table is not None:
+            self._require_known(table)
+            if schema is not None:
+                new_columns(self._shown, schema, _row_schema(table))
+
     def prepare(self, schema: Any) -> Any:
-        address = self._location.address
         table = self._existing()
         if table is None:
             self._location.make()
-            self._delta.DeltaTable.create(address, schema=schema, mode="ignore", storage_options=self._storage)
+            self._delta.DeltaTable.create(
+                self._location.address, schema=schema, mode="ignore", storage_options=self._storage
+            )
             table = self._fresh()
-        existing = pa.schema(table.schema().to_arrow())
-        new: list[Any] = []
-        differences: list[str] = []
-        for field in schema:
-            if field.name not in existing.names:
-                new.append(field)
-            elif not _same(existing.field(field.name).type, field.type):
-                is_, was = field.type, existing.field(field.name).type
-                differences.append(f"column {field.name} is {is_}, in the table {was}")
-        if differences:
-            raise Rejected(incompatible(f"Delta table {address}", differences))
+        self._require_known(table)
+        new = new_columns(self._shown, schema, _row_schema(table))
         if new:
-            added = self._delta.Schema.from_arrow(pa.schema(new)).fields
-            table.alter.add_columns(added)
-            existing = pa.schema(self._fresh().schema().to_arrow())
-        self._schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in existing])
+            if _mapped(table):
+                raise Rejected(
+                    f"{self._shown} has column mapping and lacks {', '.join(field.name for field in new)}: its owner "
+                    "has to add such columns"
+                )
+            table.alter.add_columns(self._delta.Schema.from_arrow(pa.schema(new)).fields)
+            table = self._fresh()
+        self._pinned = _Rules.of(table)
+        self._schema = _row_schema(table)
         return self._schema
 
     def last(self, owner: str) -> CommitRecord | None:
@@ -83,13 +115,21 @@ class DeltaTable:
         return None if table is None else table.transaction_version(_app_id(owner, query))
 
     def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
-        properties = self._properties(record)
+        table = self._fresh()
+        if self._pinned is not None:
+            self._pinned.require(_Rules.of(table), self._shown)
         now = int(time.time() * 1000)
         actions = [
-            self._delta.transaction.AddAction(file.path, file.bytes, {}, now, True, file.stats) for file in files
+            self._delta.transaction.AddAction(file.path, file.bytes, _partition(file), now, True, file.stats)
+            for file in files
         ]
-        table = self._fresh()
-        table.create_write_transaction(actions, "append", self._schema, commit_properties=properties)
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            partition_by=list(table.metadata().partition_columns),
+            commit_properties=self._properties(record),
+        )
         return self.version()
 
     def scan(self) -> Iterator[Any]:
@@ -108,6 +148,7 @@ class DeltaTable:
 
     def compact(self) -> int:
         table = self._fresh()
+        self._require_known(table, upkeep=True)
         sizes = table.get_add_actions(flatten=True)
         sizes = pa.table(sizes).column("size_bytes").to_pylist()
         if sum(1 for size in sizes if size < _SMALL_BYTES) < _SMALL_FILES:
@@ -117,12 +158,32 @@ class DeltaTable:
 
     def expire(self, keep_days: int) -> int:
         # Only files that a commit has removed: one that is not in the log may be about to be committed.
-        table, hours = self._fresh(), 24 * keep_days
+        table = self._fresh()
+        self._require_known(table, upkeep=True)
+        declared = table.metadata().configuration.get("delta.deletedFileRetentionDuration")
+        hours = max(24 * keep_days, 0 if declared is None else _interval_hours(declared, self._shown))
         old = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False)
         gone = [path for path in old if os.path.exists(os.path.join(self._location.address, path))]
         if gone:
             table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
         return len(gone)
+
+    def _require_known(self, table: Any, *, upkeep: bool = False) -> None:
+        """Refuse a table with rules that this writer does not keep.
+
+        Raises:
+            Rejected: it has some; the message names them.
+        """
+        unknown = _unknown(table, _UPKEEP_FEATURES if upkeep else _FEATURES)
+        if upkeep and _mapped(table):
+            unknown.append("column mapping")
+        if unknown:
+            what = "is not maintained here" if upkeep else "is not written to by a pipeline"
+            raise Rejected(f"{self._shown} has {'; '.join(unknown)}. Such a table {what}")
+
+    @property
+    def _shown(self) -> str:
+        return f"Delta table {self._location.address}"
 
     def _properties(self, record: CommitRecord) -> Any:
         """What makes a commit the one of this record."""
@@ -136,10 +197,15 @@ class DeltaTable:
         return self._fresh()
 
     def _fresh(self) -> Any:
-        if self._table is None:
-            self._table = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
-        else:
-            self._table.update_incremental()
+        try:
+            if self._table is None:
+                self._table = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
+            else:
+                self._table.update_incremental()
+        except self._delta.exceptions.DeltaError as error:
+            if "Unsupported" not in str(error):
+                raise
+            raise Rejected(f"{self._shown} cannot be opened: {error}") from error
         return self._table
 
 
@@ -147,20 +213,125 @@ def _app_id(owner: str, query: str) -> str:
     return f"millstream.{owner}.{query}"
 
 
-def _plain(kind: Any) -> Any:
-    """The type without views and large offsets, which Spark's Arrow batches do not have."""
-    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
-        return pa.binary()
+class _Rules(msgspec.Struct, frozen=True):
+    """What a table's owner has decided, as far as files depend on it."""
+
+    table: str
+    schema: str
+    partition: tuple[str, ...]
+    configuration: dict[str, str]
+    protocol: str
+
+    @classmethod
+    def of(cls, table: Any) -> "_Rules":
+        metadata = table.metadata()
+        configuration = {name: text for name, text in metadata.configuration.items() if name.startswith("delta.")}
+        partition = tuple(metadata.partition_columns)
+        return cls(str(metadata.id), table.schema().to_json(), partition, configuration, str(table.protocol()))
+
+    def require(self, now: "_Rules", shown: str) -> None:
+        """Refuse other rules.
+
+        Raises:
+            Rejected: it is another table.
+            TableChanged: its rules have changed.
+        """
+        if now.table != self.table:
+            raise Rejected(made_again(shown, self.table, now.table))
+        if now != self:
+            raise TableChanged(f"{shown} has been changed by its owner")
+
+
+def _unknown(table: Any, known: frozenset[str]) -> list[str]:
+    """Rules of a table that this writer does not keep, in words."""
+    protocol, metadata = table.protocol(), table.metadata()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    found = [f"the table feature {name}" for name in sorted(features - known)]
+    if protocol.min_reader_version > _READER or protocol.min_writer_version > _WRITER:
+        found.append(f"reader version {protocol.min_reader_version} and writer version {protocol.min_writer_version}")
+    checks = [name for name in metadata.configuration if name.startswith(_CHECK)]
+    found += [
+        f"the CHECK constraint {name.removeprefix(_CHECK)} ({metadata.configuration[name]})" for name in sorted(checks)
+    ]
+    fields = json.loads(table.schema().to_json())["fields"]
+    for path, field in _fields(fields):
+        found += [f"{what} in column {path}" for key, what in _COLUMN_RULES.items() if key in field["metadata"]]
+        if field["type"] in ("variant", "void"):
+            found.append(f"column {path} of type {field['type']}")
+    for name in metadata.partition_columns:
+        if any(field["name"] == name and field["type"] == "binary" for field in fields):
+            found.append(f"the partition column {name} of type binary")
+    return found
+
+
+def _fields(fields: list[Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field of a Delta schema, with its path."""
+    for field in fields:
+        yield path + field["name"], field
+        yield from _fields(_members(field["type"]), f"{path}{field['name']}.")
+
+
+def _members(kind: Any) -> list[Any]:
+    """The fields of the structures in a type."""
+    if isinstance(kind, str):
+        return []
+    if kind["type"] == "struct":
+        return kind["fields"]
+    inner = [kind["elementType"]] if kind["type"] == "array" else [kind["keyType"], kind["valueType"]]
+    return [field for each in inner for field in _members(each)]
+
+
+def _mapped(table: Any) -> bool:
+    """Whether columns have other names in files."""
+    return table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
+
+
+def _row_schema(table: Any) -> Any:
+    """The table's columns, with the ids and the names that files have, and its rules."""
+    declared = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
+    mapped = _mapped(table)
+    found = [_row_field(field, declared[field.name], mapped) for field in pa.schema(table.schema().to_arrow())]
+    physical = {field.name: (field.metadata or {}).get(FILE_NAME, field.name.encode()).decode() for field in found}
+    partition = [PartitionField(name, physical[name]) for name in table.metadata().partition_columns]
+    return with_rules(pa.schema(found), Rules(tuple(partition)))
+
+
+def _row_field(field: Any, declared: Any, mapped: bool) -> Any:
+    own = declared["metadata"]
+    metadata: dict[bytes, bytes] = {}
+    if mapped:
+        metadata[FILE_NAME] = own["delta.columnMapping.physicalName"].encode()
+        metadata[FIELD_ID] = str(own["delta.columnMapping.id"]).encode()
+    kind = _row_type(field.type, declared["type"], mapped)
+    return pa.field(field.name, kind, field.nullable, metadata or None)
+
+
+def _row_type(kind: Any, declared: Any, mapped: bool) -> Any:
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(kind.field(i).name, _plain(kind.field(i).type)) for i in range(kind.num_fields)])
+        own = {field["name"]: field for field in declared["fields"]}
+        members = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([_row_field(member, own[member.name], mapped) for member in members])
     if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+        key = _row_type(kind.key_type, declared["keyType"], mapped)
+        item = kind.item_field.with_type(_row_type(kind.item_type, declared["valueType"], mapped))
+        return pa.map_(key, item.with_name("value"))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", _plain(kind.value_type)))
-    return kind
+        element = kind.value_field.with_type(_row_type(kind.value_type, declared["elementType"], mapped))
+        return pa.list_(element.with_name("element"))
+    return plain(kind)
 
 
-def _same(left: Any, right: Any) -> bool:
-    return str(_plain(left)) == str(_plain(right))
+def _partition(file: WrittenFile) -> dict[str, str | None]:
+    return msgspec.json.decode(file.partition, type=dict[str, str | None]) if file.partition else {}
+
+
+def _interval_hours(text: str, shown: str) -> int:
+    """Hours of an interval such as ``interval 7 days``, rounded up.
+
+    Raises:
+        Rejected: it is none that is known here.
+    """
+    match = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", text.strip().lower())
+    if match is None:
+        raise Rejected(f"{shown} has delta.deletedFileRetentionDuration = {text!r}, which is not understood here")
+    return int(match[1]) * {"hour": 1, "day": 24, "week": 168}[match[2]]

@@ -20,10 +20,14 @@ import pyarrow.parquet as pq
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.extra import need_extra
-from millstream.pipeline.files import FileWriter, WrittenFile, conform
+from millstream.pipeline.files import FileWriter, WrittenFile
+from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, conform, with_rules
 from millstream.pipeline.locations import Location, absolute
-from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
+from millstream.pipeline.tables.columns import new_columns, plain
+from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableChanged, made_again
 
+_FORMAT: Final = 2
+"""The newest format version that is written here."""
 _SMALL_BYTES: Final = 32 << 20
 _SMALL_FILES: Final = 32
 _GROUP_BYTES: Final = 256 << 20
@@ -41,6 +45,12 @@ def open_catalog(declared: Mapping[str, str] | None, directory: str) -> Any:
 
     if declared is None:
         location = absolute(".millstream/iceberg", directory)
+        misread = [character for character in "%#?" if character in location]
+        if misread:
+            raise Rejected(
+                f"the Iceberg tables beside the file would be in {location}, and addresses of Iceberg do not carry "
+                f"{' and '.join(misread)}; move the file, or name a catalog:"
+            )
         os.makedirs(location, exist_ok=True)
         declared = {
             "type": "sql",
@@ -60,47 +70,48 @@ def open_catalog(declared: Mapping[str, str] | None, directory: str) -> Any:
 
 
 class IcebergTable:
-    """An Iceberg table of a catalog; ``name`` is ``namespace.table``. Unpartitioned tables only."""
+    """An Iceberg table of a catalog; ``name`` is ``namespace.table``.
+
+    ``prepare`` reads the rules of a table and pins them: a commit is refused when they have changed since.
+    """
 
     def __init__(self, catalog: Any, name: str) -> None:
         self._catalog = catalog
         self._name = name
         self._table: Any = None
         self._schema: Any = None
+        self._pinned: _Rules | None = None
 
     @property
     def location(self) -> Location:
-        return Location(_path(self._fresh().location())) / "data"
+        return _files(self._fresh())
 
     def exists(self) -> bool:
         return bool(self._catalog.table_exists(self._name))
 
+    def inspect(self, schema: Any | None) -> None:
+        if self.exists():
+            table = self._fresh()
+            self._require_known(table)
+            if schema is not None:
+                new_columns(self._shown, schema, _row_schema(table))
+
     def prepare(self, schema: Any) -> Any:
-        if not self._catalog.table_exists(self._name):
+        if not self.exists():
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
             self._catalog.create_table_if_not_exists(self._name, schema)
         table = self._fresh()
-        if not table.spec().is_unpartitioned():
-            raise Rejected(f"Iceberg table {self._name} is partitioned; a pipeline writes to unpartitioned tables only")
-        existing = _plain_schema(table)
-        differences = [
-            f"column {field.name} is {field.type}, in the table {existing.field(field.name).type}"
-            for field in schema
-            if field.name in existing.names and _shape(existing.field(field.name).type) != _shape(field.type)
-        ]
-        if differences:
-            raise Rejected(incompatible(f"Iceberg table {self._name}", differences))
-        if any(field.name not in existing.names for field in schema):
+        self._require_known(table)
+        new = new_columns(self._shown, schema, _row_schema(table))
+        if new:
             with table.update_schema() as update:
-                update.union_by_name(schema)
+                for field in new:
+                    update.add_column((field.name,), _iceberg_type(field))
             table = self._fresh()
-            # Files are matched to columns by name, and the mapping is made when the first file is added.
-            mapping = table.schema().name_mapping.model_dump_json()
-            table.transaction().set_properties({"schema.name-mapping.default": mapping}).commit_transaction()
-            existing = _plain_schema(self._fresh())
         self.location.make()
-        self._schema = existing
-        return existing
+        self._pinned = _Rules.of(table)
+        self._schema = _row_schema(table)
+        return self._schema
 
     def last(self, owner: str) -> CommitRecord | None:
         if not self._catalog.table_exists(self._name):
@@ -114,9 +125,10 @@ class IcebergTable:
 
     def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
         with self._transaction(record) as transaction:
-            if files:
-                paths = [f"{self.location.address}/{file.path}" for file in files]
-                transaction.add_files(paths, snapshot_properties=_snapshot(record), check_duplicate_files=False)
+            table, place = self._table, _files(self._table).address
+            with transaction.update_snapshot(snapshot_properties=_snapshot(record)).fast_append() as append:
+                for file in files:
+                    append.append_data_file(_data_file(table, f"{place}/{file.path}", file))
         return self.version()
 
     def scan(self) -> Iterator[Any]:
@@ -138,31 +150,27 @@ class IcebergTable:
 
     def compact(self) -> int:
         table = self._fresh()
-        tasks = [task.file for task in table.scan().plan_files() if not task.delete_files]
-        small = [file for file in tasks if file.file_size_in_bytes < _SMALL_BYTES]
-        if len(small) < _SMALL_FILES:
+        self._require_known(table)
+        schema, location = _row_schema(table), _files(table)
+        groups: dict[str, list[Any]] = {}
+        spec_id = table.spec().spec_id
+        for task in table.scan().plan_files():
+            file = task.file
+            if file.file_size_in_bytes < _SMALL_BYTES and not task.delete_files and file.spec_id == spec_id:
+                groups.setdefault(str(file.partition), []).append(task)
+        chosen = _first_bytes(max(groups.values(), key=len, default=[]))
+        if len(chosen) < _SMALL_FILES:
             return 0
-        schema = self._schema or _plain_schema(table)
-        writer = FileWriter(self.location, f"merged-{uuid.uuid4().hex[:8]}", schema)
-        chosen: list[Any] = []
-        size = 0
-        for file in small:
-            if size + file.file_size_in_bytes > _GROUP_BYTES:
-                break
-            size += file.file_size_in_bytes
-            chosen.append(file)
-            for batch in pq.read_table(_path(file.file_path)).to_batches():
-                writer.write(conform(batch, schema))
-        merged = [f"{self.location.address}/{file.path}" for file in writer.close()]
-        with table.transaction() as transaction:
-            from pyiceberg.io.pyarrow import parquet_files_to_data_files
-
-            added = list(parquet_files_to_data_files(table.io, transaction.table_metadata, iter(merged)))
-            with transaction.update_snapshot().overwrite() as overwrite:
-                for file in chosen:
-                    overwrite.delete_data_file(file)
-                for file in added:
-                    overwrite.append_data_file(file)
+        writer = FileWriter(location, f"merged-{uuid.uuid4().hex[:8]}", schema)
+        # By field ids, as every scan: a column may have had another name when a file was written.
+        for batch in _scan(table).to_record_batches(chosen):
+            writer.write(conform(batch, schema))
+        merged = [_data_file(table, f"{location.address}/{file.path}", file) for file in writer.close()]
+        with self._once(table) as transaction, transaction.update_snapshot().overwrite() as overwrite:
+            for task in chosen:
+                overwrite.delete_data_file(task.file)
+            for file in merged:
+                overwrite.append_data_file(file)
         return len(chosen) - len(merged)
 
     def expire(self, keep_days: int) -> int:
@@ -177,16 +185,209 @@ class IcebergTable:
         return len(known) - len(self._fresh().snapshots())
 
     def _transaction(self, record: CommitRecord) -> Any:
-        """A transaction that adds a record, and is not repeated by the library; the opening prose says why."""
+        """A transaction that adds a record, and holds only while the table's rules are those of ``prepare``."""
         table = self._fresh()
-        table.metadata.properties["commit.retry.num-retries"] = "0"  # in memory only
-        transaction = table.transaction()
+        if self._pinned is not None:
+            self._pinned.require(_Rules.of(table), self._shown)
+        transaction = self._once(table)
         transaction.set_properties({_property(record.owner): msgspec.json.encode(record).decode()})
         return transaction
+
+    def _once(self, table: Any) -> Any:
+        """A transaction on the table as it is now that is not repeated by the library (the opening prose says why)."""
+        update: Any = need_extra("pyiceberg.table.update", "Iceberg tables")
+        metadata = table.metadata
+        metadata.properties["commit.retry.num-retries"] = "0"  # in memory only
+        transaction = table.transaction()
+        transaction._apply(  # a catalog may otherwise join the commit with a change of the schema
+            (),
+            (
+                update.AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+                update.AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+                update.AssertDefaultSortOrderId(default_sort_order_id=metadata.default_sort_order_id),
+            ),
+        )
+        return transaction
+
+    def _require_known(self, table: Any) -> None:
+        """Refuse a table with rules that this writer does not keep.
+
+        Raises:
+            Rejected: it has some; the message names them.
+        """
+        unknown = _unknown(table)
+        if unknown:
+            raise Rejected(f"{self._shown} has {'; '.join(unknown)}. A pipeline does not write to such a table")
+
+    @property
+    def _shown(self) -> str:
+        return f"Iceberg table {self._name}"
 
     def _fresh(self) -> Any:
         self._table = self._catalog.load_table(self._name)
         return self._table
+
+
+class _Rules(msgspec.Struct, frozen=True):
+    """What a table's owner has decided, as far as files depend on it."""
+
+    table: str
+    version: int
+    schema: str
+    spec: str
+    sort_order: str
+
+    @classmethod
+    def of(cls, table: Any) -> "_Rules":
+        spec, order = table.spec().model_dump_json(), table.sort_order().model_dump_json()
+        uuid_ = str(table.metadata.table_uuid)
+        return cls(uuid_, table.format_version, table.schema().model_dump_json(exclude={"schema_id"}), spec, order)
+
+    def require(self, now: "_Rules", shown: str) -> None:
+        """Refuse other rules.
+
+        Raises:
+            Rejected: it is another table.
+            TableChanged: its rules have changed.
+        """
+        if now.table != self.table:
+            raise Rejected(made_again(shown, self.table, now.table))
+        if now != self:
+            raise TableChanged(f"{shown} has been changed by its owner")
+
+
+def _unknown(table: Any) -> list[str]:
+    """Rules of a table that this writer does not keep, in words."""
+    from pyiceberg.transforms import (
+        IdentityTransform,
+        TimeTransform,
+        TruncateTransform,
+        UnknownTransform,
+        VoidTransform,
+    )
+
+    found: list[str] = []
+    if table.format_version > _FORMAT:
+        found.append(f"format version {table.format_version}, and version {_FORMAT} is the newest that is known here")
+    names = sorted(table.schema().identifier_field_names())
+    if names:
+        found.append(f"identifier fields ({', '.join(names)}), which rows that are only appended may repeat")
+    for field in table.spec().fields:
+        if isinstance(field.transform, UnknownTransform | VoidTransform):
+            found.append(f"the partition transform {field.transform} on {field.name}")
+        if len(_source_path(table.schema(), field.source_id)) != 1:
+            found.append(f"the partition field {field.name} inside a structure")
+    for field in table.sort_order().fields:
+        kept = isinstance(field.transform, IdentityTransform | TruncateTransform | TimeTransform)
+        if not kept or len(_source_path(table.schema(), field.source_id)) != 1:
+            found.append(f"the sort order {field}")
+    return found
+
+
+def _source_path(schema: Any, field_id: int) -> list[str]:
+    """The top-level column with this id; several names for a field inside of one."""
+    top = [field.name for field in schema.fields if field.field_id == field_id]
+    return top or ["", ""]
+
+
+def _scan(table: Any) -> Any:
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    return ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+
+
+def _first_bytes(tasks: list[Any]) -> list[Any]:
+    """As many of the tasks as make one merged file."""
+    chosen: list[Any] = []
+    size = 0
+    for task in tasks:
+        size += task.file.file_size_in_bytes
+        if size > _GROUP_BYTES:
+            break
+        chosen.append(task)
+    return chosen
+
+
+def _data_file(table: Any, path: str, file: WrittenFile) -> Any:
+    """A file as commits name it, with the statistics of its Parquet footer."""
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.schema import sanitize_column_names
+
+    metadata = table.metadata
+    schema = sanitize_column_names(table.schema())
+    with table.io.new_input(path).open() as stream:
+        footer = pq.read_metadata(stream)
+
+    def statistics(properties: Mapping[str, str]) -> dict[str, Any]:
+        plan = compute_statistics_plan(schema, dict(properties))
+        found = data_file_statistics_from_parquet_metadata(footer, plan, parquet_path_to_id_mapping(schema))
+        return found.to_serialized_dict()
+
+    try:
+        known = statistics(metadata.properties)
+    except (OverflowError, ValueError):  # a time that has no form in the library
+        known = statistics({"write.metadata.metrics.default": "counts"})
+    counts = msgspec.json.decode(file.nans or b"{}", type=dict[str, int])
+    for name, field_id in _floats(schema):
+        if name is not None:
+            known["nan_value_counts"] = {**(known.get("nan_value_counts") or {}), field_id: counts.get(name, 0)}
+        if name is None or counts.get(name):  # where NaN is or may be, bounds of the other values mislead readers
+            known["lower_bounds"].pop(field_id, None)
+            known["upper_bounds"].pop(field_id, None)
+    order = metadata.default_sort_order_id
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=_partition(metadata, file.partition),
+        file_size_in_bytes=file.bytes,
+        sort_order_id=order or None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **known,
+    )
+
+
+def _floats(schema: Any) -> list[tuple[str | None, int]]:
+    """Name and id of each column that NaN can be in; without a name inside of structures."""
+    from pyiceberg.schema import index_by_id
+    from pyiceberg.types import DoubleType, FloatType
+
+    top = {field.field_id: field.name for field in schema.fields}
+    found = index_by_id(schema).items()
+    return [(top.get(key), key) for key, field in found if isinstance(field.field_type, DoubleType | FloatType)]
+
+
+def _files(table: Any) -> Location:
+    """The directory of a table's data files."""
+    return Location(_path(table.properties.get("write.data.path") or f"{table.location().rstrip('/')}/data"))
+
+
+def _partition(metadata: Any, key: str) -> Any:
+    """The partition of a file, from the key that its writer has given."""
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.typedef import Record
+
+    texts = msgspec.json.decode(key, type=dict[str, str | None]) if key else {}
+    values: list[Any] = []
+    for field in metadata.spec().fields:
+        source = metadata.schema().find_type(field.source_id)
+        text = texts[field.name]
+        values.append(None if text is None else from_bytes(field.transform.result_type(source), bytes.fromhex(text)))
+    return Record(*values)
+
+
+def _iceberg_type(field: Any) -> Any:
+    from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids  # pyright: ignore[reportPrivateUsage]
+
+    return _pyarrow_to_schema_without_ids(pa.schema([field])).fields[0].field_type
 
 
 def _property(owner: str) -> str:
@@ -201,26 +402,43 @@ def _path(location: str) -> str:
     return location.removeprefix("file://")
 
 
-def _plain_schema(table: Any) -> Any:
-    """The table's schema as files have it: without field ids, which files that are added must not carry."""
+def _row_schema(table: Any) -> Any:
+    """The table's columns, with the ids and the names that files have, and its rules."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
+    from pyiceberg.schema import sanitize_column_names
 
-    found = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    return pa.schema([pa.field(field.name, _shape(field.type)) for field in found])
+    schema = table.schema()
+    named, filed = schema_to_pyarrow(schema), schema_to_pyarrow(sanitize_column_names(schema))
+    fields = [_row_field(field, inside) for field, inside in zip(named, filed, strict=True)]
+    names = {field.field_id: field.name for field in schema.fields}
+    in_files = {field.field_id: field.name for field in sanitize_column_names(schema).fields}
+    partition = tuple(
+        PartitionField(names[field.source_id], field.name, str(field.transform), str(schema.find_type(field.source_id)))
+        for field in table.spec().fields
+        if field.source_id in names
+    )
+    sort = tuple(
+        SortField(in_files[field.source_id], field.direction.name == "DESC", field.null_order.name == "NULLS_FIRST")
+        for field in table.sort_order().fields
+        if field.source_id in names
+    )
+    return with_rules(pa.schema(fields), Rules(partition, sort))
 
 
-def _shape(kind: Any) -> Any:
-    """A type as Iceberg stores it, in the forms that Spark's Arrow batches have."""
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
-        return pa.int32()
+def _row_field(field: Any, inside: Any) -> Any:
+    """A field as rows have it, which remembers the field of files."""
+    metadata = {FIELD_ID: inside.metadata[FIELD_ID]}
+    if inside.name != field.name:
+        metadata[FILE_NAME] = inside.name.encode()
+    return pa.field(field.name, _row_type(field.type, inside.type), field.nullable, metadata)
+
+
+def _row_type(kind: Any, inside: Any) -> Any:
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(kind.field(i).name, _shape(kind.field(i).type)) for i in range(kind.num_fields)])
+        return pa.struct([_row_field(kind.field(i), inside.field(i)) for i in range(kind.num_fields)])
     if pa.types.is_map(kind):
-        return pa.map_(_shape(kind.key_type), _shape(kind.item_type))
+        key, item = _row_field(kind.key_field, inside.key_field), _row_field(kind.item_field, inside.item_field)
+        return pa.map_(key, item)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", _shape(kind.value_type)))
-    return kind
+        return pa.list_(_row_field(kind.value_field, inside.value_field).with_name("element"))
+    return plain(kind)

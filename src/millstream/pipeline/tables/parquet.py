@@ -2,8 +2,8 @@
 
 ::
 
-    <path>/batch=<sink>-<query>-<number>/part-….parquet   one directory a batch, a partition to Hive-style readers
-    <path>/_millstream_staging/…                          files of batches that are not committed yet
+    <path>/millstream_batch=<name>/part-….parquet   one directory a batch, a partition to Hive-style readers
+    <path>/_millstream_staging/…                    files of batches that are not committed yet
 
 A batch becomes visible by the rename of its directory, which carries the record too: it is there whole or not at all,
 and a repeated one finds it. That needs a rename that is atomic, so the path is on a file system of this machine or a
@@ -25,6 +25,8 @@ from millstream.pipeline.locations import Location
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
 
 _STAGING: Final = "_millstream_staging"
+_KEYS: Final = ("millstream_batch", "batch")
+"""Keys of the directories. The second is that of tables that were begun by earlier versions; they keep it."""
 _RECORD: Final = "_record.json"
 
 
@@ -46,7 +48,18 @@ class ParquetTable:
     def exists(self) -> bool:
         return bool(self._batches())
 
+    def inspect(self, schema: Any | None) -> None:
+        if schema is None:
+            return
+        taken = [name for name in schema.names if name.lower() == self._key]
+        if taken:
+            raise Rejected(
+                f"column {taken[0]} has the name of the directories' key, which readers would show in its place; give "
+                "it another name in the query"
+            )
+
     def prepare(self, schema: Any) -> Any:
+        self.inspect(schema)
         self.location.make()
         newest = max(self._batches(), key=lambda path: os.stat(path).st_mtime_ns, default=None)
         files = [name for name in os.listdir(newest) if name.endswith(".parquet")] if newest else []
@@ -87,7 +100,7 @@ class ParquetTable:
             if os.path.exists(source):
                 os.replace(source, os.path.join(prepared.address, file.path))
         prepared.write(_RECORD, msgspec.json.encode(record))
-        os.rename(prepared.address, os.path.join(self._root.address, f"batch={name}"))
+        os.rename(prepared.address, os.path.join(self._root.address, f"{self._key}={name}"))
         return self.version()
 
     def scan(self) -> Iterator[Any]:
@@ -110,7 +123,13 @@ class ParquetTable:
             entries = os.listdir(self._root.address)
         except FileNotFoundError:
             return []
-        return [os.path.join(self._root.address, entry) for entry in entries if entry.startswith("batch=")]
+        return [os.path.join(self._root.address, entry) for entry in entries if entry.partition("=")[0] in _KEYS]
+
+    @property
+    def _key(self) -> str:
+        """The key of this table's directories."""
+        found = {os.path.basename(batch).partition("=")[0] for batch in self._batches()}
+        return next((key for key in reversed(_KEYS) if key in found), _KEYS[0])
 
 
 def _record(batch: str) -> CommitRecord | None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from millstream.errors import Rejected
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.locations import Location
 
@@ -46,6 +47,12 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.pipeline}.{self.sink}"
 
 
+class TableChanged(Rejected):
+    """The table's owner has changed its columns or its rules since ``prepare``; nothing of the batch was added. The
+    batch may be done again after another ``prepare``.
+    """
+
+
 class Table(Protocol):
     """One table. Only the driver commits, and only from one thread at a time."""
 
@@ -58,11 +65,22 @@ class Table(Protocol):
         """Whether the table has been made."""
         ...
 
+    def inspect(self, schema: Any | None) -> None:
+        """Refuse a table that exists and that rows cannot be added to; changes nothing.
+
+        Args:
+            schema: of the rows, None if it is not known yet.
+
+        Raises:
+            Rejected: the table has rules that are not kept here, or the rows do not fit its columns.
+        """
+        ...
+
     def prepare(self, schema: Any) -> Any:
         """Make the table, or widen it by columns that it lacks; returns the Arrow schema that files must have.
 
         Raises:
-            Rejected: a column is of another type in the table.
+            Rejected: as ``inspect``.
         """
         ...
 
@@ -77,8 +95,14 @@ class Table(Protocol):
     def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
         """Add files and record in one commit; returns the table's version.
 
+        The table's rules are read again: what its owner has changed since ``prepare`` refuses the commit.
+
         May raise any error of the table's library; then the outcome is unknown until
         ``committed`` is asked.
+
+        Raises:
+            TableChanged: the rules are others.
+            Rejected: the table was dropped and made again.
         """
         ...
 
@@ -114,6 +138,14 @@ class Table(Protocol):
         version stays, and what is known of commits. Without anything to expire it commits nothing.
         """
         ...
+
+
+def made_again(table: str, before: str, now: str) -> str:
+    """The sentence for a table that took the place of another of its name."""
+    return (
+        f"{table} was dropped and made again (its id was {before} and is {now}); what this run has read is not in it. "
+        "Start the pipeline again with a new state directory to fill it from the beginning"
+    )
 
 
 def incompatible(table: str, differences: list[str]) -> str:

@@ -1,0 +1,61 @@
+"""A table and what a pipeline and its owner do to it, without Spark: rows go the way that a task's rows go."""
+
+import deltalake
+import pyarrow as pa
+
+from millstream.pipeline.commit import Batch, TableSink
+from millstream.pipeline.files import FileWriter
+from millstream.pipeline.layout import conform
+from millstream.pipeline.model import Sink
+from millstream.pipeline.tables.open_table import open_table
+
+
+class Writer:
+    """A pipeline's sink on a table of one kind in a directory; each ``append`` is a batch of its own."""
+
+    def __init__(self, directory, kind, *, query="q", name="s"):
+        self.directory = directory
+        self.kind = kind
+        self.query = query
+        self.number = 0
+        self.table = open_table(Sink(**{kind: "ns.t" if kind == "iceberg" else "t"}), str(directory))
+        self.sink = TableSink(self.table, None, pipeline="p", sink=name, compact=False, pause=lambda _: None)
+        self.schema = None
+
+    def open(self, schema):
+        self.schema = self.sink.open(schema)
+        return self
+
+    def files(self, rows):
+        """Files of a batch that is not committed yet; ``rows`` is a table or a list of rows."""
+        if isinstance(rows, list):
+            rows = pa.Table.from_pylist(rows)
+        writer = FileWriter(self.table.location, f"part-{self.number}", self.schema)
+        for batch in rows.to_batches():
+            writer.write(conform(batch, self.schema))
+        return tuple(writer.close())
+
+    def commit(self, files, offsets="{}"):
+        batch = Batch(query=self.query, number=self.number, offsets=offsets, files=files)
+        outcome = self.sink.commit(batch)
+        self.number += 1
+        return outcome
+
+    def append(self, rows, offsets="{}"):
+        return self.commit(self.files(rows), offsets)
+
+    def iceberg(self):
+        return self.table._catalog.load_table("ns.t")
+
+    def delta(self):
+        return deltalake.DeltaTable(str(self.directory / "t"))
+
+    def rows(self):
+        """The rows as the table format's own reader has them, in the order of their first column."""
+        if self.kind == "iceberg":
+            found = self.iceberg().scan().to_arrow()
+        else:
+            query = deltalake.QueryBuilder().register("t", self.delta())
+            found = pa.table(query.execute("select * from t").read_all())
+        first = found.column_names[0]
+        return sorted(found.to_pylist(), key=lambda row: (row[first] is None, row[first]))

@@ -1,0 +1,389 @@
+"""Tables that others own: their rules are kept or refused by name, and upkeep changes no row."""
+
+import datetime as dt
+import decimal
+import json
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+from pyiceberg.table.sorting import NullOrder, SortDirection
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
+from pyiceberg.types import LongType, StringType
+from table_support import Writer
+
+from millstream.errors import Rejected
+from millstream.pipeline.tables import delta, iceberg
+from millstream.pipeline.tables.table import TableChanged
+
+N = pa.schema([("n", pa.int64())])
+ROWS = pa.schema([("id", pa.int64()), ("country", pa.string()), ("count", pa.int32())])
+COLUMN = {"name": "n", "type": "long", "nullable": True, "metadata": {}}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Few files are many."""
+    for module in (delta, iceberg):
+        monkeypatch.setattr(module, "_SMALL_FILES", 3)
+
+
+def own_iceberg(tmp_path, schema, **created):
+    """A table that somebody else has made."""
+    catalog = Writer(tmp_path, "iceberg").table._catalog
+    catalog.create_namespace_if_not_exists("ns")
+    return catalog.create_table("ns.t", schema, **created)
+
+
+def own_delta(tmp_path, schema, **created):
+    return deltalake.DeltaTable.create(str(tmp_path / "t"), schema=schema, **created)
+
+
+def written_delta(tmp_path, protocol, column=COLUMN, configuration=None):
+    """A Delta table of a protocol, with one column."""
+    log = tmp_path / "t" / "_delta_log"
+    log.mkdir(parents=True)
+    schema = json.dumps({"type": "struct", "fields": [column]})
+    metadata = {"id": "a", "format": {"provider": "parquet", "options": {}}, "schemaString": schema}
+    metadata |= {"partitionColumns": [], "configuration": configuration or {}, "createdTime": 1}
+    lines = [{"protocol": protocol}, {"metaData": metadata}]
+    (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, lines)))
+
+
+def rename(table):
+    with table.update_schema() as update:
+        update.rename_column("country", "nation")
+
+
+def drop_and_add(table):
+    with table.update_schema() as update:
+        update.delete_column("country")
+    with table.update_schema() as update:
+        update.add_column("country", StringType())
+
+
+def widen(table):
+    with table.update_schema() as update:
+        update.update_column("count", LongType())
+
+
+@pytest.mark.parametrize("change", [rename, drop_and_add, widen])
+def test_upkeep_of_a_table_whose_owner_changed_its_columns_keeps_every_row(tmp_path, change):
+    writer = Writer(tmp_path, "iceberg").open(ROWS)
+    for number in range(3):
+        writer.append([{"id": number, "country": f"C{number}", "count": number}])
+    writer.iceberg().append(pa.table({"id": [3], "country": ["C3"], "count": pa.array([3], pa.int32())}))
+    change(writer.iceberg())
+    before = writer.rows()
+    assert writer.table.compact() == 3
+    assert writer.rows() == before
+    assert len(writer.iceberg().inspect.files()) == 1
+
+
+def test_upkeep_keeps_properties_partitions_and_order(tmp_path):
+    owned = own_iceberg(tmp_path, ROWS, properties={"owner": "me", "write.metadata.metrics.default": "counts"})
+    with owned.update_spec() as update:
+        update.add_field("country", IdentityTransform(), "country")
+    with owned.update_sort_order() as update:
+        update.desc("id", IdentityTransform(), NullOrder.NULLS_LAST)
+    writer = Writer(tmp_path, "iceberg").open(ROWS)
+    for number in range(4):
+        places = [(0, "A"), (10, "A"), (20, "B"), (30, "B")]
+        writer.append([{"id": number + place, "country": country, "count": 1} for place, country in places])
+    before, was = writer.rows(), writer.iceberg()
+    while writer.table.compact():
+        pass
+    now = writer.iceberg()
+    assert writer.rows() == before
+    assert now.properties == was.properties
+    assert (now.spec(), now.sort_order()) == (was.spec(), was.sort_order())
+    files = now.inspect.files().to_pylist()
+    assert sorted(file["partition"]["country"] for file in files) == ["A", "B"]
+    assert {file["sort_order_id"] for file in files} == {now.sort_order().order_id}
+    for task in now.scan().plan_files():
+        ids = pa.parquet.read_table(task.file.file_path.removeprefix("file://")).column("id").to_pylist()
+        assert ids == sorted(ids, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "rule"),
+    [
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}, "rowTracking"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["ofTheFuture"]}, "ofTheFuture"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["clustering"]}, "clustering"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]}, "inCommitTimestamp"),
+        (
+            {
+                "minReaderVersion": 3, "minWriterVersion": 7,
+                "readerFeatures": ["ofTheFuture"], "writerFeatures": ["ofTheFuture"],
+            },
+            "ofTheFuture",
+        ),
+        ({"minReaderVersion": 9, "minWriterVersion": 9}, "version 9"),
+    ],
+)  # fmt: skip
+def test_a_delta_table_with_features_of_others_is_refused_by_name(tmp_path, protocol, rule):
+    written_delta(tmp_path, protocol)
+    for refused in (lambda: Writer(tmp_path, "delta").table.inspect(None), lambda: Writer(tmp_path, "delta").open(N)):
+        with pytest.raises(Rejected, match=rule):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "rule"),
+    [
+        ({"delta.generationExpression": "1"}, "a generated value in column n"),
+        ({"delta.identity.start": 1, "delta.identity.step": 1}, "identity values in column n"),
+        ({"delta.invariants": '{"expression": {"expression": "n > 1"}}'}, "an invariant in column n"),
+        ({"CURRENT_DEFAULT": "1"}, "a default value in column n"),
+        ({"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}, "a bounded length in column n"),
+    ],
+)
+def test_rules_of_delta_columns_are_refused_by_name(tmp_path, metadata, rule):
+    written_delta(tmp_path, {"minReaderVersion": 1, "minWriterVersion": 6}, {**COLUMN, "metadata": metadata})
+    with pytest.raises(Rejected, match=rule):
+        Writer(tmp_path, "delta").table.inspect(None)
+
+
+def test_a_check_constraint_is_refused_and_also_one_that_comes_while_a_batch_is_written(tmp_path):
+    own_delta(tmp_path, N)
+    writer = Writer(tmp_path, "delta").open(N)
+    files = writer.files([{"n": -1}])
+    writer.delta().alter.add_constraint({"positive": "n > 0"})
+    with pytest.raises(TableChanged):
+        writer.commit(files)
+    with pytest.raises(Rejected, match=r"the CHECK constraint positive \(n > 0\)"):
+        writer.table.inspect(N)
+    assert writer.rows() == []
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_required_columns_stay_required(tmp_path, kind):
+    inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    members = [("id", pa.int64()), ("s", inner), ("l", pa.list_(pa.field("element", inner, nullable=False)))]
+    schema = pa.schema([pa.field(name, type_, nullable=name != "id") for name, type_ in members])
+    (own_delta if kind == "delta" else own_iceberg)(tmp_path, schema)
+    with pytest.raises(Rejected, match="requires a value in id"):
+        Writer(tmp_path, kind).table.inspect(pa.schema([("other", pa.int64())]))
+    loose = pa.struct([("x", pa.int64())])
+    rows = pa.schema([("id", pa.int64()), ("s", loose), ("l", pa.list_(loose)), ("added", pa.string())])
+    writer = Writer(tmp_path, kind).open(rows)
+    assert [field.nullable for field in writer.schema] == [False, True, True, True]
+    good = [{"id": 1, "s": {"x": 1}, "l": [{"x": 2}]}, {"id": 2, "s": None, "l": None, "added": "a"}]
+    writer.append(pa.Table.from_pylist(good, rows))
+    for bad, column in [
+        ({"id": None}, "column id is"),
+        ({"id": 3, "s": {"x": None}}, "column s.x is"),
+        ({"id": 3, "l": [{"x": 1}, {"x": None}]}, "column l.element.x is"),
+        ({"id": 3, "l": [None]}, "column l.element is"),
+    ]:
+        with pytest.raises(Rejected, match=column):
+            writer.append(pa.Table.from_pylist([{"id": 9}, bad], rows))
+    assert [row["id"] for row in writer.rows()] == [1, 2]
+
+
+def test_a_refused_row_is_named_by_its_record(tmp_path):
+    own_delta(tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+    place = {"_topic": "orders", "_partition": 2, "_offset": 70}
+    rows = pa.schema([("id", pa.int64()), ("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
+    writer = Writer(tmp_path, "delta").open(rows)
+    with pytest.raises(Rejected, match="orders-2, offset 71 has no value"):
+        writer.files(pa.Table.from_pylist([{"id": 1, **place}, {"id": None, **place, "_offset": 71}], rows))
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_delta_column_mapping_gets_physical_names_and_ids(tmp_path, mode):
+    schema = pa.schema([("id", pa.int64()), ("a b", pa.string()), ("c,d", pa.struct([("x=y", pa.list_(pa.int64()))]))])
+    own_delta(tmp_path, schema, configuration={"delta.columnMapping.mode": mode})
+    old, new = ({"id": id_, "a b": str(id_), "c,d": {"x=y": [id_]}} for id_ in (0, 1))
+    deltalake.write_deltalake(str(tmp_path / "t"), pa.Table.from_pylist([old], schema), mode="append")
+    writer = Writer(tmp_path, "delta").open(schema)
+    writer.append(pa.Table.from_pylist([new], schema))
+    assert writer.rows() == [old, new]
+    query = deltalake.QueryBuilder().register("t", writer.delta())
+    assert pa.table(query.execute("select id from t where \"a b\" = '1'").read_all()).to_pylist() == [{"id": 1}]
+    with pytest.raises(Rejected, match="has column mapping and lacks z"):
+        Writer(tmp_path, "delta").open(pa.schema([("z", pa.int64())]))
+    with pytest.raises(Rejected, match=r"has column mapping\. Such a table is not maintained here"):
+        writer.table.compact()
+
+
+VALUES = {
+    "text": (pa.string(), ["FR", "a/b c=%20,é", "", None]),
+    "number": (pa.int32(), [1, -5, None, 7]),
+    "flag": (pa.bool_(), [True, False, None, True]),
+    "day": (pa.date32(), [dt.date(2024, 1, 2), dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
+    "moment": (pa.timestamp("us", tz="UTC"), [dt.datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=dt.UTC), None] * 2),
+    "amount": (pa.decimal128(10, 2), [decimal.Decimal("1.50"), decimal.Decimal("-0.01"), None, None]),
+}
+
+
+def partition_rows(name):
+    kind, values = VALUES[name]
+    schema = pa.schema([("id", pa.int64()), ("p", kind), ("count", pa.int32())])
+    rows = [{"id": id_, "p": value, "count": 1} for id_, value in enumerate(values)]
+    return schema, rows
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_partitioned_delta_table_gets_its_rows_in_their_partitions(tmp_path, name):
+    schema, rows = partition_rows(name)
+    own_delta(tmp_path, schema, partition_by=["p", "count"])
+    writer = Writer(tmp_path, "delta").open(schema)
+    writer.append(pa.Table.from_pylist(rows, schema))
+    assert writer.rows() == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "transform"),
+    [
+        ("text", IdentityTransform()), ("text", TruncateTransform(2)), ("number", BucketTransform(3)),
+        ("day", IdentityTransform()), ("moment", DayTransform()), ("amount", TruncateTransform(10)),
+        ("flag", IdentityTransform()),
+    ],
+)  # fmt: skip
+def test_a_partitioned_iceberg_table_gets_its_rows_in_their_partitions(tmp_path, name, transform):
+    schema, rows = partition_rows(name)
+    with own_iceberg(tmp_path, schema).update_spec() as update:
+        update.add_field("p", transform, "part")
+    writer = Writer(tmp_path, "iceberg").open(schema)
+    writer.append(pa.Table.from_pylist(rows, schema))
+    assert writer.rows() == rows
+    reference = own_reference(tmp_path / "other", schema, transform, rows)
+    parts = [sorted(str(f["partition"]) for f in t.inspect.files().to_pylist()) for t in (writer.iceberg(), reference)]
+    assert parts[0] == parts[1] or isinstance(transform, BucketTransform | TruncateTransform | DayTransform)
+
+
+def own_reference(directory, schema, transform, rows):
+    """The same table as the library writes it, where it can."""
+    directory.mkdir()
+    table = own_iceberg(directory, schema)
+    with table.update_spec() as update:
+        update.add_field("p", transform, "part")
+    if isinstance(transform, IdentityTransform):
+        table.append(pa.Table.from_pylist(rows, schema))
+    return table
+
+
+def test_iceberg_rules_that_are_not_kept_are_refused_by_name(tmp_path):
+    table = own_iceberg(tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.string())]))
+    writer = Writer(tmp_path, "iceberg")
+    with table.update_schema() as update:
+        update.set_identifier_fields("id")
+    with pytest.raises(Rejected, match=r"identifier fields \(id\)"):
+        writer.table.inspect(None)
+    with table.update_schema() as update:
+        update.set_identifier_fields()
+    with table.update_sort_order() as update:
+        update.asc("id", BucketTransform(4))
+    with pytest.raises(Rejected, match="the sort order"):
+        writer.table.inspect(None)
+
+
+def test_a_newer_format_version_is_refused(tmp_path, monkeypatch):
+    own_iceberg(tmp_path, N)
+    monkeypatch.setattr(iceberg, "_FORMAT", 1)
+    with pytest.raises(Rejected, match="format version 2, and version 1 is the newest"):
+        Writer(tmp_path, "iceberg").open(N)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_column_that_its_owner_has_widened_gets_the_rows_as_before(tmp_path, kind):
+    wide = pa.schema([("n", pa.int64()), ("f", pa.float64()), ("d", pa.decimal128(12, 2))])
+    (own_delta if kind == "delta" else own_iceberg)(tmp_path, wide)
+    narrow = pa.schema([("n", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(10, 2))])
+    row = {"n": 1, "f": 0.5, "d": decimal.Decimal("1.25")}
+    Writer(tmp_path, kind).open(narrow).append(pa.Table.from_pylist([row], narrow))
+    assert Writer(tmp_path, kind).rows() == [row]
+    with pytest.raises(Rejected, match="column n is double, in the table int64"):
+        Writer(tmp_path, kind).open(pa.schema([("n", pa.float64())]))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_name_that_differs_by_case_alone_is_refused(tmp_path, kind):
+    Writer(tmp_path, kind).open(pa.schema([("Country", pa.string())]))
+    with pytest.raises(Rejected, match="column country is called Country in the table"):
+        Writer(tmp_path, kind).open(pa.schema([("country", pa.string())]))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_batch_for_columns_that_were_changed_is_not_committed(tmp_path, kind):
+    writer = Writer(tmp_path, kind).open(ROWS)
+    files = writer.files([{"id": 1, "country": "A", "count": 1}])
+    if kind == "iceberg":
+        rename(writer.iceberg())
+    else:
+        writer.delta().alter.add_columns([deltalake.Field("more", "string")])
+    with pytest.raises(TableChanged, match="has been changed by its owner"):
+        writer.commit(files)
+    assert writer.rows() == []
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_is_made_again_under_a_writer_gets_nothing(tmp_path, kind):
+    writer = Writer(tmp_path, kind).open(N)
+    writer.append([{"n": 1}])
+    files = writer.files([{"n": 2}])
+    if kind == "iceberg":
+        writer.table._catalog.drop_table("ns.t")
+        own_iceberg(tmp_path, N)
+    else:
+        own_delta(tmp_path, N, mode="overwrite")
+    with pytest.raises(Rejected, match="was dropped and made again"):
+        writer.commit(files)
+    assert writer.rows() == []
+
+
+def test_columns_of_iceberg_files_are_found_by_id_after_a_drop(tmp_path):
+    writer = Writer(tmp_path, "iceberg").open(ROWS)
+    writer.append([{"id": 1, "country": "old", "count": 1}])
+    with writer.iceberg().update_schema() as update:
+        update.delete_column("country")
+    writer.open(ROWS).append([{"id": 2, "country": "new", "count": 1}])
+    assert [(row["id"], row["country"]) for row in writer.rows()] == [(1, None), (2, "new")]
+
+
+def test_a_column_with_the_name_of_the_parquet_key_is_refused(tmp_path):
+    for name in ("millstream_batch", "Millstream_Batch"):
+        with pytest.raises(Rejected, match=f"column {name} has the name of the directories' key"):
+            Writer(tmp_path, "parquet").open(pa.schema([(name, pa.string())]))
+    writer = Writer(tmp_path, "parquet").open(pa.schema([("batch", pa.string())]))
+    writer.append([{"batch": "LOT-7"}])
+    found = pa.dataset.dataset(str(tmp_path / "t"), partitioning="hive").to_table()
+    assert found.column("batch").to_pylist() == ["LOT-7"]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("directory", ["a%20b", "a b", "a#b", "a?b", "é+&=,b"])
+def test_directories_whose_names_mean_something_in_addresses(tmp_path, kind, directory):
+    (tmp_path / directory).mkdir()
+    if set(directory) & set("%#?" if kind == "iceberg" else "%"):
+        with pytest.raises(Rejected, match=r"addresses of Iceberg do not carry|for an escape"):
+            Writer(tmp_path / directory, kind)
+        return
+    writer = Writer(tmp_path / directory, kind).open(N)
+    writer.append([{"n": 1}])
+    Writer(tmp_path / directory, kind, query="q2").open(N).append([{"n": 2}])
+    assert writer.rows() == [{"n": 1}, {"n": 2}]
+
+
+def test_upkeep_keeps_removed_files_as_long_as_the_owner_says(tmp_path):
+    own_delta(tmp_path, N, configuration={"delta.deletedFileRetentionDuration": "interval 30 days"})
+    writer = Writer(tmp_path, "delta").open(N)
+    for number in range(4):
+        writer.append([{"n": number}])
+    assert writer.table.compact() == 3
+    assert writer.table.expire(0) == 0
+
+
+def test_a_sorted_table_gets_sorted_files_with_nulls_at_their_end(tmp_path):
+    with own_iceberg(tmp_path, ROWS).update_sort_order() as update:
+        update.asc("country", IdentityTransform(), NullOrder.NULLS_FIRST)
+    writer = Writer(tmp_path, "iceberg").open(ROWS)
+    writer.append([{"id": 1, "country": "b"}, {"id": 2, "country": None}, {"id": 3, "country": "a"}])
+    (file,) = writer.iceberg().inspect.files().to_pylist()
+    read = pa.parquet.read_table(file["file_path"].removeprefix("file://"))
+    assert read.column("country").to_pylist() == [None, "a", "b"]
+    assert writer.iceberg().sort_order().fields[0].direction is SortDirection.ASC
