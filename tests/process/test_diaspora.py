@@ -9,8 +9,9 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
-from millstream.diaspora import api, mofka
+from millstream.diaspora import IgnoredOption, api, mofka
 
 WAIT_MS = 60_000
 
@@ -64,6 +65,39 @@ def test_a_topic_is_created_opened_listed_and_exists_only_then(driver):
     assert not driver.topic_exists("some_topic")
 
 
+def test_the_configuration_of_partitions_is_the_topics(driver, server):
+    config = {"type": "default", "partition": {"max_events_per_chunk": 7, "fd_cache_capacity": 3}}
+    driver.create_topic("configured", options={"num_partitions": 1, "config": config})
+    admin = AdminClient({"bootstrap.servers": server.address})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "configured")
+    (stored,) = [future.result(30)["events.partition"].value for future in admin.describe_configs([resource]).values()]
+    assert json.loads(stored) == config["partition"]
+    with pytest.raises(api.Exception, match="max_events_per_chunk is 0"):
+        driver.create_topic("wrong", options={"config": {"partition": {"max_events_per_chunk": 0}}})
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda driver, _: api.Driver("mofka", driver.options | {"margo": {}}), "Driver: margo has no effect"),
+        (
+            lambda driver, name: driver.create_topic(name + "d", options={"dependencies": {}}),
+            "dependencies has no effect",
+        ),
+        (
+            lambda driver, name: driver.create_topic(name + "m", options={"config": {"type": "memory"}}),
+            "type has no effect",
+        ),
+        (lambda driver, name: driver.create_topic(name + "t", options={"num_partitons": 2}), "num_partitons has no"),
+        (lambda driver, name: driver.open_topic(name).producer(options={"ack_early": True}), "ack_early has no effect"),
+        (lambda driver, name: driver.open_topic(name).consumer("o", options={"prefetch": 1}), "store does not know it"),
+    ],
+)
+def test_an_option_without_effect_warns_in_words(driver, topic, call, said):
+    with pytest.warns(IgnoredOption, match=said):
+        call(driver, topic.name)
+
+
 def test_a_topic_that_exists_is_not_created_again(driver, topic):
     with pytest.raises(api.Exception, match="already exists"):
         driver.create_topic(topic.name)
@@ -85,7 +119,8 @@ def test_rules_are_stored_with_the_topic(driver, server):
 
 def test_thread_pools_are_handed_out(driver):
     assert isinstance(driver.default_thread_pool, api.ThreadPool)
-    assert isinstance(driver.make_thread_pool(1), api.ThreadPool)
+    with pytest.warns(IgnoredOption, match="count has no effect: callbacks run on threads of the client"):
+        assert isinstance(driver.make_thread_pool(1), api.ThreadPool)
     assert mofka.ThreadPool(3).thread_count == 3
 
 
@@ -364,6 +399,7 @@ def test_rules_with_a_pattern():
 # -- the older module --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("default::millstream.diaspora.IgnoredOption")
 def test_a_script_for_the_older_client_runs(server, tmp_path):
     group = tmp_path / "mofka.json"
     group.write_text(json.dumps({"members": [{"address": f"tcp://{server.address}", "provider_id": 0}]}))
@@ -375,7 +411,9 @@ def test_a_script_for_the_older_client_runs(server, tmp_path):
         driver.create_topic(name, schema={"type": "object"})
         driver.add_memory_partition(name, 0)
     with pytest.raises(mofka.ClientException):
-        driver.add_default_partition("none", 0, driver.add_default_metadata_provider(0))
+        driver.add_default_partition("none", 0)
+    with pytest.warns(IgnoredOption, match="config has no effect: a partition's configuration belongs to create_topic"):
+        driver.add_default_partition(name, 0, driver.add_default_metadata_provider(0))
     topic = driver.open_topic(name)
     producer = topic.producer("p", 4, mofka.ThreadPool(1), mofka.Ordering.Strict)
     for n in range(6):

@@ -80,18 +80,25 @@ class ThrottledReplicas(Form["tuple[str, ...]"]):
 _SYNONYMS: dict[str, tuple[Synonym, ...]] = {}
 
 
-def _inherits(setting: Property[T], name: str, *, doc: str, example: str = "") -> Property[T]:
+def _inherits(setting: Property[T], name: str, *, doc: str, example: str = "", effect: bool = True) -> Property[T]:
     """A topic property with the form and default of one node setting."""
     _SYNONYMS[name] = (Synonym(setting),)
-    return Property(name, setting.form, setting.default, doc=doc, example=example)
+    return Property(name, setting.form, setting.default, doc=doc, example=example, effect=effect)
 
 
 def _inherits_first(
-    name: str, form: Form[int], fallback: int, synonyms: tuple[Synonym, ...], *, doc: str, example: str = ""
+    name: str,
+    form: Form[int],
+    fallback: int,
+    synonyms: tuple[Synonym, ...],
+    *,
+    doc: str,
+    example: str = "",
+    effect: bool = True,
 ) -> Property[int]:
     """A topic property whose default is the first set one of several node settings."""
     _SYNONYMS[name] = synonyms
-    return Property(name, form, fallback, doc=doc, example=example)
+    return Property(name, form, fallback, doc=doc, example=example, effect=effect)
 
 
 def _inner(setting: Property[int | None]) -> Form[int]:
@@ -283,16 +290,18 @@ class TopicConfig(EventProperties):
     flush_messages = _inherits(
         Settings.log_flush_interval_messages,
         "flush.messages",
-        doc="Number of records after which a topic with write.caching is synced. Without write.caching every "
-        "acknowledged record is synced.",
+        doc="No effect: a shard syncs at the end of each turn, for all topics together. With write.caching only the "
+        "answer comes before the sync.",
+        effect=False,
     )
     flush_ms = _inherits_first(
         "flush.ms",
         Settings.log_flush_scheduler_interval_ms.form,
         Settings.log_flush_scheduler_interval_ms.default,
         (Synonym(Settings.log_flush_interval_ms), Synonym(Settings.log_flush_scheduler_interval_ms)),
-        doc="Maximum time between two syncs of a topic with write.caching. Without write.caching every acknowledged "
-        "record is synced.",
+        doc="No effect: a shard syncs at the end of each turn, for all topics together. With write.caching only the "
+        "answer comes before the sync.",
+        effect=False,
     )
     write_caching = _inherits(
         Settings.write_caching,

@@ -13,6 +13,7 @@ from millstream.diaspora.errors import (
     translated,
 )
 from millstream.diaspora.futures import FutureEvent, FutureFlushed, FutureUint
+from millstream.diaspora.ignored import warn_ignored
 from millstream.diaspora.rules import (
     AdaptiveBatchSize,
     ByteArrayAllocator,
@@ -30,6 +31,8 @@ from millstream.events import Ordering as StoredOrdering
 
 BACKENDS: Final = ("mofka", "millstream")
 """Names of backends that mean this store."""
+
+_DRIVER_OPTIONS: Final = {"bootstrap", "bootstrap.servers", "group_file"}
 
 
 class Driver:
@@ -49,6 +52,7 @@ class Driver:
             raise Exception(f"no backend {backend!r}; there is {' and '.join(BACKENDS)}")
         self.backend = backend
         self.options = dict(options or {})
+        warn_ignored("Driver", self.options.keys() - _DRIVER_OPTIONS)
         self._client = _client(_bootstrap(self.options))
         self._pool = ThreadPool(0)
 
@@ -67,11 +71,16 @@ class Driver:
 
     @property
     def default_thread_pool(self) -> ThreadPool:
-        """The pool of those who ask for none."""
+        """The pool of those who ask for none. It has no effect."""
         return self._pool
 
+    def ignored_pool(self, pool: ThreadPool | None) -> list[str]:
+        """The option ``thread_pool``, where it asks for another than the pool that is used without it."""
+        return [] if pool is None or pool is self._pool else ["thread_pool"]
+
     def make_thread_pool(self, count: int = 1) -> ThreadPool:
-        """A pool."""
+        """A pool, which only remembers its number: it warns of any other than 0."""
+        warn_ignored("make_thread_pool", ["count"] if count else [])
         return ThreadPool(count)
 
     @translated
@@ -90,7 +99,7 @@ class Driver:
 
         Args:
             name: its name.
-            options: ``num_partitions``; other keys of Mofka's are accepted without a meaning.
+            options: ``num_partitions``, and ``config`` with the keys of a partition under ``partition``; others warn.
             validator: which events it accepts.
             partition_selector: where its events go.
             serializer: how its metadata are written.
@@ -102,12 +111,16 @@ class Driver:
         if schema is not None:
             described = described or {"type": "schema", "schema": dict(schema)}
             written = written or {"type": "schema", "schema": dict(schema)}
+        given = dict(options or {})
+        partition = _partition(given.get("config") or {})
+        warn_ignored("create_topic", given.keys() - {"num_partitions", "config"})
         self._client.create_topic(
             name or topic_name,
-            partitions_count=int((options or {}).get("num_partitions", 1)),
+            partitions_count=int(given.get("num_partitions", 1)),
             validator=described,
             selector=None if partition_selector is None else partition_selector.made.description,
             serializer=written,
+            configs={"events.partition": json.dumps(partition)} if partition else None,
         )
 
     @translated
@@ -172,8 +185,8 @@ class TopicHandle:
         options: Mapping[str, Any] | None = None,
         batchsize: int | None = None,
     ) -> Producer:
-        """A producer."""
-        del options
+        """A producer. Options of Mofka's own machinery warn."""
+        warn_ignored("producer", [*(options or {}), *self._driver.ignored_pool(thread_pool)])
         size = batch_size if batchsize is None else batchsize
         return Producer(self, self._driver, name, size, max_num_batches, ordering, thread_pool)
 
@@ -191,8 +204,8 @@ class TopicHandle:
         data_broker: Callable[..., Any] | None = None,
         batchsize: int | None = None,
     ) -> Consumer:
-        """A consumer. ``data_selector`` and ``data_allocator`` come together."""
-        del options
+        """A consumer. ``data_selector`` and ``data_allocator`` come together; options of Mofka's own machinery warn."""
+        warn_ignored("consumer", [*(options or {}), *self._driver.ignored_pool(thread_pool)])
         size = batch_size if batchsize is None else batchsize
         allocator = data_allocator or data_broker
         return Consumer(self, self._driver, name, data_selector, allocator, size, max_num_batches, targets, thread_pool)
@@ -306,7 +319,7 @@ class Consumer:
         thread_pool: ThreadPool | None = None,
     ) -> int:
         """Call a function with each event; returns how many there were."""
-        del thread_pool
+        warn_ignored("process", [] if thread_pool is None else ["thread_pool"])
         timeout_s = timeout_ms / 1000 if timeout_ms > 0 else None
         most = None if max_events is None or max_events >= AdaptiveBatchSize else max_events
         return self._consumer.process(lambda event: function(self._event(event)), timeout_s=timeout_s, max_events=most)
@@ -363,6 +376,13 @@ def _bootstrap(options: Mapping[str, Any]) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Exception(f"{path} is no group file: {error}") from error
     return ",".join(one.rsplit("/", maxsplit=1)[-1] for one in addresses)
+
+
+def _partition(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a partition in Mofka's configuration of a topic; the broker checks them."""
+    own = {"partition", *(["type"] if config.get("type", "default") == "default" else [])}
+    warn_ignored("create_topic", config.keys() - own)
+    return dict(config.get("partition") or {})
 
 
 def _size(batch_size: int) -> int | None:

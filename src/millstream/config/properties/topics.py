@@ -120,21 +120,24 @@ class TopicDefaultProperties:
         "log.flush.interval.messages",
         Integer(1, INT64_MAX),
         INT64_MAX,
-        doc="Default of the topic property flush.messages.",
+        doc="No effect: a shard syncs at the end of each turn.",
+        effect=False,
         live=True,
     )
     log_flush_interval_ms = Property(
         "log.flush.interval.ms",
         OptionalInteger(0, INT64_MAX, unit="ms"),
         None,
-        doc="Default of the topic property flush.ms. Takes precedence over log.flush.scheduler.interval.ms.",
+        doc="No effect: a shard syncs at the end of each turn.",
+        effect=False,
         live=True,
     )
     log_flush_scheduler_interval_ms = Property(
         "log.flush.scheduler.interval.ms",
         Integer(0, INT64_MAX, unit="ms"),
         INT64_MAX,
-        doc="Default of the topic property flush.ms if log.flush.interval.ms is not set.",
+        doc="No effect: a shard syncs at the end of each turn.",
+        effect=False,
     )
     log_message_timestamp_type = Property(
         "log.message.timestamp.type",
