@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import yaml
+
 from millstream.cli.start import start_parser
 from millstream.config.load import load_settings
 
@@ -30,3 +32,14 @@ def test_its_command_is_one_that_start_takes():
     assert settings.http_listen.port == 9644
     assert f"VOLUME {settings.data_dir}\n" in RECIPE
     assert "EXPOSE 9092 9644\n" in RECIPE
+
+
+def test_volumes_begin_as_directories_of_the_user_alone():
+    """A named volume takes owner and mode of what the image has in its place; a missing directory would be root's."""
+    made = re.search(r"install -d -m 0700 -o millstream -g millstream (.+)$", RECIPE, re.MULTILINE)[1].split()
+    compose = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text())
+    brokers = [one for name, one in compose["services"].items() if name.startswith("broker")]
+    mounted = {volume.split(":")[1] for one in brokers for volume in one["volumes"] if not volume.startswith("./")}
+    assert mounted
+    assert mounted <= set(made)
+    assert re.search(r"^USER 10001$", RECIPE, re.MULTILINE)

@@ -14,7 +14,7 @@ from millstream.cli.failure import WrongUsage
 from millstream.config.errors import ConfigError
 from millstream.config.forms import human_size
 from millstream.config.load import load_settings
-from millstream.config.properties.node import usable_memory_bytes
+from millstream.config.machine import usable_memory_bytes
 
 
 class _Parser(argparse.ArgumentParser):

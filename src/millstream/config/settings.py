@@ -21,7 +21,7 @@ from millstream.config.properties.topics import TopicDefaultProperties
 from millstream.config.properties.transactions import TransactionProperties
 from millstream.config.properties.without_effect import WithoutEffectProperties
 from millstream.config.property import Property, declared
-from millstream.config.relations import check_relations
+from millstream.config.relations import MEMORY_PER_SHARD_MIN, check_relations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,6 +59,8 @@ class Settings(
                 own[declaration.field] = declaration.default
         if values:
             raise ConfigError(next(iter(values)), "there is no such setting")
+        if "shards" not in given:
+            own["shards"] = min(own["shards"], max(1, own["memory_bytes"] // MEMORY_PER_SHARD_MIN))
         own["given"] = frozenset(given)
         own["dynamic"] = frozenset()
         check_relations(self)

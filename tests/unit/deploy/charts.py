@@ -1,8 +1,8 @@
 """Renders a Helm chart of few constructs, so that a test needs no Helm.
 
 What it knows of Go's templates: paths (``.Values.image.tag``, ``$.Release.Name``), variables, ``if``, ``if not``,
-``range`` with one or two variables, ``end``, ``until``, ``int``, ``default``, ``toYaml``, ``nindent``, and ``-`` that
-trims. Anything else is an error, so that a chart which is rendered here is rendered by Helm in the same way.
+``range`` with up to two variables, ``end``, ``until``, ``int``, ``min``, ``default``, ``toYaml``, ``nindent`` and ``-``
+that trims. Anything else is an error, so that a chart which is rendered here is rendered by Helm in the same way.
 """
 
 import re
@@ -99,6 +99,8 @@ def call(expression, root, variables):
     verb, _, argument = expression.partition(" ")
     if verb == "until":
         return list(range(call(argument, root, variables)))
+    if verb == "min":
+        return min(int(one) if one.isdigit() else int(call(one, root, variables)) for one in argument.split())
     if verb == "int":
         return int(call(argument, root, variables))
     if verb == "toYaml":

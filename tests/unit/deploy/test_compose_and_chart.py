@@ -15,7 +15,9 @@ from charts import render
 from millstream.admin.access import Access
 from millstream.app.listening import http_names
 from millstream.cli.start import start_parser
+from millstream.config.forms import parse_size
 from millstream.config.load import load_settings
+from millstream.config.settings import NODE_PROPERTIES
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 COMPOSE = DEPLOY / "compose"
@@ -64,6 +66,7 @@ def test_the_brokers_of_the_compose_file_form_one_cluster_with_a_bucket_and_a_wa
         found = read_settings(command[1:])
         assert (found.node_id, found.peer_listen.host) == (number, name)
         assert {one.host for one in found.seeds} == set(brokers)
+        assert (found.shards, found.shard_pinning) == (2, False), "three brokers share one machine"
         assert found.objects_url.startswith("s3://")
         assert (found.cache_type, found.storage_mode) == ("nvme", "tiered")
         targets = [one.split(":")[1] for one in broker["volumes"]]
@@ -119,6 +122,39 @@ def test_the_chart_gives_brokers_settings_that_they_accept(tmp_path):
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     assert ports == {"kafka": settings.listen[0].port, "peers": 9192, "http": settings.http_listen.port}
     assert container["envFrom"] == [{"secretRef": {"name": "credentials"}}]
+
+
+def test_the_chart_starts_on_a_machine_of_any_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(NODE_PROPERTIES["shards"], "_compute", lambda: 64)
+    config = tmp_path / "broker.properties"
+    own = "demo-millstream-0.demo-millstream-brokers.here.svc.cluster.local:9192"
+    for values in ({}, BUCKET):
+        documents = by_kind(render(CHART, values))
+        config.write_text(documents["ConfigMap", "demo-millstream"]["data"]["broker.properties"])
+        settings = load_settings(str(config), [], {"node_id": 1, "seeds": own, "peer_listen": own})
+        (broker,) = documents["StatefulSet", "demo-millstream"]["spec"]["template"]["spec"]["containers"]
+        assert settings.shards == int(broker["resources"]["requests"]["cpu"])
+        assert not settings.shard_pinning, "pods of one node would share the same cores"
+
+
+def test_a_larger_cluster_restarts_no_broker():
+    three, five = (by_kind(render(CHART, BUCKET | {"brokers": count})) for count in (3, 5))
+    named = "StatefulSet", "demo-millstream"
+    assert three[named]["spec"]["template"] == five[named]["spec"]["template"]
+    assert (three[named]["spec"]["replicas"], five[named]["spec"]["replicas"]) == (3, 5)
+
+
+def test_the_volume_of_the_cache_is_larger_than_the_cache(tmp_path):
+    for storage_class in ("", "fast"):
+        found = by_kind(render(CHART, BUCKET | {"cache": {"storageClass": storage_class}}))
+        spec = found["StatefulSet", "demo-millstream"]["spec"]
+        emptied = [one["emptyDir"]["sizeLimit"] for one in spec["template"]["spec"]["volumes"] if "emptyDir" in one]
+        claims = {one["metadata"]["name"]: one["spec"]["resources"]["requests"] for one in spec["volumeClaimTemplates"]}
+        size = claims["cache"]["storage"] if storage_class else emptied[0]
+        properties = found["ConfigMap", "demo-millstream"]["data"]["broker.properties"]
+        cache = re.search(r"cache.max.size.bytes=(\S+)", properties)[1]
+        assert parse_size(f"{size}B") >= 1.1 * parse_size(cache)
+        assert spec["template"]["spec"]["securityContext"]["fsGroup"] == 10001
 
 
 def test_the_chart_lets_its_own_names_reach_the_http_port(tmp_path):

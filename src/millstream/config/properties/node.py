@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from millstream.config.forms import INT64_MAX, Boolean, Choice, Integer, Text
+from millstream.config.machine import owns_cores, usable_cores, usable_memory_bytes
 from millstream.config.property import Property
 
 _GIB = 2**30
@@ -14,22 +13,6 @@ _MIB = 2**20
 def default_memory_bytes() -> int:
     """A quarter of the memory that this process may use, at most 2 GiB. In bytes."""
     return max(min(usable_memory_bytes() // 4, 2 * _GIB) // _MIB * _MIB, 64 * _MIB)
-
-
-def usable_memory_bytes() -> int:
-    """Memory that this process may use: RAM, or the control group's limit if that is lower."""
-    usable = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit:
-            usable = min(usable, int(limit.read()))
-    except (OSError, ValueError):
-        pass  # no control group, or the word "max"
-    return usable
-
-
-def default_shards() -> int:
-    """Number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 class NodeProperties:
@@ -50,16 +33,19 @@ class NodeProperties:
     shards = Property(
         "shards",
         Integer(1, 256),
-        compute=default_shards,
-        default_doc="number of cores",
+        compute=usable_cores,
+        default_doc="number of cores, or of whole cores by the control group's quota; at most one for each 32 MiB of "
+        "memory.bytes",
         doc="Number of processes that serve partitions, one core each. May change between two starts.",
         example="4",
     )
     shard_pinning = Property(
         "shards.pin",
         Boolean(),
-        True,
-        doc="Whether each shard's process is pinned to its core. Turn it off if several brokers share one machine.",
+        compute=owns_cores,
+        default_doc="true; false with fewer cores by a quota than the process may run on",
+        doc="Whether each shard's process is pinned to its core. Turn it off if several brokers share one machine, or "
+        "if a container shares its cores with others.",
     )
     shard_realtime = Property(
         "shards.realtime",
