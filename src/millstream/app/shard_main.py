@@ -42,8 +42,10 @@ from millstream.cluster.state_files import SnapshotStore
 from millstream.cluster.transfers import Transfers
 from millstream.config.settings import Settings
 from millstream.coordinator.across_brokers import AcrossBrokers
+from millstream.coordinator.finding import Coordinators
 from millstream.coordinator.router import GroupRouter
 from millstream.coordinator.transactions import Transactions
+from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import TopicDescription
@@ -272,6 +274,11 @@ class ShardProcess:
         node.transactions = Transactions(
             shard, settings, self.metadata, self.client, logs, write_marker, node.producer_ids.next
         )
+        node.coordinators = Coordinators(shard, self.metadata)
+        node.coordinators.add(GROUP_METADATA, node.coordinator.local.partitions, node.coordinator.local.loads)
+        node.coordinators.add(TRANSACTION_STATE, node.transactions.partitions, node.transactions.loads)
+        if self.peers is not None:
+            node.coordinators.across(self.peers.network.calls)
         if across is not None:
             across.serve(node.transactions)
         OpenTransactions(shard, self.table, settings.transaction_max_timeout_ms).start()

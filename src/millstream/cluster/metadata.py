@@ -89,7 +89,18 @@ class TopicMeta:
     the topic's current one.
     """
 
-    __slots__ = ("_config", "_settings", "configs", "data_of", "encoded", "internal", "name", "partitions", "topic_id")
+    __slots__ = (
+        "_config",
+        "_settings",
+        "configs",
+        "data_of",
+        "encoded",
+        "internal",
+        "lost",
+        "name",
+        "partitions",
+        "topic_id",
+    )
 
     def __init__(
         self, topic: TopicState, partitions: tuple[PartitionMeta, ...], settings: Settings, data_of: str = ""
@@ -101,6 +112,8 @@ class TopicMeta:
         """The topic's own properties, by Kafka name."""
         self.partitions = partitions
         self.internal = topic.name in INTERNAL_TOPICS
+        self.lost = any(part.leader == LOST for part in partitions)
+        """Whether a replica here has heard no leader for some seconds."""
         self.encoded: dict[int, bytes] = {}
         self._settings = settings
         self._config: TopicConfig | None = None
@@ -175,7 +188,6 @@ class MetadataCache:
         self._group_places: dict[int, tuple[bytes, int]] = {}
         """Topic id and partition index of every Raft group."""
         self._names: tuple[str, ...] | None = None
-        self._sent_away = False
         self._listeners: list[MetadataListener] = []
         for group in self.state.group_configs:
             self._set_group(group)
@@ -209,15 +221,15 @@ class MetadataCache:
         """The broker that leads a partition; None if the one that led it last is not alive."""
         return part.leader if self.is_alive(part.leader) else None
 
-    def sends_away(self, topics: Iterable[TopicMeta]) -> bool:
-        """Whether a client that asks for these topics should ask another broker, because a replica here has heard no
-        leader for some seconds and this broker may be cut off. True every other time only, so that a client without
-        another broker is answered.
+    def other_replica(self, part: PartitionMeta, turn: int) -> int | None:
+        """A broker to ask for the leader of a partition whose replica here has heard none for some seconds: from turn 1
+        on each other replica that counts as alive. None if the leader is known, or an election may still last, or there
+        is no such replica.
         """
-        if not any(part.leader == LOST for topic in topics for part in topic.partitions):
-            return False
-        self._sent_away = not self._sent_away
-        return self._sent_away
+        if part.leader != LOST or not turn:
+            return None
+        others = [node for node in part.replicas if node != self.node_id and self.is_alive(node)]
+        return others[turn % len(others)] if others else None
 
     def in_sync(self, part: PartitionMeta) -> list[int]:
         """The replicas of a partition that are in sync, without brokers that are not alive."""

@@ -87,24 +87,24 @@ class LocalGroups:
         self._counts = GroupCounts()
         self._meters = _Meters(shard, self._counts)
         self.partitions: dict[int, GroupsPartition] = {}
-        self._loads = Loads()
+        self.loads = Loads()
         self.ask_coordinator: VerifyAsk = nobody
         """Asks the coordinator of a transaction, wherever it is. Set before a partition opens."""
         shard.reactor.call_later(self._expiry_interval_us, self._expire)
 
     def opened(self, partition: OffsetsPartition) -> None:
         """A partition of ``__consumer_offsets`` opened on this shard: load its groups."""
-        self._loads.began()
+        self.loads.began()
         reactor = self._shard.reactor
         groups = GroupsPartition(
-            partition, reactor, self._settings, self._counts, self._loads.ended, self._topics, self._meters.refresh
+            partition, reactor, self._settings, self._counts, self.loads.ended, self._topics, self._meters.refresh
         )
         groups.verified.ask = self.ask_coordinator
         self.partitions[partition.index] = groups
 
     def when_loaded(self, done: Callable[[], None]) -> None:
         """Call ``done`` when no partition of this shard is loading, maybe at once."""
-        self._loads.when_none(done)
+        self.loads.when_none(done)
 
     def closed(self, partition: OffsetsPartition) -> None:
         """The partition is about to close."""

@@ -105,7 +105,7 @@ class GroupRouter:
         table: Table,
     ) -> None:
         self._shard = shard
-        self._topic = StateTopic(OFFSETS_TOPIC, metadata, controller)
+        self._topic = StateTopic(OFFSETS_TOPIC, metadata, controller, shard.reactor)
         topics = MetadataTopics(metadata)
         metadata.subscribe(topics)
         interval_ms = settings.offsets_retention_check_interval_ms

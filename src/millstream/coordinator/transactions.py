@@ -103,7 +103,7 @@ class Transactions:
         next_id: NextId,
     ) -> None:
         self._shard = shard
-        self._topic = StateTopic(TRANSACTION_STATE, metadata, controller)
+        self._topic = StateTopic(TRANSACTION_STATE, metadata, controller, shard.reactor)
         self._settings = TransactionSettings(
             settings.transaction_max_timeout_ms, settings.transactional_id_expiration_ms
         )
@@ -113,7 +113,7 @@ class Transactions:
         self.across: AcrossBrokers | None = None
         """The way to other brokers, if there are any."""
         self.partitions: dict[int, TransactionsPartition] = {}
-        self._loads = Loads()
+        self.loads = Loads()
         self._gauges = {
             state: shard.stats.gauge("transactional_ids", state=state.shown)
             for state in TransactionState
@@ -133,14 +133,14 @@ class Transactions:
 
     def _opened(self, partition: InternalLog) -> None:
         if partition.name == TRANSACTION_STATE:
-            self._loads.began()
+            self.loads.began()
             self.partitions[partition.index] = TransactionsPartition(
-                partition, self._shard.reactor, self._settings, self._write_marker, self._next_id, self._loads.ended
+                partition, self._shard.reactor, self._settings, self._write_marker, self._next_id, self.loads.ended
             )
 
     def when_loaded(self, done: Callable[[], None]) -> None:
         """Call ``done`` when no partition of this shard is loading, maybe at once."""
-        self._loads.when_none(done)
+        self.loads.when_none(done)
 
     def _closed(self, partition: InternalLog) -> None:
         if partition.name == TRANSACTION_STATE:

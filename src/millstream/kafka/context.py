@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.cluster.producer_ids import ProducerIds
     from millstream.cluster.transfers import Transfers
     from millstream.config.settings import Settings
+    from millstream.coordinator.finding import Coordinators
     from millstream.coordinator.router import GroupRouter
     from millstream.coordinator.transactions import Transactions
     from millstream.core.fetch_session import FetchSessions
@@ -64,6 +65,7 @@ class Node:
         "admin_home",
         "controller",
         "coordinator",
+        "coordinators",
         "delayed",
         "events",
         "fetch_sessions",
@@ -95,6 +97,7 @@ class Node:
     acknowledgements: "Acknowledgements"
     meters: "Meters"
     coordinator: "GroupRouter"
+    coordinators: "Coordinators"
     producer_ids: "ProducerIds"
     transactions: "Transactions"
     fetch_sessions: "FetchSessions"

@@ -143,6 +143,7 @@ class Connection:
         "held",
         "host",
         "intake",
+        "leaderless",
         "listener",
         "local_host",
         "local_port",
@@ -189,6 +190,7 @@ class Connection:
         self.client_id: str | None = None
         self.client_id_bytes = memoryview(b"")
         self.again: Any = None  # what the edge remembers of the requests of this connection
+        self.leaderless = 0  # answers of the edge that lacked a leader for long
         self.reading = True
         intake.reactor.add_reader(self.fd, self.on_readable)
 

@@ -12,8 +12,9 @@ everything that is committed, and the others as soon as they do.
 A replica that follows reports whom it hears. One that hears nobody says so, after some seconds in stronger words: its
 broker may be cut off from the others, and clients that ask it would be sent to a leader that is none.
 
-The answer is for clients and operators, and refuses acks=all below ``min.insync.replicas``. What is committed depends
-on a majority of the disks, not on this.
+The answer is for clients and operators, and refuses acks=all below ``min.insync.replicas``, after another look at what
+the peers have: the last walk may be half a second ago. What is committed depends on a majority of the disks, not on
+this.
 
 **Crash.** No state is stored: a new leader starts without it. **Overload.** The walk is background work, in slices; it
 costs some microseconds for each partition with several replicas. A partition at rest is left out while nothing has
@@ -159,6 +160,7 @@ class InSync:
 
     def start(self) -> None:
         """Look from now on."""
+        self._table.on_lead(self._leads)
         self._table.on_open(self._opened)
         self._table.on_close(self._resigned)
         self._later()
@@ -219,6 +221,16 @@ class InSync:
                 still.short.add(raft_group)
                 still.lag_max = max(still.lag_max, *(group.end_position - peer.durable for peer in group.peers))
 
+    def _leads(self, partition: Partition) -> None:
+        """This replica leads, and does not know yet what is committed."""
+        partition.recount = self._recount
+
+    def _recount(self, partition: Partition) -> None:
+        """Count the replicas in sync between two walks."""
+        seen = self._seen.get(partition.raft_group)
+        if partition.group.is_serving and seen is not None and seen.term == partition.group.term:
+            partition.in_sync = len(self._count(partition, seen))
+
     def _opened(self, partition: Partition) -> None:
         """This replica begins to serve."""
         self._look_at(partition)
@@ -261,18 +273,12 @@ class InSync:
             self._elections.inc()
             self._heard.pop(partition.raft_group, None)
             self._silent_since_us.pop(partition.raft_group, None)
-        oldest = now - self._lag_us()
+            if not partition.log.next_offset:
+                seen.caught_up_us = {peer.replica: now for peer in peers}
         alive = self._alive()
-        in_sync = [self._node]
-        for peer in peers:
-            if peer.durable >= seen.end:
-                seen.caught_up_us[peer.replica] = peer.contact_us
-            node = NodeId(node_of(peer.replica))
-            self._figures.lag_max = max(self._figures.lag_max, group.end_position - peer.durable)
-            if seen.caught_up_us.get(peer.replica, oldest) > oldest and node in alive:
-                in_sync.append(node)
+        nodes = self._count(partition, seen)
+        self._figures.lag_max = max(self._figures.lag_max, *(group.end_position - peer.durable for peer in peers), 0)
         seen.end = group.end_position
-        nodes = tuple(sorted(set(in_sync)))
         partition.in_sync = len(nodes)
         self._figures.under_replicated += len(nodes) <= len(peers)
         again = self._again.pop(partition.raft_group, 0)
@@ -281,4 +287,17 @@ class InSync:
         if nodes != seen.in_sync or again:
             seen.in_sync = nodes
             self._report(partition.topic_id, partition.index, group.term, nodes)
-        return again <= 1 and len(in_sync) > sum(node_of(peer.replica) in alive for peer in peers)
+        return again <= 1 and len(nodes) > sum(node_of(peer.replica) in alive for peer in peers)
+
+    def _count(self, partition: Partition, seen: _Seen) -> tuple[int, ...]:
+        """The nodes of the replicas that are in sync now, this one among them, sorted."""
+        oldest = self._reactor.now_us() - self._lag_us()
+        alive = self._alive()
+        in_sync = {int(self._node)}
+        for peer in partition.group.peers:
+            if peer.durable >= seen.end:
+                seen.caught_up_us[peer.replica] = max(peer.contact_us, seen.caught_up_us.get(peer.replica, 0))
+            node = NodeId(node_of(peer.replica))
+            if seen.caught_up_us.get(peer.replica, oldest) > oldest and node in alive:
+                in_sync.add(node)
+        return tuple(sorted(in_sync))

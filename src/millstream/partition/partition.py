@@ -120,6 +120,10 @@ class Opened(NamedTuple):
     position: int
 
 
+def _nothing(_partition: "Partition") -> None:
+    """Nothing is counted."""
+
+
 def _asks_of_records(config: TopicConfig) -> bool:
     bounded = config.message_timestamp_type == "CreateTime" and config.message_timestamp_before_max_ms < INT64_MAX
     return config.is_compacted or bounded
@@ -168,6 +172,7 @@ class Partition:
         "own_acks",
         "producers",
         "raft_group",
+        "recount",
         "refusal",
         "topic_id",
         "transactions",
@@ -219,6 +224,8 @@ class Partition:
         """Who waits only for this replica's own disk (acks=1). None for a sole voter, whose disk is the quorum."""
         self.in_sync = 1
         """Replicas in sync, this one among them; kept by ``partition.in_sync`` while this one leads."""
+        self.recount: Callable[[Partition], None] = _nothing
+        """Brings ``in_sync`` up to date; set by ``partition.in_sync`` when this replica leads."""
         self.gaps_until_ms = 0
         """Wall clock until which batches may come with a gap before them; see ``expect_gaps``."""
         self.overtaking = Overtaking()
@@ -260,9 +267,16 @@ class Partition:
 
     @property
     def lacks_replicas(self) -> bool:
-        """Whether fewer replicas are in sync than acks=all wants: min.insync.replicas, or all that there are."""
+        """Whether fewer replicas are in sync than acks=all wants: min.insync.replicas, or all that there are. What was
+        counted some time ago is counted again before the answer is yes.
+        """
         wanted = self.config.min_insync_replicas
-        return wanted > 1 and self.in_sync < min(wanted, self.group.voters)
+        if wanted <= 1 or self.in_sync >= (wanted := min(wanted, self.group.voters)):
+            return False
+        if self.refusal is not ErrorCode.NONE:
+            return False  # the append answers that this replica does not lead
+        self.recount(self)
+        return self.in_sync < wanted
 
     @property
     def leader_epoch(self) -> int:
@@ -338,10 +352,13 @@ class Partition:
         return plain and self.group.leader != NO_REPLICA and not self.log.lost
 
     def lead(self) -> None:
-        """This replica leads from now on."""
+        """This replica leads from now on. A majority has elected it, and is in sync until its peers have answered; all
+        are of a log without records.
+        """
         assert not self.acks and not self.own_acks, "acknowledgements of an earlier leadership wait"
         self.refusal = ErrorCode.NONE
-        self.in_sync = 1
+        voters = self.group.voters
+        self.in_sync = voters // 2 + 1 if self.log.next_offset else voters
         self.transactions.leads()
         self.set_gate()
 

@@ -130,19 +130,33 @@ def test_brokers_and_replicas_reach_listeners_and_void_encoded_answers(capfd):
     assert "broker 2 has stopped or gives no sign of life, and is fenced" in lines
 
 
-def test_a_client_is_sent_away_every_other_time_while_a_replica_here_hears_no_leader():
-    cache = cache_of(created("t"))
-    assert not cache.sends_away(cache.topics())
+def test_the_other_replicas_are_named_in_turn_while_a_replica_here_hears_no_leader():
+    cache = cache_of(TopicCreated("t", ID, (PartitionState(1, (1, 2, 3), 1),), {}))
+    apply(cache, FeatureLevelRaised(1))
+    for node in (1, 2, 3):
+        apply(cache, BrokerRegistered(node, bytes([node]) * 16, PROFILE))
+        apply(cache, BrokerUnfenced(node, cache.state.registry.brokers[node].epoch))
+
+    def named(turns):
+        return [cache.other_replica(cache.partition("t", 0), turn) for turn in turns]
+
+    assert named(range(3)) == [None, None, None]
     cache.set_leader_epochs(ID, [(0, 7, 1, (1,)), (0, 7, UNKNOWN, ())])
     assert cache.leader_of(cache.partition("t", 0)) is None
-    assert not cache.sends_away(cache.topics()), "an election takes its time"
+    assert named(range(3)) == [None, None, None], "an election takes its time"
+    assert not cache.topic("t").lost
     cache.set_leader_epochs(ID, [(0, 7, LOST, ())])
-    assert [cache.sends_away(cache.topics()) for _ in range(4)] == [True, False, True, False]
+    assert cache.topic("t").lost
+    assert named([0]) == [None], "the first answer is honest"
+    assert set(named([1, 2])) == {2, 3}
     assert cache.partition("t", 0).in_sync == (1,), "who was in sync is not known better here"
     cache.set_leader_epochs(ID, [(0, 6, 1, ())])
-    assert cache.sends_away(cache.topics()), "the news of an older leadership"
+    assert cache.topic("t").lost, "the news of an older leadership"
+    apply(cache, BrokerFenced(2, cache.state.registry.brokers[2].epoch))
+    assert named([1, 2]) == [3, 3]
     cache.set_leader_epochs(ID, [(0, 8, 1, ())])
     assert cache.leader_of(cache.partition("t", 0)) == 1
+    assert named(range(3)) == [None, None, None]
 
 
 def test_properties_that_this_release_does_not_take_are_left_out_and_the_rest_counts(capfd):

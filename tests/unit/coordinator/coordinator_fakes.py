@@ -13,6 +13,7 @@ import msgspec
 
 from millstream.cluster.metadata import MetadataListener
 from millstream.config.settings import Settings
+from millstream.coordinator.finding import Coordinators
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.router import GroupRouter
 from millstream.core.controller.state import ControllerState
@@ -249,18 +250,29 @@ class FakeMetadata:
         self.group_configs = {}
         self.revision = 0
 
-    def sends_away(self, topics):
-        return False
+    def other_replica(self, part, turn):
+        return None
+
+    def leader_of(self, part):
+        return part.leader
+
+    def partition(self, name, index):
+        topic = self.topics.get(name)
+        return None if topic is None else topic.partitions[index]
 
     def names(self):
         return tuple(self.topics)
 
     def add(self, name, topic_id, homes):
         leader = self.node_id
-        partitions = tuple(SimpleNamespace(index=i, home_shard=home, leader=leader) for i, home in enumerate(homes))
+        partitions = tuple(
+            SimpleNamespace(index=i, home_shard=home, leader=leader, leader_epoch=0) for i, home in enumerate(homes)
+        )
         self.revision += 1
         known = name in self.topics
-        topic = self.topics[name] = SimpleNamespace(name=name, topic_id=topic_id, partitions=partitions, configs={})
+        topic = self.topics[name] = SimpleNamespace(
+            name=name, topic_id=topic_id, partitions=partitions, configs={}, lost=False
+        )
         for listener in () if known else self.listeners:
             listener.topic_created(topic)
 
@@ -310,11 +322,15 @@ class Broker:
         self.creations = 0
         self.fail_creation = False
         self.routers = []
+        self.coordinators = []
         for i in range(shards):
             stats = StatsSlab(i, "shard")
             shard = SimpleNamespace(id=i, count=shards, reactor=self.reactor, mailbox=boxes[i], stats=stats)
             self.routers.append(GroupRouter(shard, self.settings, self.metadata, self, self.tables[i]))
             self.routers[-1].stats = stats
+            local = self.routers[-1].local
+            self.coordinators.append(Coordinators(shard, self.metadata))
+            self.coordinators[-1].add(OFFSETS_TOPIC, local.partitions, local.loads)
         if logs is not None:
             self.open(logs)
 
@@ -363,6 +379,7 @@ class Context:
         self.local_host = "10.9.9.9"
         self.listener = "PLAINTEXT"
         self.local_port = 9092
+        self.connection = SimpleNamespace(leaderless=0)
 
 
 class Answers(list):
@@ -383,7 +400,12 @@ class Answers(list):
 
 def call(broker, module, request, version, shard=0, **context):
     """Call a handler; returns the list that its answer goes into (decoded from its bytes)."""
-    node = SimpleNamespace(coordinator=broker.routers[shard], metadata=broker.metadata, settings=broker.settings)
+    node = SimpleNamespace(
+        coordinator=broker.routers[shard],
+        coordinators=broker.coordinators[shard],
+        metadata=broker.metadata,
+        settings=broker.settings,
+    )
     answers = Answers(version)
     module.handle(node, Context(version, **context), request, answers)
     broker.reactor.turn()

@@ -29,12 +29,17 @@ class Bench:
             topic_id=ID,
             index=2,
             closed=False,
-            log=SimpleNamespace(lost=False),
+            log=SimpleNamespace(lost=False, next_offset=10),
+            in_sync=1,
+            recount=None,
             wake_readers=lambda: self.woken.append(self.group.leader),
         )
         self.woken = []
         self.table = SimpleNamespace(
-            by_group={7: self.partition}, on_open=lambda callback: None, on_close=lambda callback: None
+            by_group={7: self.partition},
+            on_open=lambda callback: None,
+            on_close=lambda callback: None,
+            on_lead=lambda callback: callback(self.partition),
         )
         clock = SimpleNamespace(now_us=lambda: self.now, call_later=lambda *_: None)
         shard = SimpleNamespace(reactor=clock, stats=self.stats)
@@ -77,6 +82,30 @@ def test_a_new_leader_counts_who_has_what_is_committed_and_the_others_when_they_
     assert bench.look(10, 9, after_us=500_000) is None
     assert bench.look(10, 10, after_us=500_000) == (4, (1, 2, 3))
     assert bench.look(10, 10, after_us=500_000) is None
+
+
+def test_of_a_log_without_records_all_replicas_are_in_sync_at_once():
+    bench = Bench()
+    bench.partition.log.next_offset = 0
+    assert bench.look(0, 0) == (4, (1, 2, 3))
+    assert bench.partition.in_sync == 3
+    assert bench.look(0, 10, after_us=LAG_US + 1) == (4, (1, 3)), "for as long as the setting says"
+
+
+def test_replicas_are_counted_again_between_two_walks():
+    bench = Bench()
+    bench.watch.start()
+    bench.look(0, 10)
+    assert bench.partition.in_sync == 2
+    bench.group.peers = [PeerState(node, 10, 10, bench.now) for node in (2, 3)]
+    bench.partition.recount(bench.partition)
+    assert bench.partition.in_sync == 3
+    assert not bench.told, "the next walk reports it"
+    assert bench.look(10, 10) == (4, (1, 2, 3))
+    bench.group.term = 5
+    bench.partition.in_sync = 2
+    bench.partition.recount(bench.partition)
+    assert bench.partition.in_sync == 2, "nothing is known of a new term before it is served"
 
 
 def test_a_replica_that_lags_is_in_sync_for_as_long_as_the_setting_says():

@@ -41,6 +41,7 @@ class LaggingGroup:
         self.role = GroupRole.FOLLOWING
         self.is_serving = self.began_group = False
         self.elects = True
+        self.voters = 3
         self.term = 3
         self.committed_offset = self.high_watermark = 0
         self.write_caching = False
@@ -217,13 +218,33 @@ def test_acks_all_wants_min_insync_replicas_but_never_more_than_there_are() -> N
     partition = Replica().partition
     group = cast(Any, partition.group)
     cases = [(1, 3, 1, False), (2, 3, 1, True), (2, 3, 2, False), (3, 3, 2, True), (5, 3, 3, False), (2, 1, 1, False)]
+    group.lead()
     for wanted, voters, in_sync, lacking in cases:
         partition.config = topic_config({"min.insync.replicas": str(wanted)}, Settings(data_dir="/nowhere"))
         group.voters, partition.in_sync = voters, in_sync
         assert partition.lacks_replicas == lacking, (wanted, voters, in_sync)
-    partition.in_sync = 3
+
+    def counted(given: Partition) -> None:
+        given.in_sync = 3
+
+    partition.config = topic_config({"min.insync.replicas": "2"}, Settings(data_dir="/nowhere"))
+    group.voters, partition.in_sync, partition.recount = 3, 1, counted
+    assert not partition.lacks_replicas, "who has caught up since the last count is counted before a refusal"
+    group.resign()
+    partition.in_sync = 1
+    assert not partition.lacks_replicas, "a client of a follower is told that it does not lead"
+
+
+def test_a_new_leader_takes_acks_all_before_it_has_heard_of_the_others() -> None:
+    replica = Replica()
+    partition, group = replica.partition, cast(Any, replica.partition.group)
+    group.voters = 3
     group.lead()
-    assert partition.in_sync == 1, "a new leader has not heard of the others yet"
+    assert partition.in_sync == 3, "of a log without records all are in sync"
+    put(partition, batch())
+    group.resign()
+    group.lead()
+    assert partition.in_sync == 2, "a majority has elected it"
 
 
 def test_a_batch_that_overtakes_its_predecessors_on_the_way_to_a_new_leader_is_to_be_sent_again() -> None:

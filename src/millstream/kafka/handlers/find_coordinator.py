@@ -1,18 +1,24 @@
 """FindCoordinator: the coordinator of a group or a transactional id, which leads the partition that stores it.
 
-The first request creates ``__consumer_offsets`` or ``__transaction_state`` and is answered when it exists. Share groups
+The first request creates ``__consumer_offsets`` or ``__transaction_state``. A broker is named once it coordinates
+(``coordinator.finding``); until then the answer waits, for a second at most, and is COORDINATOR_NOT_AVAILABLE then. If
+this broker has heard no leader of the partition for some seconds, a client that asks again is sent to each of the other
+replicas in turn, as by Metadata (`metadata`): one of them may coordinate, or knows who does. Share groups
 have no coordinator here: INVALID_REQUEST, which clients show with its message. With COORDINATOR_NOT_AVAILABLE they
 would retry until they time out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
+from millstream.cluster.metadata import TopicMeta
 from millstream.coordinator.hashing import partition_of
 from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import BrokerView, brokers
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 API_KEY = 10
@@ -27,57 +33,96 @@ _NOBODY: Final = BrokerView(-1, "", -1, None)
 def handle(
     node: Node, ctx: RequestContext, request: FindCoordinatorRequest, respond: Callable[[FindCoordinatorResponse], None]
 ) -> None:
-    """Answer with the leader once the topic exists."""
+    """Answer with the leader once the topic exists and the leader coordinates."""
 
     def done(error: ErrorCode, message: str | None = None) -> None:
-        offsets = node.metadata.topic(GROUP_METADATA) if request.key_type == _GROUP else None
-        if offsets is not None and node.metadata.sends_away([offsets]):
-            ctx.connection.close()  # see `metadata`
-            return
-        respond(_answer(node, ctx, request, error, message))
+        respond(_answer(node, ctx, request, {}, error, message))
+
+    def ensured(error: ErrorCode) -> None:
+        topic = node.metadata.topic(_TOPICS[request.key_type])
+        if error is not ErrorCode.NONE or topic is None:
+            done(error or ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            _find(node, ctx, request, topic, respond)
 
     if request.key_type == _GROUP:
-        node.coordinator.ensure(done)
+        node.coordinator.ensure(ensured)
     elif request.key_type == _TRANSACTION:
-        node.transactions.ensure(done)
+        node.transactions.ensure(ensured)
     else:
         done(ErrorCode.INVALID_REQUEST, _REFUSALS.get(request.key_type, "There is no such type of coordinator."))
 
 
+def _find(
+    node: Node,
+    ctx: RequestContext,
+    request: FindCoordinatorRequest,
+    topic: TopicMeta,
+    respond: Callable[[FindCoordinatorResponse], None],
+) -> None:
+    """Answer when it is known of the partition of each key whether its leader coordinates."""
+    keys = [request.key] if ctx.api_version < _SEVERAL_KEYS_FROM else request.coordinator_keys
+    partitions = {PartitionIndex(partition_of(key, len(topic.partitions))) for key in keys}
+    found: dict[int, ErrorCode] = {}
+    missing = len(partitions) + 1
+
+    def settled(partition: int | None, error: ErrorCode) -> None:
+        nonlocal missing
+        if partition is not None:
+            found[partition] = error
+        missing -= 1
+        if not missing:
+            respond(_answer(node, ctx, request, found))
+
+    for partition in partitions:
+        node.coordinators.find(topic.name, partition, partial(settled, partition))
+    settled(None, ErrorCode.NONE)
+
+
 def _answer(
-    node: Node, ctx: RequestContext, request: FindCoordinatorRequest, error: ErrorCode, message: str | None
+    node: Node,
+    ctx: RequestContext,
+    request: FindCoordinatorRequest,
+    found: Mapping[int, ErrorCode],
+    error: ErrorCode = ErrorCode.NONE,
+    message: str | None = None,
 ) -> FindCoordinatorResponse:
+    """``found`` has the outcome for each partition, unless ``error`` refuses the request."""
+    turn = ctx.connection.leaderless
+    topic = node.metadata.topic(_TOPICS.get(request.key_type, GROUP_METADATA))
+    if topic is not None and topic.lost:
+        ctx.connection.leaderless += 1
+
+    def coordinator(key: str) -> tuple[BrokerView, ErrorCode]:
+        if error is not ErrorCode.NONE or topic is None:
+            return _NOBODY, error or ErrorCode.COORDINATOR_NOT_AVAILABLE
+        part = topic.partitions[partition_of(key, len(topic.partitions))]
+        other = node.metadata.other_replica(part, turn)
+        refusal = found.get(part.index, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if other is None and refusal is not ErrorCode.NONE:
+            return _NOBODY, refusal
+        wanted = part.leader if other is None else other
+        named = (broker for broker in brokers(node, ctx) if broker.node_id == wanted)
+        broker = next(named, None)
+        return (_NOBODY, ErrorCode.COORDINATOR_NOT_AVAILABLE) if broker is None else (broker, ErrorCode.NONE)
+
     if ctx.api_version < _SEVERAL_KEYS_FROM:
-        broker, error = _coordinator(node, ctx, request.key_type, request.key, error)
-        text = error.name if message is None else message
+        broker, code = coordinator(request.key)
+        text = code.name if message is None else message
         return FindCoordinatorResponse(
-            error_code=error, error_message=text, node_id=broker.node_id, host=broker.host, port=broker.port
+            error_code=code, error_message=text, node_id=broker.node_id, host=broker.host, port=broker.port
         )
-    found = FindCoordinatorResponse()
+    answer = FindCoordinatorResponse()
     for key in request.coordinator_keys:
-        broker, of_key = _coordinator(node, ctx, request.key_type, key, error)
-        found.coordinators.append(
+        broker, code = coordinator(key)
+        answer.coordinators.append(
             Coordinator(
                 key=key,
                 node_id=broker.node_id,
                 host=broker.host,
                 port=broker.port,
-                error_code=of_key,
+                error_code=code,
                 error_message=message or "",
             )
         )
-    return found
-
-
-def _coordinator(
-    node: Node, ctx: RequestContext, key_type: int, key: str, error: ErrorCode
-) -> tuple[BrokerView, ErrorCode]:
-    """The broker that leads the partition of ``key``; COORDINATOR_NOT_AVAILABLE if it is not alive."""
-    topic = node.metadata.topic(_TOPICS.get(key_type, GROUP_METADATA))
-    if error is not ErrorCode.NONE or topic is None:
-        return _NOBODY, error or ErrorCode.COORDINATOR_NOT_AVAILABLE
-    leader = topic.partitions[partition_of(key, len(topic.partitions))].leader
-    for broker in brokers(node, ctx):
-        if broker.node_id == leader:
-            return broker, ErrorCode.NONE
-    return _NOBODY, ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return answer

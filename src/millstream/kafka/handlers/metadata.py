@@ -17,8 +17,10 @@ effect. If the topic cannot be created, the response has the reason. If the outc
 LEADER_NOT_AVAILABLE, after which every client asks again.
 
 A broker that has heard no leader of a partition for seconds, though it holds a replica, may be cut off from the others.
-Such a broker closes the connection every other time instead of answering, because librdkafka would otherwise ask the
-same broker for ever.
+Its answer has LEADER_NOT_AVAILABLE and no leader. If the same client asks again, the answer has the error and, in the
+place of the leader, each of the other replicas in turn. librdkafka asks only brokers that it is connected with, and
+connects to a partition's leader whatever its error: without a broker to connect to it would ask the same one for ever.
+Other clients ignore a leader beside an error.
 
 Encoding a partition costs microseconds, and clients ask often and for much: the bytes of a topic are made once for each
 version and kept with the topic's metadata, which is a new object whenever the topic changes. An answer is those pieces
@@ -81,7 +83,7 @@ def handle(
     ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
     names = {} if ids else dict.fromkeys(topic.name for topic in asked if topic.name is not None)
     if ids:
-        pieces = [_by_id(node, request, topic_id, version) for topic_id in ids]
+        pieces = [_by_id(node, ctx, request, topic_id) for topic_id in ids]
         ctx.respond_encoded(_answer(node, ctx, request, b"".join(pieces), len(pieces)))
         return
     _Names(node, ctx, request, list(names)).answer_when_created()
@@ -142,10 +144,6 @@ class _Names:
         self.missing -= 1
         if self.missing:
             return
-        metadata = self.node.metadata
-        if metadata.sends_away(topic for name in self.names if (topic := metadata.topic(name)) is not None):
-            self.ctx.connection.close()
-            return
         pieces = [self.piece(name) for name in self.names]
         self.ctx.respond_encoded(_answer(self.node, self.ctx, self.request, b"".join(pieces), len(pieces)))
 
@@ -154,7 +152,7 @@ class _Names:
         version = self.ctx.api_version
         if topic is not None:
             operations = self.request.include_topic_authorized_operations
-            return _piece(self.node.metadata, topic, version, operations=operations)
+            return _piece(self.node.metadata, self.ctx, topic, operations=operations)
         code = self.failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         operations = TOPIC_OPERATIONS if self.request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED
         missing = MetadataResponseTopic(
@@ -171,12 +169,12 @@ def _created_beside(outcome: TopicMeta | MillstreamError) -> None:
     _ = outcome
 
 
-def _by_id(node: Node, request: MetadataRequest, topic_id: bytes, version: int) -> bytes:
+def _by_id(node: Node, ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> bytes:
     topic = node.metadata.topic_by_id(topic_id)
     if topic is not None:
-        return _piece(node.metadata, topic, version, operations=request.include_topic_authorized_operations)
+        return _piece(node.metadata, ctx, topic, operations=request.include_topic_authorized_operations)
     return _encode_topic(
-        MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id), version
+        MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id), ctx.api_version
     )
 
 
@@ -220,42 +218,53 @@ def _around(version: int) -> tuple[int, int]:
 
 
 def _all_topics(node: Node, ctx: RequestContext, request: MetadataRequest) -> Shared:
-    """Every topic's bytes in a row; kept until any topic changes."""
+    """Every topic's bytes in a row; kept until any topic changes, unless a leader is missing for long."""
     operations = request.include_topic_authorized_operations
     kept = node.metadata.encoded
     version = ctx.api_version
     key = version << 1 | operations
     found = kept.get(key)
     if found is None:
-        pieces = (_piece(node.metadata, topic, version, operations=operations) for topic in node.metadata.topics())
-        found = kept[key] = Shared(ctx.connection.intake, b"".join(pieces))
+        topics = list(node.metadata.topics())
+        pieces = (_piece(node.metadata, ctx, topic, operations=operations) for topic in topics)
+        found = Shared(ctx.connection.intake, b"".join(pieces))
+        if not any(topic.lost for topic in topics):
+            kept[key] = found
     return found
 
 
-def _piece(metadata: MetadataCache, topic: TopicMeta, version: int, *, operations: bool) -> bytes:
-    """A topic's bytes in an answer of this version; kept with the topic."""
+def _piece(metadata: MetadataCache, ctx: RequestContext, topic: TopicMeta, *, operations: bool) -> bytes:
+    """A topic's bytes in an answer of this version; kept with the topic, unless a leader is missing for long."""
+    version = ctx.api_version
     key = version << 1 | operations
     found = topic.encoded.get(key)
     if found is None:
-        found = topic.encoded[key] = _encode_topic(
+        turn = 0
+        if topic.lost:
+            turn = ctx.connection.leaderless
+            ctx.connection.leaderless += 1
+        found = _encode_topic(
             MetadataResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
-                partitions=[_partition(metadata, part) for part in topic.partitions],
+                partitions=[_partition(metadata, part, turn) for part in topic.partitions],
                 topic_authorized_operations=TOPIC_OPERATIONS if operations else OPERATIONS_NOT_ASKED,
             ),
             version,
         )
+        if not topic.lost:
+            topic.encoded[key] = found
     return found
 
 
-def _partition(metadata: MetadataCache, part: PartitionMeta) -> MetadataResponsePartition:
+def _partition(metadata: MetadataCache, part: PartitionMeta, turn: int) -> MetadataResponsePartition:
     view = partition_view(metadata, part)
+    other = metadata.other_replica(part, turn)
     return MetadataResponsePartition(
         error_code=view.error,
         partition_index=part.index,
-        leader_id=view.leader,
+        leader_id=view.leader if other is None else other,
         leader_epoch=view.leader_epoch,
         replica_nodes=view.replicas,
         isr_nodes=view.in_sync,
