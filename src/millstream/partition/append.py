@@ -52,11 +52,9 @@ from millstream.format.events.batch import EVENTS
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import SlotIndex
-from millstream.partition.event_records import as_events
 from millstream.partition.events import check_events
 from millstream.partition.partition import Gate, Partition
 from millstream.wire.compression import CODECS, Codec
-from millstream.wire.errors import BatchError
 from millstream.wire.records import (
     CODEC_MASK,
     CONTROL,
@@ -75,7 +73,7 @@ _REFUSING: Final = int(Gate.CLOSED | Gate.FOLLOWING | Gate.INTERNAL)
 _CODEC: Final = int(Gate.CODEC)
 _EVENTS: Final = int(Gate.EVENTS)
 _SHARED: Final = int(Gate.SHARED)
-_SPECIAL: Final = CONTROL | TRANSACTIONAL
+_SPECIAL: Final = CONTROL | TRANSACTIONAL | EVENTS
 
 _ATTRIBUTES_AND_DELTA: Final = struct.Struct(">hi")
 _CRC_AT: Final = 17
@@ -205,7 +203,7 @@ def append(  # noqa: C901 - a list of checks reads best as one
     if attributes & _SPECIAL and (stop := _special(partition, attributes, pid, epoch, sequence, transactional)):
         return stop
     if partition.gate & _EVENTS:
-        if stop := _at_events(partition, views, attributes, newest, now_ms):
+        if stop := _at_events(partition, views, attributes, newest, now_ms, inspected):
             return stop
         inspected = True
     elif (partition.gate or attributes & LOG_APPEND_TIME) and (stop := _stopped(partition, attributes, inspected)):
@@ -275,31 +273,31 @@ def _stopped(partition: Partition, attributes: int, inspected: bool) -> Outcome 
 
 
 def _at_events(
-    partition: Partition, views: Sequence[memoryview], attributes: int, newest: int, now_ms: int
+    partition: Partition, views: Sequence[memoryview], attributes: int, newest: int, now_ms: int, inspected: bool
 ) -> Outcome | None:
     """What becomes of a batch at an event topic whose header and checksum are good; None to go on. Records of a Kafka
-    producer are made into events and appended.
+    producer are made into events first (``format.events.from_records``).
     """
     if stop := _stopped(partition, attributes, inspected=True):
         return stop
+    if partition.gate & Gate.ORDER and not inspected:
+        return LOOK
+    if not attributes & EVENTS:
+        return _INVALID if inspected else LOOK
     if newest - now_ms > partition.config.message_timestamp_after_max_ms:
         return _TOO_LATE
-    if attributes & EVENTS:
-        code = check_events(partition, views)
-        return None if code is ErrorCode.NONE else _refused(code)
-    if "schema" in partition.config.events_serializer:
-        return _INVALID
-    try:
-        made = as_events(views)
-    except BatchError as error:
-        return _refused(error.code)
-    return append(partition, made, len(made[0]), now_ms, accepts_writes=True)
+    code = check_events(partition, views)
+    return None if code is ErrorCode.NONE else _refused(code)
 
 
 def _special(
     partition: Partition, attributes: int, producer_id: int, epoch: int, sequence: int, named: bool
 ) -> Outcome | None:
-    """What is in the way of a control batch or one of a transaction; None to go on."""
+    """What is in the way of a control batch, one of events, or one of a transaction; None to go on."""
+    if attributes & EVENTS and not partition.gate & _EVENTS:
+        return _INVALID
+    if not attributes & (CONTROL | TRANSACTIONAL):
+        return None
     if attributes & TRANSACTIONAL and not named:
         return _TRANSACTIONAL
     if attributes & CONTROL or producer_id < 0 or sequence < 0:

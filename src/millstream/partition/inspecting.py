@@ -1,10 +1,10 @@
 """Appends whose records have to be inspected first, in the order in which they came.
 
-A topic with a codec of its own, a compacted one, one that bounds the age of its records: batches for these are opened
-by the shard's worker (``storage.processes.inspections``), judged, and perhaps written anew (``wire.inspection``), while
-the reactor goes on. Verdicts are acted on in the order of the batches of their partition, and as long as one is out,
-every batch of that partition joins the row, whatever it needs: an idempotent producer's sequence numbers are checked
-when a batch is appended, as for any other.
+A topic with a codec of its own, a compacted one, one that bounds the age of its records, records for an event topic:
+batches for these are opened by the shard's worker (``storage.processes.inspections``), judged, and perhaps written anew
+(``wire.inspection``, ``format.events.from_records``), while the reactor goes on. Verdicts are acted on in the order of
+the batches of their partition, and as long as one is out, every batch of that partition joins the row, whatever it
+needs: an idempotent producer's sequence numbers are checked when a batch is appended, as for any other.
 
 A small batch that is not compressed is inspected in place when nothing is before it: ``INLINE_RECORDS`` records take
 less than the way to the worker and back.
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.config.forms import INT64_MAX
 from millstream.config.topic_properties import TopicConfig
+from millstream.format.events.from_records import inspect
 from millstream.partition.append import BUSY, Outcome, append
 from millstream.partition.partition import Gate, Partition
 from millstream.shard.reactor import Reactor
@@ -27,7 +28,7 @@ from millstream.storage.processes.inspections import Verdict
 from millstream.storage.shard_storage import ShardStorage
 from millstream.wire.batch import CODEC_MASK, HEADER_BYTES, unpack_header
 from millstream.wire.compression import CODECS
-from millstream.wire.inspection import AS_IT_CAME, Refusal, Refused, Rules, inspect_batch
+from millstream.wire.inspection import AS_IT_CAME, Refusal, Refused, Rules, TopicKind
 
 if TYPE_CHECKING:
     from millstream.partition.delayed import DelayedAppends
@@ -87,7 +88,7 @@ class InspectedAppends:
     def _here(self, partition: Partition, batch: bytes, rules: Rules, now_ms: int, done: Done) -> bool:
         """Look at a small batch now."""
         try:
-            stored = inspect_batch(batch, rules) or batch
+            stored = inspect(batch, rules) or batch
         except Refused as refused:
             done(Outcome(int(refused.code)), refused.refusal)
             return True
@@ -148,4 +149,11 @@ def rules_of(config: TopicConfig, now_ms: int) -> Rules:
         config.message_timestamp_type != "CreateTime",
         max(now_ms - config.message_timestamp_before_max_ms, -INT64_MAX),
         min(now_ms + config.message_timestamp_after_max_ms, INT64_MAX),
+        _kind(config),
     )
+
+
+def _kind(config: TopicConfig) -> TopicKind:
+    if not config.has_events:
+        return TopicKind.RECORDS
+    return TopicKind.ENCODED_EVENTS if "schema" in config.events_serializer else TopicKind.EVENTS

@@ -16,6 +16,7 @@ reactor.
 
 import struct
 from array import array
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 import msgspec
@@ -58,6 +59,16 @@ class Refusal(NamedTuple):
     records: list[tuple[int, str]]
 
 
+class TopicKind(IntEnum):
+    """What a topic keeps of the records that are produced to it."""
+
+    RECORDS = 0
+    EVENTS = 1
+    """Events whose metadata are JSON text (``format.events.from_records``)."""
+    ENCODED_EVENTS = 2
+    """Events whose metadata only clients of event topics can encode."""
+
+
 class Rules(msgspec.Struct, frozen=True, array_like=True):
     """What a topic requires of a batch. ``codec`` is the codec to store it with, or ``AS_IT_CAME``."""
 
@@ -72,6 +83,7 @@ class Rules(msgspec.Struct, frozen=True, array_like=True):
 
     oldest_ms: int
     newest_ms: int
+    kind: TopicKind = TopicKind.RECORDS
 
 
 class Refused(Exception):
@@ -225,8 +237,21 @@ def _judge(seen: _Seen, rules: Rules, *, stamped: bool, batch_timestamp: int) ->
             if len(named) < NAMED_MAX:
                 named.append((index, said))
     if count:
-        code = ErrorCode.INVALID_TIMESTAMP if of_time else ErrorCode.INVALID_RECORD
-        raise Refused(code, f"Nothing was stored: {count} records break a rule of the topic.", named)
+        raise rejected(ErrorCode.INVALID_TIMESTAMP if of_time else ErrorCode.INVALID_RECORD, named, count)
+
+
+def rejected(code: ErrorCode, named: list[tuple[int, str]], count: int = 0) -> Refused:
+    """The refusal of a batch for some of its records, each with what is wrong, in Kafka's words. ``count`` is their
+    number if not all of them are named.
+    """
+    if code is ErrorCode.INVALID_TIMESTAMP:
+        return Refused(code, "One or more records have been rejected due to invalid timestamp", named)
+    first = ", ".join(f"RecordError(batchIndex={index}, message='{what}')" for index, what in named[:3])
+    message = (
+        f"One or more records have been rejected due to {count or len(named)} record errors in total, "
+        f"and only showing the first three errors at most: [{first}]"
+    )
+    return Refused(code, message, named)
 
 
 def _is_timely(timestamp: int, rules: Rules) -> bool:

@@ -4,9 +4,12 @@ Raw requests to one real broker of ours; Kafka has no event topics. Every refusa
 and so does the topic: what is refused is in no log.
 """
 
-import pytest
-from edge_client import batch
+import time
 
+import pytest
+from edge_client import batch, patched, stored
+
+from millstream.format.events.batch import EVENTS
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -28,6 +31,7 @@ from millstream.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from millstream.wire.records import build_batch, iter_records
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -90,6 +94,105 @@ class Transaction:
         if version >= 5 and not answer.error_code:
             self.id, self.epoch = answer.producer_id, answer.producer_epoch
         return ErrorCode(answer.error_code).name
+
+
+DEEP = b"[" * 50_000 + b"]" * 50_000
+ODD = {
+    "a null value": None,
+    "an empty value": b"",
+    "no UTF-8": b"\xff\xfe",
+    "NaN": b'{"a": NaN}',
+    "an integer that no client reads": b'{"a": 1' + b"0" * 5000 + b"}",
+    "a lone surrogate": b'{"a": "\\ud800"}',
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "deep arrays": DEEP,
+    "deep arrays that are no JSON": b"[" * 50_000,
+    "deep objects": b'{"a":' * 900 + b"1" + b"}" * 900,
+    "two documents": b"{} {}",
+}
+GOOD = {
+    "a string": b'"x"',
+    "null": b"null",
+    "nested": b"[" * 500 + b"]" * 500,
+    "many brackets in a string": b'"' + b"[" * 5000 + b'\\""',
+    "many arrays side by side": b"[" + b"[]," * 5000 + b"[]]",
+    "a member twice": b'{"a": 1, "a": 2}',
+    "NUL": b'{"a": "\\u0000"}',
+}
+NOW = 1_700_000_000_000
+
+
+def records(*values, key=b"k" * 70_000, headers=(("h", None), ("mofka.data.desc", b"bad")), **options):
+    return build_batch([(key, value, headers, NOW + n) for n, value in enumerate(values)], **options)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize("codec", [0, 1, 4])
+def test_records_that_are_no_events_are_named_one_by_one(client, topic, partition, codec):
+    for what, value in ODD.items():
+        answer = client.produce(topic, partition, records(b"{}", value, b"{}", value, compression=codec))
+        assert ErrorCode(answer.error_code).name == "INVALID_RECORD", what
+        assert [one.batch_index for one in answer.record_errors] == [1, 3], what
+        assert answer.record_errors[0].batch_index_error_message.startswith("Its metadata are"), what
+        assert answer.error_message.startswith("One or more records have been rejected due to 2 record errors"), what
+    assert client.end(topic, partition) == 0
+    for n, (what, value) in enumerate(GOOD.items()):
+        assert client.produce(topic, partition, records(value, compression=codec)).base_offset == n, what
+    found = [
+        record.value for one in stored(client, topic, partition, len(GOOD)) for record in iter_records(memoryview(one))
+    ]
+    assert found == list(GOOD.values())
+
+
+def test_every_record_that_breaks_a_rule_of_time_is_named(client):
+    topic = client.create(
+        topic_kind="events", message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000
+    )[0]
+    now = int(time.time() * 1000)
+    data = build_batch([(None, b"{}", (), now + offset) for offset in (0, 100_000, -100_000)])
+    answer = client.produce(topic, 0, data)
+    assert ErrorCode(answer.error_code).name == "INVALID_TIMESTAMP"
+    assert [one.batch_index for one in answer.record_errors] == [1, 2]
+    assert client.end(topic, 0) == 0
+
+
+@pytest.mark.parametrize(
+    "headers", [(("mofka.metadata", DEEP),), (("mofka.metadata", b"{}"), ("mofka.metadata", b"x"))]
+)
+def test_metadata_in_a_header_are_checked_as_those_in_the_value(client, topic, headers):
+    assert client.error(topic, 0, records(b"data", headers=headers)) == "INVALID_RECORD"
+
+
+def test_an_idempotent_producer_keeps_its_order_while_batches_are_inspected(client, topic):
+    """A large batch goes through the worker; a small one behind it must wait for it."""
+    who = client.producer_id()
+    sizes = (500, 1, 300, 1, 2, 700)
+    sequence, call = 0, client.connection
+    for count in sizes:
+        data = records(
+            *[b"%d" % (sequence + n) for n in range(count)],
+            key=None,
+            producer_id=who.producer_id,
+            producer_epoch=who.producer_epoch,
+            base_sequence=sequence,
+        )
+        asked = [TopicProduceData(topic, bytes(16), [PartitionProduceData(0, data)])]
+        call.send(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=asked), 9)
+        sequence += count
+    answers = [call.receive(ProduceResponse).responses[0].partition_responses[0] for _ in sizes]
+    assert [(one.error_code, one.base_offset) for one in answers] == [
+        (0, sum(sizes[:place])) for place in range(len(sizes))
+    ]
+    found = [record.value for one in stored(client, topic, 0, sequence) for record in iter_records(memoryview(one))]
+    assert found == [b"%d" % n for n in range(sequence)]
+
+
+def test_a_batch_that_claims_to_be_of_events_is_refused_by_an_ordinary_topic(client):
+    topic = client.create()[0]
+    data = patched(batch(), 21, ">h", EVENTS)
+    assert client.error(topic, 0, data) == "INVALID_RECORD"
+    assert client.error(topic, 0, batch()) == "NONE"
+    assert client.fetch_one(topic, 0, 0, max_wait_ms=5000).error_code == 0
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 5])

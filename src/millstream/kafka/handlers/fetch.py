@@ -457,6 +457,8 @@ class FetchCall:
             return data
         metadata = self.node.metadata
         topic = metadata.topic_by_id(asked.topic_id) if not asked.topic else metadata.topic(asked.topic)
+        if topic is not None and not topic.config.has_events and not topic.data_of:
+            return data  # a producer set the bit in a batch of records
         return as_records(data, "metadata" if topic is None else topic.config.kafka_view)
 
     def _stop_watching(self) -> None:

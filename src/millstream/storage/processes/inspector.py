@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.format.events.from_records import inspect
 from millstream.model.error_code import ErrorCode
 from millstream.storage.messages.commands import Collect, Done, Inspect, Inspected
-from millstream.wire.inspection import Refused, inspect_batch
+from millstream.wire.inspection import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ class Inspector:
         """Check one batch, and leave the batch to store in its place if it fits."""
         batch = b"".join(self._views(command.spans))
         try:
-            out = inspect_batch(batch, command.rules)
+            out = inspect(batch, command.rules)
         except Refused as refused:
             return Inspected(command.id, int(refused.code), 0, 0, *refused.refusal)
         except Exception as error:  # noqa: BLE001  # a producer's bytes may break a codec; only their batch is refused
