@@ -125,6 +125,8 @@ class LocalReactor:
 
     def __init__(self, now_ms: int) -> None:
         self._now_us = now_ms * 1000
+        self.jump_ms = 0
+        """By how much the wall clock was set ahead of the monotonic one."""
         self.ready: deque[Callable[[], None]] = deque()
         self._enders: list[Callable[[], None]] = []
         self._timers: list[tuple[int, int, LocalTimer]] = []
@@ -134,7 +136,7 @@ class LocalReactor:
         return self._now_us
 
     def wall_ms(self) -> int:
-        return self._now_us // 1000
+        return self._now_us // 1000 + self.jump_ms
 
     def call_soon(self, callback: Callable[..., None], *args: object) -> None:
         self.ready.append(lambda: callback(*args))

@@ -2,6 +2,7 @@
 readers notice nothing.
 """
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -40,10 +41,18 @@ from tiering import (
     value,
 )
 
+from millstream.client.connection import Connection
 from millstream.format.manifest import decode_manifest
 from millstream.testing import cluster
 from millstream.testing.process import Broker
 from millstream.tiers import Archive
+from millstream.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from millstream.wire.records import build_batch
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -334,3 +343,29 @@ def test_history_is_read_from_s3(tmp_path, monkeypatch):
         assert consume(broker, "flights") == expected(range(RECORDS))
         assert metric(broker, "millstream_archive_reads_total") > 0
         assert tier(broker, "verify")["findings"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_records_without_a_time_and_of_next_year_keep_nothing_on_the_disk_or_in_the_store():
+    odd = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.local.target.ms": "1000"}
+    with Broker(settings=AT_ONCE) as broker:
+        create(broker, "later", **odd)
+        create(broker, "never", retention_ms=1000, **odd)
+        for topic, time_ms in (("later", 4_000_000_000_000), ("never", -1)):
+            host, port = broker.bootstrap.split(":")
+            with contextlib.closing(Connection(host, int(port), timeout_s=20)) as connection:
+                for number in range(0, 60, 2):
+                    batch = build_batch([(b"k", value(number), [], time_ms)] * 2)
+                    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
+                    asked = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data)
+                    answer = connection.call(asked, ProduceResponse, 9).responses[0].partition_responses[0]
+                    assert answer.error_code == 0
+
+        def ends(topic):
+            (one,) = tier(broker, "status", topic)["partitions"]
+            return one["log_start_offset"], one["local_start_offset"]
+
+        until(lambda: ends("later")[1] >= 40, "a record of next year keeps local copies")
+        until(lambda: ends("never")[0] >= 40, "records without a time are kept")
+        assert ends("later")[0] == 0

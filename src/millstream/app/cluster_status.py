@@ -5,7 +5,6 @@ the remedy; a cluster without any is healthy. A broker that is cut off from the 
 and shows what it knew last.
 """
 
-import time
 from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -14,7 +13,6 @@ import msgspec
 from millstream.cluster.metadata import MetadataCache, TopicMeta
 from millstream.core.controller.restoring import restorable_partitions
 from millstream.model.cluster import NodeId
-from millstream.model.quantities import TimestampMs
 from millstream.raft.installs import InstallProgress
 from millstream.shard.control import ControlEnd
 from millstream.shard.reactor import Reactor
@@ -164,8 +162,7 @@ def _shared(uploads: SharedUploads | None) -> SharedStatus:
     """What one shard has not uploaded."""
     if uploads is None:
         return SharedStatus()
-    lag_ms = uploads.backlog.age_ms(TimestampMs(time.time_ns() // 1_000_000))
-    return SharedStatus(len(uploads.archives), uploads.backlog.size_bytes, lag_ms)
+    return SharedStatus(len(uploads.archives), uploads.backlog.size_bytes, uploads.lag_ms)
 
 
 def joined(answers: list[Any]) -> dict[str, Any]:

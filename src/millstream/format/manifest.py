@@ -90,7 +90,7 @@ class ArchivedSegment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     min_timestamp: TimestampMs
     max_timestamp: TimestampMs
-    """-1, as the minimum, if no batch has a timestamp."""
+    """Negative, as the minimum, if no batch has a timestamp: `without_timestamps`."""
 
     term: Term
     """Term of the leader that uploaded it, which is in the object's name."""
@@ -155,6 +155,21 @@ class Manifest(msgspec.Struct, frozen=True):
 
     replacements: tuple[tuple[bytes, int], ...] = ()
     """The newest replacements: (id, version after it)."""
+
+
+def without_timestamps(appended_ms: TimestampMs | None) -> TimestampMs:
+    """Minimum and maximum timestamp of a segment without timestamps, the last batch of which was appended at that time;
+    None if that is unknown. Retention needs it (`appended_ms_of`). It is less than any timestamp, and -1 if unknown,
+    which is all that older releases wrote.
+    """
+    return TimestampMs(-1 if appended_ms is None else -1 - max(appended_ms, 0))
+
+
+def appended_ms_of(timestamp: TimestampMs) -> TimestampMs | None:
+    """When the last batch was appended to a segment without timestamps, whose minimum ``timestamp`` is; of several of
+    them, when the last batch of all. None if that is unknown, or if they have timestamps.
+    """
+    return TimestampMs(-1 - timestamp) if timestamp < -1 else None
 
 
 def pack_run(segments: Sequence[ArchivedSegment]) -> Run:

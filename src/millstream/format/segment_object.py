@@ -16,7 +16,7 @@ from crc32c import crc32c
 from millstream.errors import Corruption
 from millstream.format.archive import Block, SegmentIndex, encode_index
 from millstream.format.index import NO_TIMESTAMP
-from millstream.format.manifest import ArchivedSegment
+from millstream.format.manifest import ArchivedSegment, without_timestamps
 from millstream.format.segment import may_follow
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.wire.records import batch_crc_ok
@@ -93,8 +93,12 @@ class SegmentObject:
         self._index_bytes = len(data)
         return data
 
-    def segment(self, term: Term) -> ArchivedSegment:
-        """What the object is, after `end`."""
+    def segment(self, term: Term, appended_ms: TimestampMs | None = None) -> ArchivedSegment:
+        """What the object is, after `end`. ``appended_ms`` says when its last batch was appended, if it is known; it
+        counts if no batch has a timestamp.
+        """
+        if self._high < 0:
+            self._low = self._high = without_timestamps(appended_ms)
         return ArchivedSegment(
             self._base_offset,
             self.end_offset,

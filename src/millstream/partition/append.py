@@ -217,7 +217,8 @@ def append(  # noqa: C901 - a list of checks reads best as one
         return LOOK  # which of the records are to blame, and whether it is true
     if pid >= 0:
         verdict = partition.producers.check(pid, epoch, sequence, count)
-        if verdict is not Append or (now_ms < partition.gaps_until_ms and partition.overtakes(pid, epoch, sequence)):
+        gaps = now_ms < partition.gaps_until_ms and partition.expects_gaps(now_ms)
+        if verdict is not Append or (gaps and partition.overtakes(pid, epoch, sequence)):
             return _sequence_verdict(partition, verdict, now_ms)
         if partition.transactions.open and not attributes & TRANSACTIONAL and pid in partition.transactions.open:
             return _OUTSIDE
@@ -362,7 +363,7 @@ def _sequence_verdict(partition: Partition, verdict: object, now_ms: int) -> Out
         return Outcome(_NONE, verdict.base_offset, end, verdict.timestamp)
     if verdict is Append:
         return _NOT_LEADER  # it may have overtaken the first batch of a producer of whom nothing is known
-    if verdict is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and now_ms < partition.gaps_until_ms:
+    if verdict is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition.expects_gaps(now_ms):
         return _NOT_LEADER
     assert isinstance(verdict, ErrorCode)
     return _refused(verdict)

@@ -115,6 +115,8 @@ class Lifecycle:
         """
         if groups is not None:
             self.repairs = Repairs(shard.reactor, storage, table, self._install)
+        self._began_ms = shard.reactor.wall_ms() - shard.reactor.now_us() // 1000
+        """Wall clock at the zero of the monotonic one, as of this process's start."""
         self._expired = shard.stats.counter("kafka_producer_ids_expired")
         self._producer_ids = shard.stats.gauge("kafka_producer_ids")
 
@@ -382,7 +384,10 @@ class Lifecycle:
         self._shard.reactor.background("expiry", self._expire_all(), EXPIRY_SHARE, self.start_expiry)
 
     def _expire_all(self) -> Generator[None, None, None]:
-        now_ms = self._shard.reactor.wall_ms()
+        # The wall clock, because snapshots have the times of appends; but a day that it was set ahead is no day without
+        # an append.
+        reactor = self._shard.reactor
+        now_ms = min(reactor.wall_ms(), self._began_ms + reactor.now_us() // 1000)
         for partition in list(self._table.by_group.values()):
             if len(partition.producers):
                 self._expired.inc(partition.producers.expire(now_ms))

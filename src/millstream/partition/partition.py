@@ -260,6 +260,10 @@ class Partition:
         self.gaps_until_ms = now_ms + GAPS_MS
         self.overtaking.clear()
 
+    def expects_gaps(self, now_ms: int) -> bool:
+        """Whether batches may come with a gap before them. A wall clock that was set back in between ends it."""
+        return 0 < self.gaps_until_ms - now_ms <= GAPS_MS
+
     def overtakes(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, base_sequence: Sequence) -> bool:
         """Whether the batch may have overtaken the first one of its producer; asked while gaps are expected."""
         known = self.producers.epoch_of(producer_id) is not None

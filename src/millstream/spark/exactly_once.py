@@ -136,7 +136,7 @@ class _TaskWriter:
 
     def write(self, first: Any, rest: Iterator[Any]) -> TaskDone:
         group = self._write.task_id(self._task)
-        opened_at = time.time()
+        opened_at = time.monotonic()
         transaction = self._begin(group)
         try:
             marker = marked_offset(self._coordinators, group).offset if self._write.repeatable else -1
@@ -318,7 +318,7 @@ def _agree_on_plan(coordinators: Coordinators, write: Write, plan: str, place: T
 
 
 def _why_over(settings: WriteSettings, write: Write, task: int, opened_at: float, error: MillstreamError) -> str:
-    open_ms = int((time.time() - opened_at) * 1000)
+    open_ms = int((time.monotonic() - opened_at) * 1000)
     what = f"the transaction of task {task} of write {write.number} is over ({error.code.name})"
     if open_ms >= settings.transaction_timeout_ms:
         return (

@@ -27,7 +27,7 @@ from millstream.format.archive import (
     segment_key,
 )
 from millstream.format.events.batch import is_event_batch
-from millstream.format.manifest import REVISION_MAX, ArchivedSegment, ArchiveId
+from millstream.format.manifest import REVISION_MAX, ArchivedSegment, ArchiveId, appended_ms_of
 from millstream.format.segment import Batch, WalkEnd, parse_batch
 from millstream.format.segment_object import SegmentObject
 from millstream.model.quantities import FilePosition
@@ -102,7 +102,8 @@ def rewrite(group: Group, url: str, codec: int | None) -> Rewritten:
     )
     key = ObjectKey(segment_key(group.owner, expected))
     store.put_stream(key, _parts(store, group, made, codec, tally))
-    after = msgspec.structs.replace(made.segment(expected.term), revision=expected.revision)
+    appended_ms = appended_ms_of(group.before[-1].min_timestamp)
+    after = msgspec.structs.replace(made.segment(expected.term, appended_ms), revision=expected.revision)
     info = store.head(key)
     if info is None or info.size_bytes != after.size_bytes + after.index_bytes:
         raise Rejected(f"{store.url}: the object {key} is not there as it was written")

@@ -18,7 +18,9 @@ rate.
 segments that are archived and committed leave it, after a checkpoint has noted where the files begin.
 ``retention.ms/bytes`` bound the whole log, archived part included; objects of what has left it are removed after
 ``file.delete.delay.ms``. What a crash or a change of leaders made forget is looked for (`orphans`). A segment whose
-records have no timestamps is kept until the size asks for it.
+records have no timestamps has the age of its last append, as a local one has; the archive remembers it. A segment that
+an older release archived without that is kept until the size asks for it. A local copy is at most as young as its file,
+whatever its records say.
 """
 
 from __future__ import annotations
@@ -37,9 +39,15 @@ from millstream.format.archive import (
     part_key,
     topic_key,
 )
-from millstream.format.manifest import ArchivedSegment, ManifestPart, encode_manifest, encode_part
+from millstream.format.manifest import (
+    ArchivedSegment,
+    ManifestPart,
+    appended_ms_of,
+    encode_manifest,
+    encode_part,
+)
 from millstream.iobuf import ArenaFull
-from millstream.model.quantities import Offset
+from millstream.model.quantities import Offset, TimestampMs
 from millstream.raft.group import GroupRole
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
@@ -48,6 +56,7 @@ from millstream.tiers.partition_archive import PartitionArchive, PendingUpload
 from millstream.tiers.purging import Purges
 from millstream.tiers.replacing import Replacing
 from millstream.tiers.shared_manifest import shared_manifest
+from millstream.tiers.shared_objects import written_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -58,6 +67,7 @@ if TYPE_CHECKING:
     from millstream.raft.group import Group
     from millstream.shard.reactor import Reactor
     from millstream.storage.log.log import Log
+    from millstream.storage.log.segment_list import Segment
     from millstream.storage.shard_storage import ShardStorage
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.link import ArchiveLink
@@ -241,8 +251,14 @@ class Archiver:
                 segment.size_bytes,
                 archive.group.term,
                 [] if known is None else known.transactions.aborted_between(from_offset, segment.end_offset),
+                TimestampMs(self._appended_ms(archive, segment)),
                 partial(self._uploaded, archive, pending),
             )
+
+    def _appended_ms(self, archive: PartitionArchive, segment: Segment) -> int:
+        """When the last batch of a closed segment was appended, at the latest: the next one was begun then."""
+        following = archive.log.segments_list.after(segment)
+        return self._storage.now_ms() if following is None else following.created_ms
 
     def _uploaded(
         self, archive: PartitionArchive, pending: PendingUpload, result: ArchivedSegment | MillstreamError
@@ -342,8 +358,8 @@ class Archiver:
         if topic is not None and (data := encode_topic(topic)) != archive.topic_saved and archive.config.is_archived:
             self._put(archive, topic_key(archive.owner), data, partial(setattr, archive, "topic_saved", data))
             return
-        now_ms = self._storage.now_ms()
-        due = [one for due_ms, one in itertools.islice(archive.freed, _REMOVED_AT_ONCE) if due_ms <= now_ms]
+        now_us = self._reactor.now_us()
+        due = [one for due_us, one in itertools.islice(archive.freed, _REMOVED_AT_ONCE) if due_us <= now_us]
         manifest = shared_manifest(archive, due) if archive.config.is_shared else _manifest(archive)
         if manifest is not None:
             self._put(archive, manifest_key(archive.owner), *manifest)
@@ -353,7 +369,7 @@ class Archiver:
             self._remove(archive, due)
             return
         grace_us = archive.config.file_delete_delay_ms * 1000
-        first, now_us = archive.archive.first_offset, self._reactor.now_us()
+        first = archive.archive.first_offset
         if (below := archive.orphans.due(archive.group.term, first, now_us, grace_us)) is not None:
             self._remove_below(archive, below)
 
@@ -428,8 +444,15 @@ class Archiver:
         if config.is_shared and log.segments_list.active.size_bytes and archive.archive.end_offset >= log.next_offset:
             log.roll()
         now_ms = self._storage.now_ms()
+        # A copy is no younger than its file, even if a record says that it is of next year.
         facts = [
-            SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)
+            SegmentFacts(
+                one.base_offset,
+                one.end_offset,
+                one.size_bytes,
+                changed_ms if one.max_timestamp < 0 else min(one.max_timestamp, changed_ms),
+                changed_ms,
+            )
             for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
         ]
         limit = min(archive.archive.end_offset, log.segments_list.active.base_offset, archive.limit())
@@ -488,7 +511,11 @@ def _call(callbacks: list[Callable[[], None]]) -> None:
 def _all_facts(archive: PartitionArchive, now_ms: int) -> Iterator[SegmentFacts]:
     """Archived parts and segments, then local segments that are not archived, oldest first."""
     for one in archive.archive.entries():
-        yield SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, now_ms)
+        appended_ms = one.max_timestamp
+        if appended_ms < 0:
+            made_ms = written_ms(one) if isinstance(one, ArchivedSegment) else None
+            appended_ms = appended_ms_of(one.min_timestamp) or made_ms or now_ms
+        yield SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, appended_ms)
     yield from _unarchived(archive, now_ms)
 
 

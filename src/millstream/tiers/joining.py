@@ -19,13 +19,13 @@ from crc32c import crc32c
 from millstream.core.shared import JoinLimits, next_join
 from millstream.errors import Corruption, MillstreamError, Unavailable
 from millstream.format.archive import BLOCK_BYTES, segment_key
-from millstream.format.manifest import REVISION_MAX, ArchivedSegment
+from millstream.format.manifest import REVISION_MAX, ArchivedSegment, appended_ms_of
 from millstream.format.segment import WalkEnd, whole_batches
 from millstream.format.segment_object import SegmentObject
 from millstream.model.quantities import FilePosition, TimestampMs
 from millstream.objects import ObjectKey
 from millstream.tiers.messages import Joined
-from millstream.tiers.shared_objects import stretch_of
+from millstream.tiers.shared_objects import stretch_of, written_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +75,8 @@ def join(store: ObjectStore, reader: ArchiveReader, command: Join, pace: Pace) -
     )
     key = ObjectKey(segment_key(owner, expected))
     store.put_stream(key, _parts(store, reader, owner, before, made, pace))
-    after = msgspec.structs.replace(made.segment(command.term), revision=expected.revision)
+    appended_ms = written_ms(before[-1]) or appended_ms_of(before[-1].min_timestamp)
+    after = msgspec.structs.replace(made.segment(command.term, appended_ms), revision=expected.revision)
     info = store.head(key)
     if info is None or info.size_bytes != after.size_bytes + after.index_bytes:
         raise Unavailable(f"{store.url}: the object {key} is not there as it was written")

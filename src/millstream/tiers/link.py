@@ -156,6 +156,10 @@ class ArchiveLink:
         self._latency = stats.histogram("archive_read_latency")
         self._on_ended = on_ended
 
+    def now_us(self) -> int:
+        """Monotonic time, in µs."""
+        return self._reactor.now_us()
+
     @property
     def has_started(self) -> bool:
         """Whether there was anything to do for the process so far."""
@@ -199,6 +203,7 @@ class ArchiveLink:
         size_bytes: int,
         term: Any,
         aborted: list[AbortedSpan],
+        appended_ms: TimestampMs,
         done: Callable[[ArchivedSegment | MillstreamError], None],
     ) -> None:
         """`messages.Upload`."""
@@ -207,8 +212,10 @@ class ArchiveLink:
             done(_error(reply) if isinstance(reply, Failed) else reply.segment)
 
         number = self._expect(answered)
-        lane = self._next_uploader()
-        self._send(lane, Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted))
+        self._send(
+            self._next_uploader(),
+            Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted, appended_ms),
+        )
 
     def share(
         self,

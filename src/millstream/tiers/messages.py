@@ -36,6 +36,9 @@ class Upload(msgspec.Struct, frozen=True, array_like=True, tag=1):
     aborted: list[AbortedSpan]
     """The aborted transactions with a record in the segment."""
 
+    appended_ms: TimestampMs
+    """Wall clock when its last batch was appended, at the latest."""
+
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Write an object, whatever is there. → `Done`."""

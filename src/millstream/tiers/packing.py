@@ -14,11 +14,11 @@ import msgspec
 
 from millstream.errors import Corruption
 from millstream.format.archive import BLOCK_BYTES
-from millstream.format.manifest import ArchivedSegment, ArchiveId
+from millstream.format.manifest import ArchivedSegment, ArchiveId, without_timestamps
 from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_SPAN, WalkEnd, parse_batch
 from millstream.format.shared_object import NO_TIME, BlockBytes, encode_object
-from millstream.model.quantities import Offset
-from millstream.tiers.shared_objects import store_object, verify_object
+from millstream.model.quantities import Offset, TimestampMs
+from millstream.tiers.shared_objects import RANDOM_BITS, store_object, verify_object
 from millstream.wire.records import batch_crc_ok
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from millstream.format.segment import Batch
     from millstream.format.shared_object import SharedBlock
     from millstream.iobuf import IoBuf
-    from millstream.model.quantities import TimestampMs
     from millstream.model.shared import ObjectId, SharedPartition
     from millstream.objects import ObjectStore
     from millstream.tiers.messages import Share, SharedPart
@@ -76,13 +75,17 @@ def archive_id(partition: SharedPartition) -> ArchiveId:
 
 def segment_of(object_id: ObjectId, blocks: Sequence[SharedBlock]) -> ArchivedSegment:
     """The entry of an archive for blocks of one partition in an object that follow each other."""
+    newest = max(one.max_timestamp for one in blocks)
+    oldest = min((one.min_timestamp for one in blocks if one.min_timestamp >= 0), default=NO_TIME)
+    if newest < 0:
+        oldest = newest = without_timestamps(TimestampMs(object_id >> RANDOM_BITS))
     return ArchivedSegment(
         blocks[0].base_offset,
         blocks[-1].end_offset,
         sum(one.size_bytes for one in blocks),
         0,
-        min((one.min_timestamp for one in blocks if one.min_timestamp >= 0), default=NO_TIME),
-        max(one.max_timestamp for one in blocks),
+        oldest,
+        newest,
         blocks[-1].leader_epoch,
         object_id=object_id,
     )

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     """Gets the version of the manifest after the replacement."""
 
 ARCHIVE_ENTRY: Final = EntryKind(1)
-_REMEMBERED_MS: Final = 3_600_000
+_REMEMBERED_US: Final = 3_600_000_000
 """Later, the objects of deleted records are left to the look of the next leader (`orphans`)."""
 
 
@@ -160,7 +160,7 @@ class PartitionArchive:
         begins meanwhile.
         """
         self.freed: deque[tuple[int, ArchivedSegment | ManifestPart | PartObject]] = deque()
-        """What has left the archive, with the time in ms from which on its object may be removed; oldest first."""
+        """What has left the archive, with the monotonic time (µs) from which on its object may be removed."""
         self.orphans = Orphans()
         """When to look for objects that nobody remembers. The archiver writes it."""
         self.manifest_saved = b""
@@ -254,14 +254,14 @@ class PartitionArchive:
         return max(self.archive.end_offset if first is None else first, self.archive.start_offset)
 
     def _free(self, freed: Freed) -> None:
-        due_ms = self.log.host.now_ms() + self.config.file_delete_delay_ms
+        due_us = self.link.now_us() + self.config.file_delete_delay_ms * 1000
         objects = map(PartObject, freed.part_objects)
-        self.freed += [(due_ms, one) for one in (*freed.segments, *freed.parts, *objects)]
+        self.freed += [(due_us, one) for one in (*freed.segments, *freed.parts, *objects)]
 
     def forget_freed(self) -> None:
         """Forget what the leader has had time enough to remove. Followers call it: they would remember it for ever."""
-        oldest_ms = self.log.host.now_ms() - _REMEMBERED_MS
-        while self.freed and self.freed[0][0] < oldest_ms:
+        oldest_us = self.link.now_us() - _REMEMBERED_US
+        while self.freed and self.freed[0][0] < oldest_us:
             self.freed.popleft()
 
     def next_upload(self) -> Segment | None:

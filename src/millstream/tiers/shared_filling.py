@@ -55,7 +55,7 @@ class Filled:
 class SharedObject:
     """An object that is being filled, on its way, or held until those before it are verified."""
 
-    __slots__ = ("failures", "is_held", "packing", "parts", "size_bytes", "upload")
+    __slots__ = ("failures", "is_held", "numbered_us", "packing", "parts", "size_bytes", "upload")
 
     def __init__(self, packing: Packing) -> None:
         self.packing = packing
@@ -63,6 +63,8 @@ class SharedObject:
         self.size_bytes = 0
         self.failures = 0
         self.is_held = False
+        self.numbered_us = 0
+        """When its number was chosen, on the monotonic clock."""
         self.upload: Upload | None = None
 
     def drop(self, partition: SharedPartition) -> None:

@@ -31,7 +31,7 @@ from millstream.core.shared import Backlog, Uploads
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import Archived, encode_topic, topic_key
 from millstream.iobuf import ArenaFull, IoBuf
-from millstream.model.quantities import BytePosition, Offset, TimestampMs
+from millstream.model.quantities import BytePosition, Offset
 from millstream.model.shared import NO_OBJECT, ObjectId, SharedPartition
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
@@ -66,7 +66,7 @@ _SHARE: Final = 0.05
 _COMMIT_POLL_US: Final = 2_000
 _WAIT_US: Final = 500_000
 _WAIT_MAX_US: Final = 30_000_000
-_NUMBER_AGE_MS: Final = 1_800_000
+_NUMBER_AGE_US: Final = 1_800_000_000
 """Age of an object's number after which a failed upload takes another one."""
 
 _LINES: Final = RateLimit(per_minute=10)
@@ -86,7 +86,8 @@ class SharedUploads:
         describe: Callable[[bytes], TopicDescription | None],
         wal: SharedWal | None = None,
     ) -> None:
-        """``describe`` gives what is to be known of the topic with that id. ``wal`` is the log in the store, if
+        """``now_ms`` is the wall clock, for the numbers of objects. ``describe`` gives what is to be known of the topic
+        with that id. ``wal`` is the log in the store, if
         acknowledgements wait for that.
         """
         self.wal = wal
@@ -149,6 +150,11 @@ class SharedUploads:
         pending_bytes = 0 if self.wal is None else self.wal.pending_bytes
         return self.backlog.size_bytes + pending_bytes >= self.backlog.limits.bytes_max
 
+    @property
+    def lag_ms(self) -> int:
+        """Age of the oldest record that no object has; 0 without one."""
+        return self.backlog.age_ms(self._reactor.now_us() // 1000)
+
     def stop(self) -> None:
         """Start nothing more. Comes before the link's end, which answers what is under way."""
         self._stopped = True
@@ -177,7 +183,7 @@ class SharedUploads:
     def _noted_all(self) -> None:
         self._ticking = False
         self._uncommitted.set(self.backlog.size_bytes)
-        self._lag.set(self.backlog.age_ms(TimestampMs(self._now_ms())) * 1000)
+        self._lag.set(self.lag_ms * 1000)
         self._advance()
         self._tick_later()
 
@@ -204,7 +210,7 @@ class SharedUploads:
         if limit > noted[0]:
             position = _position(log, limit)
             size = max(1, position - noted[1])
-            self.backlog.append(key, noted[0], limit, size, TimestampMs(self._now_ms()))
+            self.backlog.append(key, noted[0], limit, size, self._reactor.now_us() // 1000)
             self._noted[key] = limit, BytePosition(max(position, noted[1])), term
 
     # -- filling objects -----------------------------------------------------------------------------------------------
@@ -214,7 +220,7 @@ class SharedUploads:
         if self._stopped or self._filling is not None or len(self._uploads) >= OBJECTS_AT_ONCE:
             return
         if self._packing is None:
-            if not self._packs and self.backlog.is_due(TimestampMs(self._now_ms())):
+            if not self._packs and self.backlog.is_due(self._reactor.now_us() // 1000):
                 self._packs += self.backlog.take()
             if not self._packs:
                 return
@@ -295,6 +301,7 @@ class SharedUploads:
             self._packing = None
         if one.parts:
             packing.objects += 1
+            one.numbered_us = self._reactor.now_us()
             one.upload = self._uploads.begin(
                 self._next_id(), packing.pack, frozenset(part.partition for part in one.parts)
             )
@@ -365,9 +372,10 @@ class SharedUploads:
         one.failures += 1
         if (one.failures == 1 or isinstance(error, Corruption)) and _LINES.allows():
             operator_log.warning("a shared object could not be stored, that is tried again: %s", error.message)
-        age_ms = self._now_ms() - (one.upload.object_id >> RANDOM_BITS)
-        if isinstance(error, Corruption) or age_ms > _NUMBER_AGE_MS:
-            one.upload.object_id = self._next_id()  # what is there under the old one may be damaged, or swept
+        if isinstance(error, Corruption) or self._reactor.now_us() - one.numbered_us > _NUMBER_AGE_US:
+            # What is there under the old one may be damaged, or swept.
+            one.upload.object_id = self._next_id()
+            one.numbered_us = self._reactor.now_us()
         wait_us = min(_WAIT_US << min(one.failures - 1, 6), _WAIT_MAX_US)
         self._reactor.call_later(wait_us, partial(self._send, one))
 

@@ -142,4 +142,4 @@ class _Walk:
 
     def segment(self) -> ArchivedSegment:
         """What was uploaded."""
-        return self._object.segment(self._command.term)
+        return self._object.segment(self._command.term, self._command.appended_ms)

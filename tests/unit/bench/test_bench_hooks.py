@@ -27,7 +27,7 @@ log = b"".join(build_batch([(None, bytes(400_000), (), 1_000)], base_offset=one,
 path = f"{{directory}}/{{0:020}}.log"
 open(path, "wb").write(log)
 store = open_store(f"file://{{directory}}/bucket")
-command = Upload(1, owner, path, 0, 0, len(offsets), len(log), 1, [])
+command = Upload(1, owner, path, 0, 0, len(offsets), len(log), 1, [], 0)
 segment = upload(store, SystemDisk(), command, Pace(1e12))
 stats = StatsSlab(0, "archive")
 tier = HotTier(SlottedTier(MemorySlots(), "lru", 8, 10**15), stats)

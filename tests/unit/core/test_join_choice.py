@@ -64,3 +64,9 @@ def test_every_range_is_joined_some_time_and_no_byte_is_written_often(sizes, ste
     assert first_small_range(archive) == len(archive)
     assert sum(one.size_bytes for one in archive) == sum(sizes)
     assert written <= 12 * sum(sizes)
+
+
+def test_a_range_of_a_clock_that_was_set_back_counts_as_old_and_a_little_ahead_as_new():
+    day_ms = 86_400_000
+    assert next_join(ranges(100, 100, written_ms=2 * day_ms), LIMITS, day_ms) == Join(0, 2)
+    assert next_join(ranges(100, 100, written_ms=day_ms + 5_000), LIMITS, day_ms) is None

@@ -355,3 +355,11 @@ def test_a_producer_whose_state_is_gone_goes_on_at_its_second_try_after_a_partit
     assert put(partition, batch(base_sequence=57, **ours)).error_code == 0
     partition.gaps_until_ms = NOW
     assert put(partition, batch(base_sequence=31, producer_id=10, producer_epoch=0)).error_code == 0, "as in Kafka"
+
+
+@pytest.mark.parametrize("jump_ms", [-86_400_000, 86_400_000])
+def test_gaps_are_not_expected_for_a_day_when_the_clock_is_set_by_a_day(jump_ms):
+    partition = make()
+    partition.expect_gaps(NOW)
+    assert partition.expects_gaps(NOW + 1_000)
+    assert not partition.expects_gaps(NOW + 1_000 + jump_ms)

@@ -103,7 +103,7 @@ def test_an_archived_log_that_was_compacted_is_read_checked_and_rewritten_with_i
         log, tail = compacted_log(seed), plain(10, start=300)
         path = tmp_path / f"{0:020}.1.log"
         path.write_bytes(log)
-        command = Upload(1, bucket.owner, str(path), 0, 0, 300, len(log), 1, [])
+        command = Upload(1, bucket.owner, str(path), 0, 0, 300, len(log), 1, [], 0)
         segment = upload(bucket.store, SystemDisk(), command, Pace(1e12))
         bucket.segments.append(segment)
         bucket.commit()

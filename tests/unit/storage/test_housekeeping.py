@@ -174,3 +174,15 @@ def test_the_size_of_all_logs_is_known_seconds_after_a_write() -> None:
     size = shard.storage.stats.gauge("log_size_bytes")
     shard.run(lambda: size.value == log.size_bytes)
     assert size.value > 500
+
+
+@pytest.mark.parametrize("jump_ms", [-86_400_000, 86_400_000])
+def test_a_segment_is_sealed_at_its_age_when_the_clock_was_set_by_a_day(jump_ms: int) -> None:
+    shard = new_shard()
+    log = shard.open(1, segment_ms=60_000)
+    fill(shard, log, 3)
+    begun = shard.reactor.now_us()
+    shard.reactor.jump_ms = jump_ms
+    fill(shard, log, 3)
+    shard.run(lambda: len(log.segments()) > 1, limit_us=3_600_000_000)
+    assert 60_000_000 <= shard.reactor.now_us() - begun <= 61_000_000

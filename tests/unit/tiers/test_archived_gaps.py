@@ -58,7 +58,7 @@ class World:
 
     def upload(self, number, from_offset):
         path, begin, end, size = self.segments[number]
-        command = Upload(next(self.numbers), OWNER, str(path), begin, from_offset, end, size, 1, [])
+        command = Upload(next(self.numbers), OWNER, str(path), begin, from_offset, end, size, 1, [], 0)
         reply = self.worker.carry_out(command)
         if isinstance(reply, Failed):
             raise Corruption(reply.message)

@@ -39,7 +39,7 @@ def reader(tmp_path):
     log = batch(0, 2) + batch(2, marker=COMMIT) + batch(3, 2) + batch(5, marker=ABORT) + batch(6, 2)
     path = tmp_path / f"{0:020}.log"
     path.write_bytes(log)
-    command = Upload(1, OWNER, str(path), 0, 0, 8, len(log), 1, ABORTED)
+    command = Upload(1, OWNER, str(path), 0, 0, 8, len(log), 1, ABORTED, 0)
     segment = upload(store, SystemDisk(), command, Pace(1e12))
     return ArchiveReader(store), segment
 

@@ -8,7 +8,8 @@
 Everything in a backlog must stay in the log cache, because no object has it. `admits` is therefore what producers wait
 for: while it is False nothing more is taken. An upload is due when `upload_bytes` have gathered, when the oldest range
 is `upload_age_ms` old, or when the backlog is nearly full. A partition with `alone_bytes` gets an object of its own, so
-that its readers do not read others; all smaller ones share an object.
+that its readers do not read others; all smaller ones share an object. Ages are on a monotonic clock: a wall clock that
+is set back would stop uploads for as long.
 
 A crash loses a backlog. It is made again from the write-ahead log and the catalogue's committed ends.
 """
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millstream.errors import Rejected
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.quantities import Offset
 
 if TYPE_CHECKING:
     from millstream.model.shared import SharedPartition
@@ -44,7 +45,8 @@ class Open(msgspec.Struct):
     base_offset: Offset
     end_offset: Offset
     size_bytes: int
-    since_ms: TimestampMs
+    since_ms: int
+    """On the monotonic clock."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -54,7 +56,8 @@ class Part(msgspec.Struct, frozen=True):
     base_offset: Offset
     end_offset: Offset
     size_bytes: int
-    since_ms: TimestampMs
+    since_ms: int
+    """On the monotonic clock."""
 
 
 class Pack(msgspec.Struct, frozen=True):
@@ -68,8 +71,8 @@ class Pack(msgspec.Struct, frozen=True):
         return sum(one.size_bytes for one in self.parts)
 
     @property
-    def since_ms(self) -> TimestampMs:
-        """When its oldest range came."""
+    def since_ms(self) -> int:
+        """When its oldest range came, on the monotonic clock."""
         return min(one.since_ms for one in self.parts)
 
 
@@ -93,12 +96,12 @@ class Backlog:
         return self.open_bytes + self.packed_bytes
 
     @property
-    def since_ms(self) -> TimestampMs | None:
-        """When the oldest range came that is in no pack; None without one."""
+    def since_ms(self) -> int | None:
+        """When the oldest range came that is in no pack, on the monotonic clock; None without one."""
         return min((one.since_ms for one in self._open.values()), default=None)
 
-    def age_ms(self, now_ms: TimestampMs) -> int:
-        """Age of the oldest range that no object has; 0 without one."""
+    def age_ms(self, now_ms: int) -> int:
+        """Age of the oldest range that no object has; 0 without one. ``now_ms`` is the monotonic clock."""
         oldest = min((pack.since_ms for pack in self._packed), default=self.since_ms)
         return 0 if oldest is None else max(0, now_ms - oldest)
 
@@ -112,9 +115,13 @@ class Backlog:
         base_offset: Offset,
         end_offset: Offset,
         size_bytes: int,
-        now_ms: TimestampMs,
+        now_ms: int,
     ) -> None:
-        """A batch is durable in the write-ahead log. Raises Rejected if it does not follow the one before."""
+        """A batch is durable in the write-ahead log; ``now_ms`` is the monotonic clock.
+
+        Raises:
+            Rejected: it does not follow the one before.
+        """
         before = self._ends.get(partition, base_offset)
         if base_offset != before or end_offset <= base_offset or size_bytes <= 0:
             raise Rejected(f"the batch {base_offset}–{end_offset} does not follow a backlog that ends at {before}")
@@ -127,8 +134,8 @@ class Backlog:
             found.end_offset = end_offset
             found.size_bytes += size_bytes
 
-    def is_due(self, now_ms: TimestampMs) -> bool:
-        """Whether to upload now."""
+    def is_due(self, now_ms: int) -> bool:
+        """Whether to upload now; ``now_ms`` is the monotonic clock."""
         oldest = self.since_ms
         if oldest is None:
             return False

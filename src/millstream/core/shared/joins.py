@@ -10,8 +10,11 @@ offset the partition needs no object that it shares with others: that is what fr
 `LARGE_BYTES` stays where it is, because an object of its own would be no better.
 
 A join is due when `JoinLimits.target_bytes` or `RANGES_MAX` ranges have gathered, or the oldest one is
-`JoinLimits.age_ms` old. The own objects before it are joined with it as long as they are at most as large as what
-follows them. So each byte is written again at most as often as its object doubles, however quiet the partition is.
+`JoinLimits.age_ms` old. That age is by the wall clock, because the number of the object says when it was made. A range
+that is as far ahead of the clock counts as old, so that a clock that was set back does not stop joins.
+
+The own objects before it are joined with it as long as they are at most as large as what follows them. So each byte is
+written again at most as often as its object doubles, however quiet the partition is.
 """
 
 from __future__ import annotations
@@ -71,7 +74,8 @@ def next_join(stretches: Sequence[Stretch], limits: JoinLimits, now_ms: Timestam
             break
     written_ms = stretches[first].written_ms
     is_full = size >= limits.target_bytes or end - first == RANGES_MAX
-    is_old = now_ms is None or (written_ms is not None and now_ms - written_ms >= limits.age_ms)
+    age_ms = limits.age_ms if now_ms is None or written_ms is None else now_ms - written_ms
+    is_old = not -limits.age_ms < age_ms < limits.age_ms
     if not is_full and not is_old:
         return None
     while first and end - first < RANGES_MAX and stretches[first - 1].written_ms is None:

@@ -444,6 +444,7 @@ class OpenLog:
         position = one.segment_position + start
         if not position:
             segment.created_ms = self.host.now_ms()
+            segment.began_us = -1
             self.host.segment_began(self, segment)
         if position >= segment.next_index:
             segment.entries += (base_offset, position, segment.max_timestamp)

@@ -48,6 +48,7 @@ class Segment:
 
     __slots__ = (
         "base_offset",
+        "began_us",
         "created_ms",
         "dead",
         "end_offset",
@@ -78,6 +79,11 @@ class Segment:
         self.max_timestamp: TimestampMs = NO_TIMESTAMP
         self.max_timestamp_offset = Offset(-1)
         self.created_ms = created_ms
+        """Wall clock when its first batch came, or when it was made."""
+
+        self.began_us = -1
+        """The same on the monotonic clock; -1 until housekeeping has seen the segment. Housekeeping writes it."""
+
         self.sealed = False
         self.dead = False
         """Its file is deleted or about to be; what is still cached of it is not written any more."""

@@ -6,6 +6,10 @@ topic that is only compacted keeps everything here. A segment is sealed ``segmen
 for the log that is due next; logs are checked when their earliest open segment would have been due, so however many
 segments come and go in between, there is one entry a log.
 
+The age of an open segment is on the monotonic clock: one that is set back or ahead neither keeps segments open nor
+seals all of them. After a start the wall clock says how old a segment is already. Retention compares the times of
+records with the wall clock, because both are wall clocks; so does Kafka.
+
 A trim that finds no room in the write-ahead log is left to the next round. How much there is of everything is added up
 for the metrics every few seconds in which something was written or deleted.
 """
@@ -58,10 +62,10 @@ class Housekeeping:
         self._storage = storage
         self._interval_us = interval_ms * 1000
         self._running = False
-        self._due: list[tuple[int, int]] = []  # (when to look in ms, group)
+        self._due: list[tuple[int, int]] = []  # (when to look in µs, group)
         self._looks: dict[int, int] = {}  # the entry of a group that counts
         self._timer: Timer | None = None
-        self._timer_due_ms = 0
+        self._timer_due_us = 0
         stats = storage.stats
         self._deleted = stats.counter("retention_deleted_bytes")
         self._sizes = stats.gauge("log_size_bytes")
@@ -74,19 +78,22 @@ class Housekeeping:
 
     def segment_began(self, log: OpenLog, segment: Segment) -> None:
         """A segment got its first batch, or its log another ``segment.ms``: schedule its sealing."""
-        due_ms = segment.created_ms + log.segment_ms
-        if self._looks.get(log.group, due_ms + 1) <= due_ms:
+        if segment.began_us < 0:
+            age_ms = max(0, self._storage.now_ms() - segment.created_ms)
+            segment.began_us = self._storage.reactor.now_us() - age_ms * 1000
+        due_us = segment.began_us + log.segment_ms * 1000
+        if self._looks.get(log.group, due_us + 1) <= due_us:
             return
-        self._looks[log.group] = due_ms
-        heapq.heappush(self._due, (due_ms, log.group))
-        if self._timer is None or due_ms < self._timer_due_ms:
+        self._looks[log.group] = due_us
+        heapq.heappush(self._due, (due_us, log.group))
+        if self._timer is None or due_us < self._timer_due_us:
             self._arm()
 
     def forget(self, log: OpenLog) -> None:
         """Remove the schedule of a closed log."""
         self._looks.pop(log.group, None)
         if len(self._due) > 2 * len(self._looks) + 64:
-            self._due = [(due_ms, group) for due_ms, group in self._due if self._looks.get(group) == due_ms]
+            self._due = [(due_us, group) for due_us, group in self._due if self._looks.get(group) == due_us]
             heapq.heapify(self._due)
 
     def _arm(self) -> None:
@@ -94,16 +101,15 @@ class Housekeeping:
             self._timer.cancel()
             self._timer = None
         if self._due:
-            self._timer_due_ms = self._due[0][0]
-            delay_us = max(0, self._timer_due_ms - self._storage.now_ms()) * 1000
-            self._timer = self._storage.reactor.call_later(delay_us, self._seal_due)
+            self._timer_due_us = self._due[0][0]
+            self._timer = self._storage.reactor.call_at(self._timer_due_us, self._seal_due)
 
     def _seal_due(self) -> None:
         self._timer = None
-        now_ms = self._storage.now_ms()
-        while self._due and self._due[0][0] <= now_ms:
-            due_ms, group = heapq.heappop(self._due)
-            if self._looks.get(group) != due_ms:
+        now_us = self._storage.reactor.now_us()
+        while self._due and self._due[0][0] <= now_us:
+            due_us, group = heapq.heappop(self._due)
+            if self._looks.get(group) != due_us:
                 continue  # an earlier look took its place
             del self._looks[group]
             log = self._storage.logs.get(group)
@@ -112,7 +118,7 @@ class Housekeeping:
             segment = log.segments_list.active
             if log.next_offset == segment.base_offset:
                 continue  # its first batch will say so
-            if segment.created_ms + log.segment_ms <= now_ms:
+            if segment.began_us + log.segment_ms * 1000 <= now_us:
                 log.roll()
             else:
                 self.segment_began(log, segment)
