@@ -82,6 +82,8 @@ def _judged(partition: Partition, offset: int) -> tuple[ErrorCode, int]:
     if "delete" not in partition.config.cleanup_policy:
         return ErrorCode.POLICY_VIOLATION, offset
     start = partition.high_watermark if offset == HIGH_WATERMARK else offset
+    if not partition.group.knows_committed and (offset == HIGH_WATERMARK or start > partition.high_watermark):
+        return ErrorCode.OFFSET_NOT_AVAILABLE, start
     if not 0 <= start <= partition.high_watermark:
         return ErrorCode.OFFSET_OUT_OF_RANGE, start
     return ErrorCode.NONE, start

@@ -42,7 +42,8 @@ def list_offset(
     """Call ``done`` once, now or when the helper process has answered."""
     error = partition.serving(current_leader_epoch)
     if error is ErrorCode.NONE and not partition.group.knows_committed:
-        # A leader that has just been elected may know neither all that is committed nor the newest log start.
+        # A leader that has just been elected may know neither all that is committed nor the newest log start, and after
+        # a start the object store may not have confirmed what was committed before it.
         error = ErrorCode.OFFSET_NOT_AVAILABLE
     if error is not ErrorCode.NONE:
         done((int(error), -1, -1, -1))

@@ -109,6 +109,9 @@ def read_here(
     if error is not ErrorCode.NONE:
         return refused(int(error))
     if offset >= end:
+        group = partition.group
+        if not group.elects and not group.knows_committed:
+            return refused(int(ErrorCode.OFFSET_NOT_AVAILABLE))  # a reader would take this for the end of the log
         watch.arm(partition)
         return FetchResult(_NONE, high_watermark, stable, start)
     if max_bytes <= 0 and not minimum_one:

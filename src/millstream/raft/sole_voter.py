@@ -7,6 +7,9 @@ watermark.
 It leads from its creation on and for ever, so it announces neither a leadership nor the loss of one. A crash at any
 point leaves the log's durable prefix; terms tell a rewritten suffix from what was there before.
 
+`tiers.shared_wal` holds back what it announces, and sets `known_from`: below that an earlier life may have announced
+more, and the end of the log is not known.
+
 Entries of the owner are control entries of the log, as in a group of several voters: committed when they are synced,
 and folded when there are many.
 """
@@ -40,11 +43,10 @@ class SoleVoterGroup:
     Shard: created, called and closed on the log's home shard only.
     """
 
-    __slots__ = ("_owner_state", "_proposed", "events", "high_watermark", "log", "term", "write_caching")
+    __slots__ = ("_owner_state", "_proposed", "events", "high_watermark", "known_from", "log", "term", "write_caching")
 
     role = GroupRole.LEADING
     is_serving = True
-    knows_committed = True
     leader: ReplicaId = NO_REPLICA
     voters = 1
     elects = False
@@ -57,10 +59,17 @@ class SoleVoterGroup:
         self.write_caching = write_caching
         self.high_watermark: int = log.next_offset
         """End (exclusive) of what was announced, and readers may see."""
+        self.known_from: int = 0
+        """End (exclusive) of what an earlier life may have announced."""
         self._proposed: list[tuple[RaftPosition, Opaque]] = []
         """Entries of the owner that are not synced, with their positions."""
         self._owner_state: Callable[[], bytes] = lambda: self.owner_history().state
         log.on_durable = self.on_durable
+
+    @property
+    def knows_committed(self) -> bool:
+        """See `group.Group.knows_committed`."""
+        return self.high_watermark >= self.known_from
 
     @property
     def committed_offset(self) -> int:

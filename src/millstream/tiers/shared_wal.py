@@ -17,10 +17,12 @@ archive has all that is in them, the oldest first.
 **The store is slow or away.** The same entry is sent again, for ever; `pending_bytes` grows, and refuses producers with
 what is not uploaded. **Another broker has taken over.** The log is sealed: nothing is acknowledged any more, and the
 broker stops with one sentence, and in a cluster starts again by itself. **Crash.** What the disk has and no entry is
-put into entries of the next life, before it is shown to anybody. In a cluster that life writes nothing before the
-broker has applied its registration: then it knows which partitions were taken over meanwhile
-(`core.controller.restoring`), and an entry never has what the broker that restored one of them does not know. **A
-damaged batch.** Its partition acknowledges nothing more until it is opened again.
+put into entries of the next life, before it is shown to anybody. Until then the end of the log is not known
+(`SoleVoterGroup.known_from`): ListOffsets, DeleteRecords, and a fetch at the high watermark answer
+OFFSET_NOT_AVAILABLE, so that no end goes back. In a cluster that life writes nothing before the broker has applied its
+registration: then it knows which partitions were taken over meanwhile (`core.controller.restoring`), and an entry never
+has what the broker that restored one of them does not know. **A damaged batch.** Its partition acknowledges nothing
+more until it is opened again.
 """
 
 from __future__ import annotations
@@ -209,6 +211,7 @@ class SharedWal:
         log, group = archive.log, archive.group
         if isinstance(group, SoleVoterGroup):
             group.high_watermark = min(group.high_watermark, gate.limit)
+            group.known_from = gate.opened
             log.on_durable = partial(self._durable, gate)
         else:
             gate.inner = log.on_persisted

@@ -98,6 +98,8 @@ def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) ->
                     return None
                 held.append(data)
                 room -= len(data)
+            elif asked.fetch_offset >= high_watermark and not partition.group.knows_committed:
+                return None
             answers.append(
                 PartitionData(
                     asked.partition,
