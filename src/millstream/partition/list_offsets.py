@@ -1,11 +1,13 @@
 """Find an offset by time in one partition of this shard; what the special timestamps mean stands in the Kafka handler.
 
+What of the log is archived is searched before what is local. Local segments may be deleted while a search lasts, when
+the archive has them: what then begins the local part later than it did is searched again.
+
 The answer's leader epoch is the epoch of the record that was found, so that a consumer can notice a truncated log later
 (KIP-320).
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from millstream.errors import MillstreamError
@@ -69,47 +71,62 @@ def list_offset(
                 done((0, at, offset, epoch))
 
         if timestamp == MAX_TIMESTAMP:
-            log.max_timestamp(Offset(end), partial(_with_archive, partition, found))
+            _largest(partition, Offset(end), found)
         else:
-            _find(partition, TimestampMs(timestamp), Offset(end), found)
+            _find(partition, TimestampMs(timestamp), log.start_offset, Offset(end), found)
     else:
         done(_NOTHING)
 
 
-def _find(partition: Partition, timestamp: TimestampMs, end: Offset, found: OnFound) -> None:
-    """The first record that is late enough: in the archived part of the log, then in the local one."""
+def _find(partition: Partition, timestamp: TimestampMs, start: Offset, end: Offset, found: OnFound) -> None:
+    """The first record in [``start``, ``end``) that is late enough: in the archived part of the log, then in the local
+    one.
+    """
     archive, log = partition.archive, partition.log
-    if archive is None or log.start_offset >= log.first_local_offset:
-        log.offset_for_timestamp(timestamp, end, found)
-        return
+    local_start = max(start, log.first_local_offset)
 
-    def answered(result: FoundInArchive | MillstreamError | None) -> None:
-        if result is None:
-            log.offset_for_timestamp(timestamp, end, found)
+    def of_local(result: tuple[int, int, int] | MillstreamError | None) -> None:
+        if archive is not None and log.first_local_offset > local_start and not partition.closed:
+            _find(partition, timestamp, local_start, end, found)
         else:
+            found(result)
+
+    def of_archive(result: FoundInArchive | MillstreamError | None) -> None:
+        if result is not None:
             found(result if isinstance(result, MillstreamError) else _numbers(result))
+        else:
+            log.offset_for_timestamp(timestamp, end, of_local)
 
-    archive.find(timestamp, min(end, log.first_local_offset), answered)
+    if archive is None or max(start, log.start_offset) >= local_start:
+        log.offset_for_timestamp(timestamp, end, of_local)
+    else:
+        archive.find(timestamp, start, min(end, local_start), of_archive)
 
 
-def _with_archive(partition: Partition, found: OnFound, local: tuple[int, int, int] | MillstreamError | None) -> None:
-    """The record with the largest timestamp of the whole log, given that of its local part: the first of several."""
+def _largest(partition: Partition, end: Offset, found: OnFound) -> None:
+    """The record below ``end`` with the largest timestamp of the whole log: the first of several."""
     archive, log = partition.archive, partition.log
-    if isinstance(local, MillstreamError) or archive is None or log.start_offset >= log.first_local_offset:
-        found(local)
-        return
-    newest = archive.archive.max_timestamp
-    if newest < 0 or (local is not None and newest < local[1]):
-        found(local)
-        return
+    local_start = log.first_local_offset
 
-    def answered(result: FoundInArchive | MillstreamError | None) -> None:
-        if result is None:
+    def of_local(local: tuple[int, int, int] | MillstreamError | None) -> None:
+        if isinstance(local, MillstreamError) or archive is None or partition.closed:
+            found(local)
+        elif log.first_local_offset > local_start:
+            _largest(partition, end, found)
+        elif log.start_offset >= local_start:
             found(local)
         else:
-            found(result if isinstance(result, MillstreamError) else _numbers(result))
 
-    archive.find(newest, log.first_local_offset, answered)
+            def of_archive(result: FoundInArchive | MillstreamError | None) -> None:
+                if result is None:
+                    found(local)
+                else:
+                    found(result if isinstance(result, MillstreamError) else _numbers(result))
+
+            least = TimestampMs(-1 if local is None else local[1])
+            archive.find_largest(least, min(end, local_start), of_archive)
+
+    log.max_timestamp(end, of_local)
 
 
 def _numbers(result: FoundInArchive) -> tuple[int, int, int]:

@@ -367,6 +367,8 @@ class ArchiveLink:
         start_offset: Offset,
         end_offset: Offset,
         done: Callable[[Found | MillstreamError], None],
+        *,
+        largest: bool = False,
     ) -> None:
         """`messages.Find`."""
 
@@ -374,7 +376,9 @@ class ArchiveLink:
             done(_error(reply) if isinstance(reply, Failed) else reply)
 
         number = self._expect(answered)
-        self._send(self._next_reader(), Find(number, owner, Target.of(target), timestamp, start_offset, end_offset))
+        self._send(
+            self._next_reader(), Find(number, owner, Target.of(target), timestamp, start_offset, end_offset, largest)
+        )
 
     def read(
         self,

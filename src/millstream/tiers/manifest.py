@@ -61,6 +61,8 @@ REPLACEMENTS_MAX: Final = 64
 """Replacements of one partition that are remembered. A job has one at a time under way."""
 
 _FIRST: Final = Offset(0)
+_NONE_LATER: Final = (-2, 0)
+"""Before every (largest time, negative base offset)."""
 _RUN_OVERHEAD_BYTES: Final = 160
 """Memory of one run beside its packed bytes: the record, its integers, its places in two lists."""
 
@@ -285,6 +287,32 @@ class Archive:
                     return found
         return first_at(self._open, timestamp, after)
 
+    def find_latest(
+        self, after: Offset, end_offset: Offset, before: tuple[TimestampMs, Offset] | None = None
+    ) -> ArchivedSegment | ManifestPart | None:
+        """The segment, or the part, with the largest time of those that overlap [``after``, ``end_offset``); the first
+        of several. ``before`` is (largest time, base offset) of the one that was found last: what comes after it in
+        this order. None if there is none.
+        """
+        found: ArchivedSegment | ManifestPart | None = None
+        best = _NONE_LATER
+
+        def look_at(entries: Iterable[ArchivedSegment | ManifestPart]) -> None:
+            nonlocal found, best
+            for one in entries:
+                rank = (one.max_timestamp, -one.base_offset)
+                inside = one.base_offset < end_offset and one.end_offset > after
+                if inside and rank > best and (before is None or rank < (before[0], -before[1])):
+                    found, best = one, rank
+
+        look_at(self._parts)
+        look_at(self._open)
+        for newest, place in sorted(zip(self._run_times, range(len(self._runs)), strict=True), reverse=True):
+            if newest < best[0]:
+                break
+            look_at(unpack_run(self._runs[place]))
+        return found
+
     def between(self, start_offset: Offset, end_offset: Offset) -> list[ArchivedSegment | ManifestPart]:
         """The parts, then segments in memory, that overlap the range, in order."""
         found: list[ArchivedSegment | ManifestPart] = [
@@ -323,12 +351,6 @@ class Archive:
     def is_empty(self) -> bool:
         """Whether it has no segment."""
         return not (self._parts or self._runs or self._open)
-
-    @property
-    def max_timestamp(self) -> TimestampMs:
-        """Largest timestamp of all segments; -1 if there is none."""
-        times = [one.max_timestamp for one in (*self._parts, *self._open)]
-        return max([TimestampMs(-1), *times, *self._run_times])
 
     @property
     def segment_count(self) -> int:

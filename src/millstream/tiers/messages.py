@@ -230,7 +230,9 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class Find(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Find the first record from ``start_offset`` on, below ``end_offset``, with this time or later. → `Found`."""
+    """Find the first record from ``start_offset`` on, below ``end_offset``, with this time or later; with ``largest``
+    the one with the largest time, and the first of several. → `Found`.
+    """
 
     id: int
     owner: ArchiveId
@@ -238,6 +240,7 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=6):
     timestamp: TimestampMs
     start_offset: Offset
     end_offset: Offset
+    largest: bool = False
 
 
 class AskCache(msgspec.Struct, frozen=True, array_like=True, tag=8):

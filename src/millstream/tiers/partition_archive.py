@@ -319,12 +319,11 @@ class PartitionArchive:
         end = self.archive.end_offset
         self.link.read(self.owner, found, offset, end, max_bytes, answered, minimum_one=minimum_one, aborted=aborted)
 
-    def find(self, timestamp: TimestampMs, end_offset: Offset, done: OnFound) -> None:
-        """The first archived record below ``end_offset`` with this time or a later one; None if there is none."""
-        self._find(timestamp, self.log.start_offset, end_offset, done)
-
-    def _find(self, timestamp: TimestampMs, after: Offset, end_offset: Offset, done: OnFound) -> None:
-        target = self.archive.find_time(timestamp, after)
+    def find(self, timestamp: TimestampMs, start_offset: Offset, end_offset: Offset, done: OnFound) -> None:
+        """The first archived record in [``start_offset``, ``end_offset``) with this time or a later one; None if there
+        is none.
+        """
+        target = self.archive.find_time(timestamp, start_offset)
         if target is None or target.base_offset >= end_offset or self.closed:
             done(None)
             return
@@ -333,10 +332,58 @@ class PartitionArchive:
             if isinstance(result, MillstreamError) or result.offset >= 0:
                 done(result)
             else:
-                self._find(timestamp, result.searched_to, end_offset, done)
+                self.find(timestamp, result.searched_to, end_offset, done)
 
-        start = max(after, self.log.start_offset)
+        start = max(start_offset, self.log.start_offset)
         self.link.find(self.owner, target, timestamp, start, end_offset, answered)
+
+    def find_largest(self, least: TimestampMs, end_offset: Offset, done: OnFound) -> None:
+        """The archived record below ``end_offset`` with the largest time, the first of several; None if there is none
+        with the time ``least`` or a later one.
+        """
+        self._find_largest(least, end_offset, None, None, done)
+
+    def _find_largest(
+        self,
+        least: TimestampMs,
+        end_offset: Offset,
+        best: Found | None,
+        before: tuple[TimestampMs, Offset] | None,
+        done: OnFound,
+    ) -> None:
+        """Ask about segments and parts from the one with the largest time on. What a target is said to have may lie
+        outside of the log's bounds, so the next one may have the answer.
+        """
+        start = self.log.start_offset
+        target = None if self.closed else self.archive.find_latest(start, end_offset, before)
+        if target is None or target.max_timestamp < least or (best is not None and not _may_be_larger(target, best)):
+            done(best)
+            return
+
+        def answered(result: Found | MillstreamError) -> None:
+            if isinstance(result, MillstreamError):
+                done(result)
+                return
+            found = result if result.offset >= 0 and result.timestamp >= least else None
+            if (
+                found is not None
+                and best is not None
+                and (found.timestamp, -found.offset)
+                < (
+                    best.timestamp,
+                    -best.offset,
+                )
+            ):
+                found = best
+            following = (target.max_timestamp, target.base_offset)
+            self._find_largest(least, end_offset, found or best, following, done)
+
+        self.link.find(self.owner, target, least, start, end_offset, answered, largest=True)
+
+
+def _may_be_larger(target: ArchivedSegment | ManifestPart, best: Found) -> bool:
+    """Whether a record of the target may be a better answer."""
+    return (target.max_timestamp, -target.base_offset) > (best.timestamp, -best.offset)
 
 
 def _is_small_range(segment: ArchivedSegment) -> bool:

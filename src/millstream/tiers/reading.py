@@ -232,9 +232,9 @@ class ArchiveReader:
         return ReadResult(size, 0, aborted)
 
     def find(self, command: Find) -> FoundRecord:
-        """The first record of the target that is late enough. Errors as of `read`."""
+        """The first record of the target that is late enough, or that with the largest time. Errors as of `read`."""
         try:
-            return self._find(command)
+            return self._find_largest(command) if command.largest else self._find(command)
         finally:
             self._offer()
 
@@ -268,6 +268,27 @@ class ArchiveReader:
                 if found is not None:
                     return found
         return None
+
+    def _find_largest(self, command: Find) -> FoundRecord:
+        """Segments, and blocks within them, from the one with the largest time on; what can hold no larger one than was
+        found, or an equal one before it, is not read.
+        """
+        owner = command.owner
+        best: FoundRecord | None = None
+        inside = [one for one in self._segments(owner, command.target) if _overlaps(one, command)]
+        for segment in sorted(inside, key=lambda one: (-one.max_timestamp, one.base_offset)):
+            if best is not None and not _is_later(segment.max_timestamp, segment.base_offset, best):
+                break
+            located = self._index(owner, segment)
+            blocks = enumerate(located.segment_index.blocks)
+            for number, one in sorted(blocks, key=lambda block: (-block[1].max_timestamp, block[0])):
+                if best is not None and not _is_later(one.max_timestamp, one.base_offset, best):
+                    break
+                if one.base_offset >= command.end_offset:
+                    continue
+                for batch, data in _batches(self._block(owner, segment, located, number, 0), segment):
+                    best = _larger(batch, data, command, best)
+        return best or FoundRecord(Offset(-1), TimestampMs(-1), -1, command.target.end_offset)
 
     # -- segments and indexes ------------------------------------------------------------------------------------------
 
@@ -416,24 +437,47 @@ def _batches(block: memoryview, segment: ArchivedSegment) -> Iterator[tuple[Batc
         raise Corruption(f"the archived segment from offset {segment.base_offset} on: {end.reason}") from end
 
 
+def _overlaps(segment: ArchivedSegment, command: Find) -> bool:
+    return segment.base_offset < command.end_offset and segment.end_offset > command.start_offset
+
+
+def _is_later(timestamp: TimestampMs, offset: Offset, best: FoundRecord) -> bool:
+    """Whether a record at or behind ``offset`` with this time, the largest there, would be a better answer."""
+    return (timestamp, -offset) > (best.timestamp, -best.offset)
+
+
+def _larger(batch: Batch, data: memoryview, command: Find, best: FoundRecord | None) -> FoundRecord | None:
+    """The record with the largest time of a batch, or ``best``."""
+    if batch.last_offset < command.start_offset or batch.base_offset >= command.end_offset:
+        return best
+    if best is not None and not _is_later(batch.max_timestamp, batch.base_offset, best):
+        return best
+    for record in _timed_records(batch, data, command):
+        if best is None or _is_later(record.timestamp, record.offset, best):
+            best = record
+    return best
+
+
 def _find_record(batch: Batch, data: memoryview, command: Find) -> FoundRecord | None:
+    """The first record of a batch that is late enough."""
+    return next((one for one in _timed_records(batch, data, command) if one.timestamp >= command.timestamp), None)
+
+
+def _timed_records(batch: Batch, data: memoryview, command: Find) -> Iterator[FoundRecord]:
+    """The records of a batch that the command may find."""
     if not batch_crc_ok(data):
         raise Corruption(f"the archived batch at offset {batch.base_offset} does not match its checksum")
     end = Offset(batch.last_offset + 1)
+    whole = FoundRecord(max(batch.base_offset, command.start_offset), batch.max_timestamp, batch.leader_epoch, end)
     if is_event_batch(data):  # its events have one time
-        first = max(batch.base_offset, command.start_offset)
-        return FoundRecord(Offset(first), batch.max_timestamp, batch.leader_epoch, end)
+        yield whole
+        return
     try:
         for record in iter_records(data):
-            if not command.start_offset <= record.offset < command.end_offset:
-                continue
-            if record.timestamp >= command.timestamp:
-                return FoundRecord(Offset(record.offset), TimestampMs(record.timestamp), batch.leader_epoch, end)
+            if command.start_offset <= record.offset < command.end_offset:
+                yield FoundRecord(Offset(record.offset), TimestampMs(record.timestamp), batch.leader_epoch, end)
     except BatchError:
-        # The producer's own bytes: no broker can look into them, so the batch as a whole is the answer.
-        first = max(batch.base_offset, command.start_offset)
-        return FoundRecord(Offset(first), batch.max_timestamp, batch.leader_epoch, end)
-    return None
+        yield whole  # the producer's own bytes: no broker can look into them
 
 
 def _copy(taken: Sequence[memoryview], views: Sequence[memoryview]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 import uuid
+from typing import Any
 
 import msgspec
 import pytest
@@ -118,6 +119,16 @@ def check_against(store: Store, model: list[ArchivedSegment], start: int, rng: r
         assert store.at_time(timestamp) == expected, said
     assert store.at_offset(start - 1) is None
     assert store.at_offset(store.archive.end_offset) is None
+    after, end = sorted(rng.randint(start, store.archive.end_offset + 1) for _ in range(2))
+    found: list[Any] = []
+    while (one := store.archive.find_latest(after, end, _rank(found[-1]) if found else None)) is not None:
+        found.append(one)
+    inside = store.archive.between(after, end)
+    assert found == sorted(inside, key=lambda one: (-one.max_timestamp, one.base_offset)), said
+
+
+def _rank(one: Any) -> tuple[TimestampMs, Offset]:
+    return one.max_timestamp, one.base_offset
 
 
 def test_a_gap_an_overlap_and_an_empty_segment_are_refused():
