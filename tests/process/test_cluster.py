@@ -202,6 +202,16 @@ def test_every_broker_shows_leader_and_replicas_of_a_partition_with_three(three)
 
 @pytest.mark.slow
 @pytest.mark.ci
+def test_a_new_topic_takes_acks_all_when_its_creation_is_answered(three):
+    """Without a retry, wherever it is created and led, and with every replica demanded."""
+    refused = {}
+    for number, factor in enumerate([1, 2, 3] * 4):
+        name = f"fresh-{number}"
+        create(three.brokers[1 + number % 3], name, 1, factor, {"min.insync.replicas": str(factor)})
+        refused[name] = refusal(three.bootstrap, name, acks="all")
+    assert set(refused.values()) == {None}, refused
+
+
 def test_nothing_is_lost_or_doubled_when_the_controller_dies_and_comes_back(three):
     create(three.brokers[1], "before", 3, 3)
     gone = controller_of(three)

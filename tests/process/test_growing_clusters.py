@@ -10,7 +10,7 @@ from test_moving_replicas import DEADLINE_S, Load, moving, replicas_of
 
 from millstream.testing import cluster
 from millstream.testing.clusters import free_ports
-from millstream.testing.process import Broker
+from millstream.testing.process import Broker, BrokerFailed
 
 
 def millstream(broker, *words, code=0):
@@ -69,6 +69,22 @@ def test_brokers_join_are_drained_leave_and_are_replaced_under_load():
         made.kill(1)
         made.restart(1)
         assert read(made.bootstrap, "t", 6, len(load.acked)) == Unordered(load.acked)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("leaving", [1, 3])
+def test_a_broker_that_holds_nothing_stops_when_it_is_let_go_and_is_refused_afterwards(leaving):
+    """Nothing moves, so that nothing but the end of its membership reaches the broker."""
+    with cluster(3, networks=False) as made:
+        stays, gone = made.brokers[2], made.brokers.pop(leaving)
+        millstream(stays, "cluster", "decommission", str(leaving))
+        assert gone.wait(DEADLINE_S) == 0
+        assert "this broker has left the cluster, and stops" in gone.log_path.read_text()
+        assert sorted(broker["id"] for broker in status(stays)["brokers"]) == sorted(made.brokers)
+        with pytest.raises(BrokerFailed, match=f"broker {leaving} has left this cluster"):
+            gone.start()
+        gone.close()
 
 
 @pytest.mark.slow

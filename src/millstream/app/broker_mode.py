@@ -2,7 +2,8 @@
 
 - *Drained*, or about to leave: no replica here stands for election, and those that lead hand over, until that is so.
   A partition that this broker has alone goes on.
-- No member any more: the broker stops in an orderly way, and the supervisor says why.
+- No member any more: the broker stops in an orderly way, and the supervisor says why. The others close all connections
+  with a broker that has left. If it has not heard of it, it finds that out when it dials them again.
 - Another broker joined: it is dialled. One left: its connections are closed. One has another disk: so are those with
   the disk of before, whose process may be paused, and the broker is dialled where it is now.
 
@@ -63,13 +64,27 @@ class BrokerModeListener(MetadataListener):
                 self._network.connect(node)
             else:
                 self._network.forget(node)
+                self._network.drop_retired(node, registry.retired)
             return
         if node in registry.brokers:
             self._was_member = True
             self._follow()
         elif self._was_member:
-            self._was_member = False
-            self._control.ask(HAS_LEFT, None, _ignore, _TIMEOUT_US)
+            self._has_left()
+
+    def refused(self) -> bool:
+        """Other brokers refuse this one for good. Returns whether that is because it has left, as it was to: the end of
+        its membership has not arrived here, because the others closed their connections first.
+        """
+        if self._metadata.state.registry.mode(self._node) != "leaving":
+            return not self._was_member
+        if self._was_member:
+            self._has_left()
+        return True
+
+    def _has_left(self) -> None:
+        self._was_member = False
+        self._control.ask(HAS_LEFT, None, _ignore, _TIMEOUT_US)
 
     @property
     def _is_to_lead(self) -> bool:

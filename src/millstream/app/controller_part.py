@@ -41,7 +41,7 @@ def join_controller(
     """
     assert shared.identity is not None
     settings, disk = shared.settings, shared.disk
-    group = peers.raft.open(CONTROLLER_GROUP, opened, peers.founding_voters)
+    group = peers.raft.open(CONTROLLER_GROUP, opened, peers.founding_voters, tells_commits=True)
     store = SnapshotStore(disk, settings.data_dir)
     kept = 0 if settings.internal_controller_segment_bytes else KEPT_COMMANDS
     snapshots = Snapshots(

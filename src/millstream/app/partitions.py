@@ -7,6 +7,7 @@ same to clients; of several replicas the one that is elected reports itself (``p
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 
 from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
@@ -135,13 +136,16 @@ class Partitions(MetadataListener):
             fresh=fresh,
             members=members,
             known_term=Term(max(0, part.leader_epoch)),
-            on_open=self._wait_to_begin(members, fresh=fresh) if members.elect else self._report,
+            on_open=self._wait_to_begin(members, fresh=fresh) if members.elect else partial(self._report, fresh=fresh),
         )
 
-    def _report(self, opened: Partition) -> None:
-        """The term of a partition of one replica may be another one than the metadata's."""
+    def _report(self, opened: Partition, *, fresh: bool) -> None:
+        """The term of a partition of one replica may be another one than the metadata's, and other brokers wait for
+        the leader of one that was just created (`cluster.first_leaders`).
+        """
         known = self._metadata.partition(opened.name, opened.index)
-        if known is not None and known.leader_epoch != opened.leader_epoch:
+        awaited = fresh and len(self._metadata.state.registry.brokers) > 1
+        if known is not None and (awaited or known.leader_epoch != opened.leader_epoch):
             self._follower.report_leader(opened.topic_id, opened.index, opened.leader_epoch)
 
     def _members(self, topic: TopicMeta, index: int) -> Members:

@@ -156,11 +156,7 @@ class PeerShard:
         registered = broker.replica if broker is not None else replica_id(node)
         replaces = hello.replica not in (registered, replica_id(node))  # the controller decides whether it may
         if hello.incarnation in registry.retired:
-            return Refusal(
-                RefusalReason.RETIRED,
-                f"the data directory of broker {node} was replaced or declared lost, or its broker has left this "
-                "cluster: what it holds is outdated; start with an empty directory, and with --replace",
-            )
+            return Refusal(RefusalReason.RETIRED, registry.why_retired(hello.incarnation))
         if known not in (None, hello.incarnation) and not replaces:
             return Refusal(
                 RefusalReason.OTHER_DISK,

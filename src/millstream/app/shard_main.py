@@ -327,7 +327,10 @@ class ShardProcess:
             self.archiver.purges.resume()
         if self.peers is not None:
             self._watch_replicas()
-            BrokerModeListener(shard.reactor, self.metadata, self.peers.raft, self.peers.network, control).start()
+            mode = BrokerModeListener(shard.reactor, self.metadata, self.peers.raft, self.peers.network, control)
+            mode.start()
+            if self.peers.controller is not None:
+                self.peers.controller.has_left = mode.refused
             self.lifecycle.start_looks()
         if isinstance(self.controller, QuorumController):
             assert self.node.transfers is not None

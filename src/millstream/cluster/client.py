@@ -1,6 +1,7 @@
 """Access to the controller from any shard.
 
-A request goes to the controller's shard. It returns when it was carried out on every shard, or with an error:
+A request goes to the controller's shard. It returns when it was carried out on every shard, and one that creates
+partitions when these have leaders (`first_leaders`), or with an error:
 
 - ``OutcomeUnknown`` if ``timeout_ms`` passed first: it may have taken effect, or still will.
 - ``Retriable`` if nothing was done: overload, or the time was over before the request was received.
@@ -13,6 +14,7 @@ requested in one turn travel as one request, and a race with another creation su
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from millstream.cluster.first_leaders import FirstLeaders
 from millstream.cluster.messages import CONTROLLER_SHARD, QUORUM, SUBMIT, Quorum, decode_quorum
 from millstream.cluster.metadata import MetadataCache, TopicMeta
 from millstream.core.controller.requests import (
@@ -45,6 +47,9 @@ TopicDone = Callable[[TopicMeta | MillstreamError], None]
 INTERNAL_TIMEOUT_MS: Final = 30_000
 """Timeout of requests without a client's timeout: the request timeout of Kafka's clients."""
 
+_SOUGHT: Final = frozenset({GROUP_METADATA, TRANSACTION_STATE})
+"""Topics of whose partitions a client needs one: FindCoordinator waits for that one (``coordinator.finding``)."""
+
 CREATIONS_MAX: Final = 10_000
 """Maximum number of names that wait for their creation on one shard."""
 
@@ -59,6 +64,7 @@ class ControllerClient:
         self._mailbox = shard.mailbox
         self._reactor = shard.reactor
         self._cache = cache
+        self._first_leaders = FirstLeaders(shard.reactor, cache)
         self._waiting: dict[str, list[TopicDone]] = {}
         self._wanted: list[str] = []
 
@@ -76,6 +82,8 @@ class ControllerClient:
     def create_topics(
         self, topics: Iterable[CreateTopic], done: Done, *, timeout_ms: int, validate_only: bool = False
     ) -> None:
+        if not validate_only:
+            done = self._when_led(done, timeout_ms)
         self.submit(CreateTopics(tuple(topics), validate_only), done, timeout_ms)
 
     def delete_topics(self, topics: Iterable[TopicReference], done: Done, *, timeout_ms: int) -> None:
@@ -84,7 +92,21 @@ class ControllerClient:
     def create_partitions(
         self, topics: Iterable[AddPartitions], done: Done, *, timeout_ms: int, validate_only: bool = False
     ) -> None:
+        if not validate_only:
+            done = self._when_led(done, timeout_ms)
         self.submit(CreatePartitions(tuple(topics), validate_only), done, timeout_ms)
+
+    def _when_led(self, done: Done, timeout_ms: int) -> Done:
+        """``done``, called when the new partitions of the topics that it gets have leaders."""
+
+        def created(results: Results | MillstreamError) -> None:
+            if isinstance(results, MillstreamError):
+                done(results)
+                return
+            names = [result.name for result in results if not result.error and result.name not in (None, *_SOUGHT)]
+            self._first_leaders.when_led(filter(None, names), timeout_ms * 1000, lambda: done(results))
+
+        return created
 
     def alter_configs(self, resources: Iterable[AnyResource], done: Done, *, validate_only: bool = False) -> None:
         self.submit(AlterConfigs(tuple(resources), validate_only), done)
@@ -156,7 +178,8 @@ class ControllerClient:
                     for result in results:
                         self._created(result)
 
-            self.submit(CreateTopics(tuple(self._spec(name) for name in names)), created)
+            request = CreateTopics(tuple(self._spec(name) for name in names))
+            self.submit(request, self._when_led(created, INTERNAL_TIMEOUT_MS))
 
     def _spec(self, name: str) -> CreateTopic:
         settings = self._cache.settings

@@ -67,7 +67,8 @@ DELETED_MAX: Final = 1024
 
 class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
     """One partition. ``home_shard`` is its shard on this node, ``placement.ELSEWHERE`` without a replica here.
-    ``in_sync`` are the replicas that its leader reported last as in sync.
+    ``in_sync`` are the replicas that its leader reported last as in sync. ``heard``: a broker has reported since the
+    start of this one that it leads; before that ``leader`` is the one that the creation assigned.
     """
 
     index: int
@@ -77,6 +78,7 @@ class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
     leader_epoch: int
     home_shard: int
     in_sync: tuple[int, ...]
+    heard: bool = False
 
 
 class TopicMeta:
@@ -189,6 +191,8 @@ class MetadataCache:
         """Topic id and partition index of every Raft group."""
         self._names: tuple[str, ...] | None = None
         self._listeners: list[MetadataListener] = []
+        self.on_leaders: Callable[[bytes, Sequence[LeaderFact]], None] = _nobody
+        """Called with (topic id, facts) after leaders of a topic were reported."""
         for group in self.state.group_configs:
             self._set_group(group)
         for topic in self.state.topics.values():
@@ -358,7 +362,7 @@ class MetadataCache:
             del self.deleted[next(iter(self.deleted))]
         return lambda listener: listener.topic_deleted(gone)
 
-    def set_leader_epochs(self, topic_id: bytes, epochs: Iterable[LeaderFact]) -> None:
+    def set_leader_epochs(self, topic_id: bytes, facts: Sequence[LeaderFact]) -> None:
         """Partitions of a topic have these leaders and replicas in sync. Deleted partitions and older epochs are
         ignored.
         """
@@ -366,13 +370,17 @@ class MetadataCache:
         if topic is None:
             return
         partitions = list(topic.partitions)
-        for index, epoch, node, in_sync in epochs:
+        for index, epoch, node, in_sync in facts:
             if index < len(partitions) and epoch >= partitions[index].leader_epoch:
                 part = partitions[index]
                 if not in_sync:
                     in_sync = part.in_sync if epoch == part.leader_epoch else part.replicas
-                partitions[index] = msgspec.structs.replace(part, leader_epoch=epoch, leader=node, in_sync=in_sync)
+                heard = part.heard or node >= 0
+                partitions[index] = msgspec.structs.replace(
+                    part, leader_epoch=epoch, leader=node, in_sync=in_sync, heard=heard
+                )
         self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
+        self.on_leaders(topic_id, facts)
 
     def _set_group(self, group: str) -> None:
         """Store the properties of ``group``. Properties of another release that this one refuses are left out, with a
@@ -444,6 +452,10 @@ def _data_topic(topic: TopicMeta, settings: Settings) -> TopicMeta:
     name, configs = data_topic_name(topic.name), {**topic.configs, "kafka.view": "data"}
     state = TopicState(name, data_topic_id(topic.topic_id), (), configs, 0)
     return TopicMeta(state, topic.partitions, settings, data_of=topic.name)
+
+
+def _nobody(_topic_id: bytes, _facts: Sequence[LeaderFact]) -> None:
+    """Nothing waits for leaders."""
 
 
 def _broker_changed(node: NodeId) -> Callable[[MetadataListener], Steps]:

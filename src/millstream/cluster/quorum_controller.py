@@ -181,6 +181,8 @@ class QuorumController:
         self.plans = Plans(group, self._node, cache, shard.reactor.now_us, self.submit, shard.stats)
         self.on_taken: Callable[[], None] = lambda: None
         """Called when others restore partitions of this broker, which counts as dead."""
+        self.has_left: Callable[[], bool] = lambda: False
+        """Asked when other brokers refuse this one for good: whether it stops in order, because it was to leave."""
         self._stopping = False
         self._leaving = False
         """This broker has stopped reporting that it is alive."""
@@ -247,7 +249,7 @@ class QuorumController:
         if self._ready is not None:
             ready, self._ready = self._ready, None
             ready(Rejected(message, ErrorCode.DUPLICATE_BROKER_REGISTRATION))
-        elif not self._stopping:
+        elif not self._stopping and not (self._was_ready and self.has_left()):
             self._shard.reactor.stop(EXIT_UNAVAILABLE, message)
 
     # A request

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from millstream.core.raft.messages import Heartbeat, HeartbeatReply, VoteRequest
 from millstream.core.raft.options import RaftOptions
 from millstream.core.raft.quorum import reached
@@ -115,18 +117,20 @@ class RaftShard:
         first_term: Term = NO_TERM,
         *,
         created: bool = False,
+        tells_commits: bool = False,
     ) -> ReplicatedGroup:
         """Bring up this broker's replica of a group on its log, which was just opened. ``first`` are the members that
         the group began with, ``least_term`` is for one that had a sole voter. ``first_term``: the term of the leader
         that the group's creation has assigned. ``created``: the replica was made just now, from nothing, and waits for
-        `ReplicatedGroup.begin`.
+        `ReplicatedGroup.begin`. ``tells_commits``: see `RaftOptions`.
 
         Raises:
             Corruption: the log holds control entries that this release can't read.
         """
         assert group not in self.groups, f"group {group} is opened twice"
+        options = msgspec.structs.replace(self._options, tells_commits=tells_commits)
         opened = ReplicatedGroup(
-            self, group, log, first, self._draw_seed(), self._options, least_term, first_term, created=created
+            self, group, log, first, self._draw_seed(), options, least_term, first_term, created=created
         )
         if self.forbidden:
             _forbid(opened, forbidden=True)

@@ -92,8 +92,7 @@ def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyComm
     owner = registry.owner(incarnation)
     if incarnation in registry.retired:
         raise Rejected(
-            f"this data directory (incarnation {shown}) was replaced, or its broker has left the cluster: what it "
-            "holds is outdated; start with an empty directory",
+            f"{registry.why_retired(incarnation)} (the directory has incarnation {shown})",
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         )
     if owner is not None and owner != node:

@@ -101,6 +101,19 @@ class Registry:
         """Whether a broker had this id, and none has it now."""
         return node not in self.brokers and node in self.retired.values()
 
+    def why_retired(self, incarnation: Incarnation) -> str:
+        """Why a disk in ``retired`` never comes back, and what to do, in words for an operator."""
+        node = self.retired[incarnation]
+        if self.has_left(node):
+            return (
+                f"broker {node} has left this cluster: what its data directory holds is outdated; to let it join "
+                "again, start it with an empty directory"
+            )
+        return (
+            f"the data directory of broker {node} was replaced or declared lost: what it holds is outdated; start with "
+            "an empty directory, and with --replace if no other broker has this id"
+        )
+
     # Commands
 
     def register(self, command: BrokerRegistered, epoch: BrokerEpoch) -> None:

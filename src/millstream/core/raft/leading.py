@@ -113,11 +113,20 @@ def orders(replica: Replica) -> tuple[tuple[Send, ...], tuple[InstallNeeded, ...
                 progress.ordered = True
                 progress.serial += 1
                 sends.append(Send(peer, progress.next, log.end, progress.serial))
+            elif replica.options.tells_commits and _lacks_commit(replica, progress):
+                replica.send(peer, heartbeat_for(replica, leading, progress))
             continue
         if not progress.ordered and progress.offered is None:
             progress.ordered = True
             installs.append(InstallNeeded(peer, log.base.position))
     return tuple(sends), tuple(installs)
+
+
+def _lacks_commit(replica: Replica, progress: Progress) -> bool:
+    """Whether a peer has entries that are committed, has not been sent a word of it, and is to be sent no entries."""
+    if progress.flow is not Flow.REPLICATE or progress.ordered:
+        return False
+    return progress.told_committed < min(replica.ends.committed, progress.received)
 
 
 def sent(replica: Replica, send: Send, end: RaftPosition, size_bytes: int) -> Append | None:
@@ -135,6 +144,7 @@ def sent(replica: Replica, send: Send, end: RaftPosition, size_bytes: int) -> Ap
     assert leading is not None
     progress.sent(end, size_bytes)
     ends = replica.ends
+    progress.told_committed = min(ends.committed, end)
     return Append(
         replica.ballot.term,
         LogPoint(send.start, term),
@@ -327,7 +337,7 @@ def heartbeat_for(replica: Replica, leading: Leading, progress: Progress) -> Hea
         progress.beat_round = leading.round
         progress.beat_next = progress.next
     ends = replica.ends
-    committed = min(ends.committed, progress.received)
+    committed = progress.told_committed = min(ends.committed, progress.received)
     if committed == replica.log.end != progress.told_end:
         leading.round = Round(leading.round + 1)
         progress.told_end = committed

@@ -43,6 +43,10 @@ class RaftOptions(Struct, frozen=True):
     """Replicas stand in the order of the configuration: a later one waits one try more."""
     pipelining: bool = True
     """Send the next append before the last one is answered."""
+    tells_commits: bool = False
+    """A leader tells its peers at once what is committed, by a heartbeat if no entries are to be sent. Without it they
+    learn it from the next append, or from a heartbeat up to two intervals later. For a group whose followers act on
+    what is committed and that has few entries."""
 
     @property
     def quorum_timeout_us(self) -> int:

@@ -60,6 +60,7 @@ class Progress:
         "received",
         "round",
         "serial",
+        "told_committed",
         "told_end",
         "told_round",
     )
@@ -93,6 +94,8 @@ class Progress:
         """``next`` when it was sent: an answer to it that has less means that entries were lost."""
         self.told_end: RaftPosition | None = None
         """End of the whole log, when a heartbeat said that all of it is committed; None if none did in this flow."""
+        self.told_committed = ZERO
+        """What the last append or heartbeat of this flow said is committed, as far as the peer has it."""
         self.told_round = 0
         """Round of that heartbeat: who has answered it knows."""
         self.offered: RaftPosition | None = None
@@ -159,5 +162,6 @@ class Progress:
         self.serial += 1
         self.offered = None
         self.told_end = None
+        self.told_committed = ZERO
         self.in_flight.clear()
         self.in_flight_bytes = 0

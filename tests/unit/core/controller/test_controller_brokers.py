@@ -106,7 +106,7 @@ def test_a_lost_disk_is_replaced_once_the_broker_is_fenced_and_never_comes_back(
     for changes in ({"incarnation": disk(2)}, {"incarnation": disk(2), "replace": True}):
         result = bench.register(2, **changes)
         assert result.error == ErrorCode.DUPLICATE_BROKER_REGISTRATION
-        assert "was replaced, or its broker has left the cluster" in result.message
+        assert "was replaced or declared lost" in result.message
     assert not bench.register(2, incarnation=disk(9)).error
 
 
