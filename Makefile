@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster bench-tiers bench-shared soak conformance differential fuzz simulate simulate-archive simulate-shared crash docs lock wheel clean
+.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster bench-tiers bench-shared soak conformance differential fuzz simulate simulate-archive simulate-shared pairs crash docs lock wheel clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ simulate-shared: setup ## Run simulated clusters with shared topics, their cores
 	@$(PY) -m sim.archive --shared --histories $(or $(HISTORIES),100) $(ARGS)
 	@$(PY) -m sim.shared --histories $(or $(HISTORIES),1000) $(ARGS)
 	@$(PY) -m sim.take_over --histories $(or $(HISTORIES),100) $(ARGS)
+
+pairs: setup ## Play every kind of topic with every ordered pair of operations; a run resumes (up to 90 minutes; ARGS=--help)
+	@$(PY) -m sim.pairs $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)
 	@$(PY) tests/process/crash_run.py $(ARGS)

@@ -10,6 +10,7 @@
     transactions   the cores of transactions between unruly clients
     shared         the cores of shared storage
     take_over      brokers that die while others take over what the object store has of them
+    pairs          every kind of topic with every ordered pair of operations
 
 Everything random comes from the seed, by named streams, so that a seed replays the same events. Production code never
 imports this package. What is absent: sockets, and wall clocks.

@@ -244,6 +244,8 @@ class _LogCheck:
         indexes = {name: self._index(name, base) for name in names if (base := _base_of(name)) is not None}
         live, _ = live_and_replaced(indexes, lambda name, _: _end_of(indexes[name]))
         expected = self._state.start_offset
+        if expected >= 0:
+            expected = max(expected, self._state.local_start)  # what is before it is in the object store
         for place, (base, name) in enumerate(live.items()):
             if not self._running and expected >= 0 and (base > expected or (place and base < expected)):
                 gap = f"offsets {expected} to {base - 1} are in no segment"
