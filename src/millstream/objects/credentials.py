@@ -5,18 +5,26 @@ The client library reads the environment (``AWS_ACCESS_KEY_ID``, ``GOOGLE_APPLIC
 services of virtual machines and containers. It does not read Amazon's shared files, so this module does: the profile
 ``AWS_PROFILE`` (or ``default``) of ``~/.aws/credentials`` and ``~/.aws/config`` gives keys and region, unless the
 environment has keys. A profile that needs a login or another program is refused with the command that helps.
+
+Keys in a file may be temporary: a sidecar or a command writes others before they expire. `files` names the files that a
+client has read when it was made, and `Signature` tells whether one has changed, so that another client is made then.
+The library itself reads again what is exchanged for keys: web identity tokens, the token of a container, metadata
+services, Azure's federated token.
 """
 
 from __future__ import annotations
 
 import configparser
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from millstream.objects.errors import Denied
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+Signature: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+"""Of some files: inode, size and time of the last change of each; None for one that is not there."""
 
 _KEYS: Final = {
     "aws_access_key_id": "access_key_id",
@@ -24,6 +32,11 @@ _KEYS: Final = {
     "aws_session_token": "session_token",
 }
 _INDIRECT: Final = ("sso_session", "sso_start_url", "credential_process", "role_arn", "login_session")
+_GOOGLE_FILES: Final = (
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+)
 _OTHER_SOURCES: Final = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -39,9 +52,9 @@ def aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
     home = environment.get("HOME") or os.path.expanduser("~")
     profile = environment.get("AWS_PROFILE", "default")
     named = "AWS_PROFILE" in environment
-    secrets = _section(environment.get("AWS_SHARED_CREDENTIALS_FILE", f"{home}/.aws/credentials"), profile)
+    secrets = _section(_credentials_file(environment, home), profile)
     section = profile if profile == "default" else f"profile {profile}"
-    config = _section(environment.get("AWS_CONFIG_FILE", f"{home}/.aws/config"), section)
+    config = _section(_config_file(environment, home), section)
     merged = {**config, **secrets}
     if named and not merged:
         raise Denied(
@@ -60,6 +73,38 @@ def aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
             f'eval "$(aws configure export-credentials --profile {profile} --format env)"'
         )
     return settings
+
+
+def files(scheme: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The files from which a client of this scheme has its keys, whether they are there or not."""
+    home = environment.get("HOME") or os.path.expanduser("~")
+    if scheme == "s3":
+        return _credentials_file(environment, home), _config_file(environment, home)
+    if scheme == "gs":
+        named = [environment[name] for name in _GOOGLE_FILES if environment.get(name)]
+        return (*named, f"{home}/.config/gcloud/application_default_credentials.json")
+    return ()
+
+
+def signature(paths: Sequence[str]) -> Signature:
+    """What changes when one of the files is written or replaced."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in paths:
+        try:
+            one = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((one.st_ino, one.st_size, one.st_mtime_ns))
+    return tuple(found)
+
+
+def _credentials_file(environment: Mapping[str, str], home: str) -> str:
+    return environment.get("AWS_SHARED_CREDENTIALS_FILE", f"{home}/.aws/credentials")
+
+
+def _config_file(environment: Mapping[str, str], home: str) -> str:
+    return environment.get("AWS_CONFIG_FILE", f"{home}/.aws/config")
 
 
 def _endpoint_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import http.server
+import os
 import threading
 
 import pytest
@@ -8,6 +10,7 @@ from store_suite import KEY, ZERO, StoreSuite, keys, read
 
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Unavailable
 from millstream.model.quantities import FilePosition
+from millstream.objects.credentials import files
 from millstream.objects.errors import Conflict, Denied, NotFound, Throttled
 from millstream.objects.remote import RemoteStore
 from millstream.objects.store import ABSENT
@@ -69,6 +72,7 @@ def answering(monkeypatch, tmp_path):
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self):
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer.setdefault("tokens", []).append(self.headers.get("x-amz-security-token"))
             if answer.get("hangs up"):
                 self.close_connection = True
                 return
@@ -147,3 +151,77 @@ def test_a_server_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(Unavailable, match="s3://bucket"):
         RemoteStore(parse_url("s3://bucket")).head(KEY)
+
+
+def test_a_session_token_that_is_renewed_in_its_file_is_used_from_the_next_call_on(answering, monkeypatch, tmp_path):
+    _, answer = answering
+    answer.update(status=200, body=b"x")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    (tmp_path / ".aws").mkdir()
+    file = tmp_path / ".aws" / "credentials"
+
+    def write(token, whole=True):
+        keys = "[default]\naws_access_key_id=A\naws_secret_access_key=S\n"
+        new = file.with_name("new")
+        new.write_text(keys + f"aws_session_token={token}\n" if whole else keys)
+        new.replace(file)
+
+    write("first")
+    store = RemoteStore(parse_url("s3://bucket/prefix"))
+
+    def used():
+        answer["tokens"] = []
+        with contextlib.suppress(MillstreamError):  # the server knows no ranges
+            store.get(KEY, ZERO, FilePosition(1))
+        return answer["tokens"]
+
+    assert used() == ["first"]
+    write("second")
+    assert used() == ["second"]
+    write("third", whole=False)
+    assert used() == ["second"], "a file that is half written counts for nothing"
+    file.write_text("nothing")
+    assert used() == ["second"]
+    file.unlink()
+    assert used() == ["second"]
+    write("third")
+    assert used() == ["third"]
+
+
+def test_a_call_that_is_denied_while_the_token_is_renewed_is_repeated(answering, monkeypatch, tmp_path):
+    _, answer = answering
+    answer.update(status=400, body=_ERROR.format("ExpiredToken").encode())
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    (tmp_path / ".aws").mkdir()
+    file = tmp_path / ".aws" / "credentials"
+
+    def write(token):
+        file.write_text(f"[default]\naws_access_key_id=A\naws_secret_access_key=S\naws_session_token={token}\n")
+
+    write("first")
+    store = RemoteStore(parse_url("s3://bucket/prefix"))
+    tokens = []
+
+    class Tokens(list):
+        def append(self, token):
+            tokens.append(token)
+            if token == "first":
+                write("second, which is longer")
+
+    answer["tokens"] = Tokens()
+    with pytest.raises(Denied):
+        store.get(KEY, ZERO, FilePosition(1))
+    assert tokens == ["first", "second, which is longer"]
+    with pytest.raises(Denied):
+        store.get(KEY, ZERO, FilePosition(1))
+    assert len(tokens) == 3, "once, and only if there are others"
+
+
+def test_files_that_hold_credentials(tmp_path):
+    assert [os.path.basename(one) for one in files("s3", {"HOME": "/h"})] == ["credentials", "config"]
+    assert files("gs", {"HOME": "/h", "GOOGLE_APPLICATION_CREDENTIALS": "/k"})[0] == "/k"
+    assert files("az", {"HOME": "/h"}) == ()
