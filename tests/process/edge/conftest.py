@@ -5,6 +5,9 @@ import contextlib
 import pytest
 from edge_client import Client, is_peer
 
+NO_RETENTION = {"log.retention.check.interval.ms": "86400000"}
+"""Many records here have times of 1970: on a slow machine they would expire before they are read."""
+
 
 @pytest.fixture(scope="module")
 def broker(request):
@@ -12,12 +15,12 @@ def broker(request):
         if is_peer(request.config):
             from bench.peers.kafka import kafka
 
-            fast = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400"}
+            fast = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "400", **NO_RETENTION}
             yield stack.enter_context(kafka(properties=fast))
         else:
             from millstream.testing.process import Broker
 
-            yield stack.enter_context(Broker(shards=2, memory="128MiB"))
+            yield stack.enter_context(Broker(shards=2, memory="128MiB", settings=NO_RETENTION))
 
 
 @pytest.fixture
