@@ -61,6 +61,7 @@ from millstream.app.tiers import cache_status, prepare_topics, recover_topics, t
 from millstream.cluster.identity import Identity, own_identity
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
+from millstream.config.relations import remarks
 from millstream.config.settings import Settings, without_effect
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import served
@@ -155,6 +156,8 @@ class Supervisor:
         settings = self.settings
         for ignored in without_effect(settings.given):
             log.info("%s is set: %s", ignored.name, ignored.doc)
+        for remark in remarks(settings):
+            log.warning("%s", remark)
         if settings.shard_realtime and not may_become_realtime():
             raise Unavailable(_NO_REALTIME)
         check_store(store_url(settings))

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from millstream.cluster.metadata import MetadataCache
+from millstream.config.settings import is_setting, without_effect
+from millstream.config.topic_properties import remarks_on
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     AnyCommand,
@@ -38,16 +40,20 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
             case TopicCreated():
                 configs = _shown(command.configs)
                 log.info("topic %s created: %d partitions%s", command.name, len(command.partitions), configs)
+                _remark(f"topic {command.name}", remarks_on(command.configs))
             case TopicDeleted():
                 log.info("topic %s deleted", command.name)
             case PartitionsAdded():
                 count = command.first_index + len(command.partitions)
                 log.info("topic %s has %d partitions now", _name(command.topic_id, cache), count)
             case TopicConfigsChanged():
-                log.info("topic %s changed%s", _name(command.topic_id, cache), _shown(command.changes))
+                name = _name(command.topic_id, cache)
+                log.info("topic %s changed%s", name, _shown(command.changes))
+                _remark(f"topic {name}", remarks_on(command.changes))
             case NodeConfigsChanged():
                 whose = "every broker" if command.node == CLUSTER_DEFAULT else f"broker {command.node}"
                 log.info("%s changed%s", whose, _shown(command.changes))
+                _remark(whose, _remarks_on_settings(command.changes))
             case ClientMetricsChanged():
                 log.info("client metrics subscription %s changed%s", command.name, _shown(command.changes))
             case GroupConfigsChanged():
@@ -58,6 +64,19 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
                 _announce_replicas(command, cache)
             case _:
                 _announce_broker(command, cache)
+
+
+def _remark(what: str, remarks: Iterable[str]) -> None:
+    for remark in remarks:
+        log.warning("%s: %s", what, remark)
+
+
+def _remarks_on_settings(changes: Mapping[str, str | None]) -> list[str]:
+    """A sentence for each setting of a broker that was taken and has no effect."""
+    taken = [name for name, value in changes.items() if value is not None]
+    known = [f"{ignored.name}: {ignored.doc}" for ignored in without_effect(filter(is_setting, taken))]
+    strange = [f"{name}: there is no such setting; it is kept, as Kafka does, and has no effect" for name in taken]
+    return known + [line for name, line in zip(taken, strange, strict=True) if not is_setting(name)]
 
 
 def _announce_replicas(command: ReplicasMoving | ReplicasChanged, cache: MetadataCache) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.config.client_metrics import CLIENT_METRICS
+from millstream.config.event_properties import of_events
 from millstream.config.group_properties import GROUP_PROPERTIES, group_setting
 from millstream.config.settings import NODE_PROPERTIES, Settings
 from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, synonyms_of
@@ -72,11 +73,13 @@ def describe_node(settings: Settings, extra: Mapping[str, tuple[str, str]] | Non
 def describe_topic(overrides: Mapping[str, str], settings: Settings, *, as_read: bool = False) -> list[ConfigEntry]:
     """Every visible property of a topic with ``overrides``, on a node with ``settings``.
 
-    ``as_read`` writes values in normal form (``7`` for `` 7``); otherwise they appear as they were given.
+    ``as_read`` writes values in normal form (``7`` for `` 7``); otherwise they appear as they were given. Properties of
+    event topics are left out for others. No value is null: tools that copy a topic's configuration need texts.
     """
     entries: list[ConfigEntry] = []
+    has_events = overrides.get("topic.kind") == "events"
     for name, declaration in TOPIC_PROPERTIES.items():
-        if declaration.hidden and name not in overrides:
+        if (declaration.hidden or (of_events(name) and not has_events)) and name not in overrides:
             continue
         synonyms: list[ConfigSynonym] = []
         own = overrides.get(name)
@@ -88,7 +91,7 @@ def describe_topic(overrides: Mapping[str, str], settings: Settings, *, as_read:
             if settings.__dict__[synonym.declaration.field] is not None:
                 synonyms.extend(_node_synonyms(synonym.declaration, settings))
         value = own if name in overrides else declaration.write(default_of(declaration, settings))
-        entries.append(_entry(declaration, name, tuple(synonyms), read_only=False, value=value))
+        entries.append(_entry(declaration, name, tuple(synonyms), read_only=False, value=value or ""))
     entries.sort()
     return entries
 

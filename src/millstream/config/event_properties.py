@@ -111,6 +111,11 @@ class EventProperties:
         return _event_partition(self.events_partition)
 
 
+def of_events(name: str) -> bool:
+    """Whether a topic property is for event topics only."""
+    return name.startswith(("events.", "kafka.view"))
+
+
 def settle_kind(config: TopicConfig, defaults: Settings) -> None:
     """Refuse what does not go together with the kind of the topic, and give an event topic the limits of its chunks.
 
@@ -118,7 +123,7 @@ def settle_kind(config: TopicConfig, defaults: Settings) -> None:
         ConfigError: with what was expected.
     """
     if not config.has_events:
-        strange = sorted(name for name in config.overrides if name.startswith(("events.", "kafka.view")))
+        strange = sorted(name for name in config.overrides if of_events(name))
         if strange:
             raise ConfigError(strange[0], "is a property of event topics, expected topic.kind=events beside it")
         return

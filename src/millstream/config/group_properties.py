@@ -52,6 +52,8 @@ class GroupConfig:
     assignment_interval_ms = _inherits(
         "consumer.assignment.interval.ms",
         Settings.group_consumer_assignment_interval_ms,
+        Settings.group_consumer_min_assignment_interval_ms,
+        Settings.group_consumer_max_assignment_interval_ms,
         doc="Minimum time between two computations of the group's target assignment.",
     )
 

@@ -34,11 +34,10 @@ def check_relations(settings: Settings) -> None:
     _ordered(settings, "wal.file.bytes", "wal.bytes", factor=4)
     _ordered(settings, "checkpoint.bytes", "wal.bytes")
     _ordered(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
-    for what in ("session.timeout", "heartbeat.interval"):
+    for what in ("session.timeout", "heartbeat.interval", "assignment.interval"):
         _ordered(settings, f"group.consumer.min.{what}.ms", f"group.consumer.{what}.ms")
         _ordered(settings, f"group.consumer.{what}.ms", f"group.consumer.max.{what}.ms")
     _ordered(settings, "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
-    _ordered(settings, "message.max.bytes", "socket.request.max.bytes")
     if settings.cache_warmup == (settings.cache_fill == "write") and {"cache.warmup", "cache.fill"} <= settings.given:
         raise ConfigError("cache.warmup", "contradicts cache.fill, expected cache.fill alone")
     # Otherwise no topic's configuration could be built, because these are every topic's defaults.
@@ -74,6 +73,18 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigError("peer.listen", f"no broker can connect to {peer}, expected an address or a host name")
     if "node.id" not in settings.given:
         raise ConfigError("node.id", "is not given, expected a number of its own for each broker of a cluster")
+
+
+def remarks(settings: Settings) -> list[str]:
+    """What follows from settings that are taken and do not go together, in words for an operator."""
+    largest, frame = settings.message_max_bytes, settings.socket_request_max_bytes
+    if largest <= frame:
+        return []
+    remark = (
+        f"message.max.bytes is {largest}, and socket.request.max.bytes is {frame}: a connection that sends a larger "
+        f"request is closed, so that no batch of more than about {frame} bytes arrives; raise both for larger ones"
+    )
+    return [remark]
 
 
 def shared_needs(settings: Settings) -> str:

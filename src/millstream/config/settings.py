@@ -66,18 +66,20 @@ class Settings(
         check_relations(self)
 
     def with_dynamic(self, changes: Mapping[str, str]) -> Settings:
-        """A copy with changed live settings, by Kafka name and text. ConfigError if a setting is not live or a value is
-        invalid.
+        """A copy with changed live settings, by Kafka name and text. Names that do not exist are left out. ConfigError
+        if a setting is not live or a value is invalid.
         """
         copy = object.__new__(Settings)
         own = copy.__dict__
         own.update(self.__dict__)
         for name, text in changes.items():
+            if not is_setting(name):
+                continue
             declaration = node_property(name)
             if not declaration.live:
                 raise ConfigError(name, "can only be changed with a restart")
             own[declaration.field] = declaration.read(text, plain=True)
-        own["dynamic"] = self.dynamic | changes.keys()
+        own["dynamic"] = self.dynamic | set(filter(is_setting, changes))
         check_relations(copy)
         return copy
 
@@ -101,6 +103,11 @@ class Settings(
 def without_effect(names: Iterable[str]) -> list[Property[Any]]:
     """Those of some settings that are accepted for Kafka's sake and have no effect, in the order of their names."""
     return [NODE_PROPERTIES[name] for name in sorted(names) if not NODE_PROPERTIES[name].effect]
+
+
+def is_setting(name: str) -> bool:
+    """Whether there is a setting with this Kafka name or alias."""
+    return name in NODE_PROPERTIES or name in _ALIASES
 
 
 def node_property(name: str) -> Property[Any]:

@@ -263,23 +263,27 @@ class TopicConfig(EventProperties):
         "remote.log.copy.disable",
         Boolean(),
         False,
-        doc="With remote.storage.enable, whether copying to remote storage is paused.",
+        doc="No effect: a topic with storage.mode=tiered is archived. Kafka pauses the copying of segments with it.",
+        effect=False,
     )
     remote_log_delete_on_disable = Property(
         "remote.log.delete.on.disable",
         Boolean(),
         False,
-        doc="Whether remote data are deleted when remote.storage.enable is turned off.",
+        doc="No effect: a tiered topic cannot become local again. Kafka deletes remote data with it.",
+        effect=False,
     )
     local_retention_ms = _inherits(
         Settings.log_local_retention_ms,
         "local.retention.ms",
-        doc="With remote.storage.enable, local retention time. -2 is retention.ms.",
+        doc="No effect: retention.local.target.ms says how long a tiered topic stays on the disk.",
+        effect=False,
     )
     local_retention_bytes = _inherits(
         Settings.log_local_retention_bytes,
         "local.retention.bytes",
-        doc="With remote.storage.enable, local retention size. -2 is retention.bytes.",
+        doc="No effect: retention.local.target.bytes says how much of a tiered topic stays on the disk.",
+        effect=False,
     )
     min_insync_replicas = _inherits(
         Settings.min_insync_replicas,
@@ -344,7 +348,8 @@ class TopicConfig(EventProperties):
     unclean_leader_election_enable = _inherits(
         Settings.unclean_leader_election_enable,
         "unclean.leader.election.enable",
-        doc="Whether a replica without all acknowledged records may become leader. No effect here: a majority elects.",
+        doc="Whether a replica without all acknowledged records may become leader. Only false is accepted: a majority "
+        "elects.",
     )
     internal_segment_bytes = Property(
         "internal.segment.bytes",
@@ -407,6 +412,12 @@ def topic_property(name: str) -> Property[Any]:
     return declaration
 
 
+def remarks_on(changes: Mapping[str, str | None]) -> list[str]:
+    """A sentence for each changed topic property that is taken for Kafka's sake and has no effect, for an operator."""
+    known = ((name, TOPIC_PROPERTIES.get(name)) for name, value in sorted(changes.items()) if value is not None)
+    return [f"{name}: {declaration.doc}" for name, declaration in known if declaration and not declaration.effect]
+
+
 def synonyms_of(name: str) -> tuple[Synonym, ...]:
     """The node settings that are the default of a topic property, highest precedence first."""
     return _SYNONYMS.get(name, ())
@@ -457,11 +468,13 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
             f"{resolved.max_compaction_lag_ms}",
         )
     if resolved.max_message_bytes > defaults.socket_request_max_bytes:
-        raise ConfigError(
-            "max.message.bytes",
-            f"{resolved.max_message_bytes} is more than the broker's socket.request.max.bytes, which is "
-            f"{defaults.socket_request_max_bytes}; no such batch could arrive",
-        )
+        if "max.message.bytes" in overrides:
+            raise ConfigError(
+                "max.message.bytes",
+                f"{resolved.max_message_bytes} is more than the broker's socket.request.max.bytes, which is "
+                f"{defaults.socket_request_max_bytes}; no such batch could arrive",
+            )
+        own["max_message_bytes"] = defaults.socket_request_max_bytes
     own["overrides"] = MappingProxyType(dict(overrides))
     settle_kind(resolved, defaults)
     return resolved

@@ -44,7 +44,7 @@ from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.coordinator.state_topic import StateTopic
 from millstream.coordinator.topics_view import MetadataTopics
-from millstream.core.group.outputs import ConsumerSettings, GroupSettings
+from millstream.core.group.outputs import ASSIGNMENT_INTERVAL, ConsumerSettings, GroupSettings
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import data_topic_id, data_topic_name
@@ -90,6 +90,16 @@ class _Deletions(MetadataListener):
                 self._local.topic_deleted(data_topic_name(topic.name), data_topic_id(topic.topic_id))
 
 
+class _LiveSettings(MetadataListener):
+    """The broker's settings of groups that change while it runs, in ``values``."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+
+    def settings_changed(self, settings: "Settings") -> None:
+        self.values[ASSIGNMENT_INTERVAL] = settings.group_consumer_assignment_interval_ms
+
+
 class GroupRouter:
     """Routes requests about groups to the shard of their coordinator.
 
@@ -109,7 +119,11 @@ class GroupRouter:
         topics = MetadataTopics(metadata)
         metadata.subscribe(topics)
         interval_ms = settings.offsets_retention_check_interval_ms
-        self.local = LocalGroups(shard, group_settings(settings, metadata.group_configs), interval_ms, topics)
+        live = _LiveSettings()
+        live.settings_changed(metadata.settings)
+        metadata.subscribe(live)
+        of_groups = group_settings(settings, metadata.group_configs, live.values)
+        self.local = LocalGroups(shard, of_groups, interval_ms, topics)
         mailbox = shard.mailbox
         mailbox.serve(ASK, self._serve_ask)
         mailbox.serve(LIST, self._serve_list)
@@ -293,9 +307,11 @@ class _Gather:
             self._done(self._error, [] if self._error is not ErrorCode.NONE else self._groups)
 
 
-def group_settings(settings: "Settings", of_groups: Mapping[str, Mapping[str, int]]) -> GroupSettings:
-    """The part of the node's settings, and of single groups' properties (which follow changes), that group decisions
-    need.
+def group_settings(
+    settings: "Settings", of_groups: Mapping[str, Mapping[str, int]], live: Mapping[str, int]
+) -> GroupSettings:
+    """The part of the node's settings that group decisions need. Single groups' properties and ``live`` settings
+    follow changes.
     """
     return GroupSettings(
         min_session_timeout_ms=settings.group_min_session_timeout_ms,
@@ -313,5 +329,6 @@ def group_settings(settings: "Settings", of_groups: Mapping[str, Mapping[str, in
             assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
             regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
             of_groups=of_groups,
+            live=live,
         ),
     )

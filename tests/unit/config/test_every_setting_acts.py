@@ -23,6 +23,8 @@ WITHIN = {
     "group.consumer.max.session.timeout.ms": "a bound on a property of groups, and on its default",
     "group.consumer.min.heartbeat.interval.ms": "a bound on a property of groups, and on its default",
     "group.consumer.max.heartbeat.interval.ms": "a bound on a property of groups, and on its default",
+    "group.consumer.min.assignment.interval.ms": "a bound on a property of groups, and on its default",
+    "group.consumer.max.assignment.interval.ms": "a bound on a property of groups, and on its default",
     "segment.index.bytes": "bounds segment_bytes, as many entries as the index may have",
     "internal.segment.bytes": "takes the place of segment_bytes",
     "events.partition": "read as event_partition",
@@ -34,11 +36,7 @@ TAKEN = {
     "follower.replication.throttled.replicas": "read by tools that show what they have set",
     "remote.storage.enable": "one value is taken, the other is refused with the reason",
     "preallocate": "one value is taken, the other is refused with the reason",
-    "remote.log.copy.disable": "belongs to remote.storage.enable, which is refused",
-    "remote.log.delete.on.disable": "belongs to remote.storage.enable, which is refused",
-    "local.retention.ms": "belongs to remote.storage.enable, which is refused",
-    "local.retention.bytes": "belongs to remote.storage.enable, which is refused",
-    "unclean.leader.election.enable": "its text says that a majority elects",
+    "unclean.leader.election.enable": "one value is taken, the other is refused with the reason",
 }
 """Topic properties of Apache Kafka that are taken, because tools set them; the reference page says of each why."""
 

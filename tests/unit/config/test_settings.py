@@ -7,7 +7,9 @@ import pytest
 
 from millstream.config import NODE_PROPERTIES, ConfigError, Settings, load_settings, node_property
 from millstream.config.listeners import Listener
+from millstream.config.relations import remarks
 from millstream.config.settings import without_effect
+from millstream.config.topic_properties import topic_config
 from millstream.model.error_code import ErrorCode
 
 
@@ -99,8 +101,8 @@ def test_a_complaint_about_the_file_says_the_line(tmp_path):
         ({"wal_bytes": 2**27, "checkpoint_bytes": 2**28}, ["wal.bytes", "checkpoint.bytes"]),
         ({"group_min_session_timeout_ms": 10, "group_max_session_timeout_ms": 5}, ["group.max.session.timeout.ms"]),
         (
-            {"message_max_bytes": 4096, "socket_request_max_bytes": 2048},
-            ["socket.request.max.bytes", "message.max.bytes"],
+            {"group_consumer_assignment_interval_ms": 20_000},
+            ["group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"],
         ),
         (
             {"log_cleaner_min_compaction_lag_ms": 1000, "log_cleaner_max_compaction_lag_ms": 10},
@@ -121,7 +123,26 @@ def test_live_settings_change_into_new_settings_and_others_refuse():
     assert changed.dynamic == {"log.retention.ms"}
     assert "restart" in complaint(settings.with_dynamic, {"shards": "2"})
     assert "log.retention.ms" in complaint(settings.with_dynamic, {"log.retention.ms": "7d"})
-    assert "message.max.bytes" in complaint(settings.with_dynamic, {"message.max.bytes": "2000000000"})
+    assert "message.max.bytes" in complaint(settings.with_dynamic, {"message.max.bytes": "5000000000"})
+
+
+def test_a_name_that_is_no_setting_changes_nothing():
+    settings = Settings(shards=1)
+    changed = settings.with_dynamic({"of.a.plugin": "x", "log.retention.ms": "6000"})
+    assert changed.dynamic == {"log.retention.ms"}
+    assert settings.with_dynamic({"of.a.plugin": "x"}) == settings
+
+
+def test_a_largest_batch_above_the_largest_request_is_taken_and_what_follows_is_said():
+    settings = Settings(shards=1, message_max_bytes=200_000_000)
+    (remark,) = remarks(settings)
+    assert all(word in remark for word in ("200000000", "socket.request.max.bytes", str(100 * 2**20), "closed"))
+    assert topic_config({}, settings).max_message_bytes == settings.socket_request_max_bytes, "memory is bounded by it"
+    small = Settings(shards=1, socket_request_max_bytes=50_000)
+    assert topic_config({}, small).max_message_bytes == 50_000
+    assert remarks(small)
+    assert not remarks(Settings(shards=1))
+    assert "no such batch" in complaint(topic_config, {"max.message.bytes": "50001"}, small)
 
 
 def test_settings_are_immutable_and_shown_by_what_was_set():

@@ -242,7 +242,7 @@ class FakeMailbox:
 
 class FakeMetadata:
     def __init__(self, settings):
-        self.start_settings = settings
+        self.start_settings = self.settings = settings
         self.node_id = settings.node_id
         self.state = ControllerState()
         self.topics = {}

@@ -425,3 +425,14 @@ def test_groups_are_described_in_the_order_asked(broker: Broker, version: int):
         assert answer.groups[0].authorized_operations == 0b1101_0100_1000
     (plain,) = call(broker, describe_groups, DescribeGroupsRequest(groups=groups), version)
     assert plain.groups[0].authorized_operations == -(1 << 31)
+
+
+def test_the_interval_of_assignments_follows_changes_of_the_broker_and_a_group_may_have_its_own(broker: Broker):
+    consumer = broker.routers[0].local._settings.consumer
+    assert consumer.assignment_interval_of("g") == 1_000
+    changed = broker.settings.with_dynamic({"group.consumer.assignment.interval.ms": "50"})
+    for listener in broker.metadata.listeners:
+        listener.settings_changed(changed)
+    assert consumer.assignment_interval_of("g") == 50
+    broker.metadata.group_configs["g"] = {"consumer.assignment.interval.ms": 7}
+    assert (consumer.assignment_interval_of("g"), consumer.assignment_interval_of("h")) == (7, 50)

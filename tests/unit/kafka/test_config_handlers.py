@@ -269,3 +269,41 @@ def test_a_change_that_cannot_be_written_is_answered_for_each_resource():
     bench.world.log.refuse = Unavailable("disk full")
     answers = alter(bench, (TOPIC, "t", [("retention.ms", SET, "7")]), (64, "x", []))
     assert [code for code, *_ in answers] == ["KAFKA_STORAGE_ERROR", "INVALID_REQUEST"]
+
+
+def test_no_property_of_a_topic_is_null_and_those_of_events_are_of_event_topics():
+    bench = ControlBench()
+    bench.create("t")
+    bench.create("e", topic_kind="events")
+    plain, events = describe(bench, (TOPIC, "t", None), (TOPIC, "e", None))
+    assert all(isinstance(config.value, str) for result in (plain, events) for config in result.configs)
+    of_events = {config.name for config in events.configs} - {config.name for config in plain.configs}
+    assert {"kafka.view", "events.validator"} <= of_events
+    assert all(name.startswith(("events.", "kafka.view")) for name in of_events)
+
+
+@pytest.mark.parametrize("broker", ["1", ""])
+def test_a_broker_setting_that_does_not_exist_is_kept_and_shown_without_its_value(broker, capfd):
+    bench = ControlBench()
+    assert alter(bench, (BROKER, broker, [("of.a.plugin", SET, "secret"), ("log.retention.ms", SET, "7000")])) == [
+        ("NONE", None, BROKER, broker)
+    ]
+    found = one(describe(bench, (BROKER, broker, None), include_synonyms=True), "of.a.plugin")
+    assert (found.value, found.is_sensitive, found.read_only, found.config_type) == (None, True, False, 0)
+    assert [(each.name, each.value) for each in found.synonyms] == [("of.a.plugin", None)]
+    assert one(describe(bench, (BROKER, broker, None)), "log.retention.ms").value == "7000", "others act beside it"
+    assert "of.a.plugin: there is no such setting" in capfd.readouterr().err
+    assert alter(bench, (BROKER, broker, [("of.a.plugin", DELETE, None)])) == [("NONE", None, BROKER, broker)]
+    assert not [config for config in describe(bench, (BROKER, broker, None))[0].configs if config.name == "of.a.plugin"]
+
+
+def test_what_is_taken_without_effect_is_said_and_what_promises_too_much_is_refused(capfd):
+    bench = ControlBench()
+    bench.create("t", local_retention_ms="7")
+    assert "topic t: local.retention.ms: No effect" in capfd.readouterr().err
+    assert alter(bench, (TOPIC, "t", [("remote.log.copy.disable", SET, "true")]))[0][0] == "NONE"
+    assert "topic t: remote.log.copy.disable: No effect" in capfd.readouterr().err
+    assert alter(bench, (TOPIC, "t", [("unclean.leader.election.enable", SET, "false")]))[0][0] == "NONE"
+    ((code, message, _, _),) = alter(bench, (TOPIC, "t", [("unclean.leader.election.enable", SET, "true")]))
+    assert code == "INVALID_CONFIG"
+    assert "a majority of the replicas elects" in message

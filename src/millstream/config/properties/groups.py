@@ -90,9 +90,22 @@ class GroupProperties:
     )
     group_consumer_assignment_interval_ms = Property(
         "group.consumer.assignment.interval.ms",
-        Integer(0, 15_000, unit="ms"),
+        Integer(0, unit="ms"),
         1_000,
         doc="Minimum time between two computations of a consumer group's target assignment.",
+        live=True,
+    )
+    group_consumer_min_assignment_interval_ms = Property(
+        "group.consumer.min.assignment.interval.ms",
+        Integer(0, unit="ms"),
+        0,
+        doc="Minimum of consumer.assignment.interval.ms of a consumer group (KIP-1263).",
+    )
+    group_consumer_max_assignment_interval_ms = Property(
+        "group.consumer.max.assignment.interval.ms",
+        Integer(0, unit="ms"),
+        15_000,
+        doc="Maximum of consumer.assignment.interval.ms of a consumer group (KIP-1263).",
     )
     group_consumer_regex_refresh_interval_ms = Property(
         "group.consumer.regex.refresh.interval.ms",

@@ -99,14 +99,16 @@ class TopicDefaultProperties:
         "log.local.retention.ms",
         Integer(-2, INT64_MAX, unit="ms"),
         -2,
-        doc="Default of the topic property local.retention.ms.",
+        doc="No effect: retention.local.target.ms says how long a tiered topic stays on the disk.",
+        effect=False,
         live=True,
     )
     log_local_retention_bytes = Property(
         "log.local.retention.bytes",
         Integer(-2, INT64_MAX, unit="bytes"),
         -2,
-        doc="Default of the topic property local.retention.bytes.",
+        doc="No effect: retention.local.target.bytes says how much of a tiered topic stays on the disk.",
+        effect=False,
         live=True,
     )
     log_index_interval_bytes = Property(
@@ -200,9 +202,13 @@ class TopicDefaultProperties:
     )
     unclean_leader_election_enable = Property(
         "unclean.leader.election.enable",
-        Boolean(),
+        Only(
+            False,
+            "a majority of the replicas elects, so that no acknowledged record is lost; when a majority of the brokers "
+            "is lost for good, 'millstream cluster recover --unsafe' goes on with what is left",
+        ),
         False,
-        doc="Default of the topic property unclean.leader.election.enable.",
+        doc="Default of the topic property unclean.leader.election.enable. Only false is accepted.",
         live=True,
     )
     log_cleaner_delete_retention_ms = Property(

@@ -4,9 +4,9 @@ groups and subscriptions to clients' metrics, or replace what a resource says al
 All changes of one resource are made or none. What results is validated as a whole, so that a change that is good by
 itself but contradicts another property is refused. Deleting what was not set is no error, as in Kafka.
 
-Codes and words are Kafka's: a bad topic property is INVALID_CONFIG, a bad broker setting INVALID_REQUEST. One
-difference: a broker setting that does not exist is refused, where Kafka keeps it for plug-ins that may know it; here
-there are none.
+Codes and words are Kafka's: a bad topic property is INVALID_CONFIG, a bad broker setting INVALID_REQUEST. A broker
+setting that does not exist is kept and shown, as by Kafka, whose plug-ins may know it; a line in the log says that it
+has no effect.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -241,7 +241,7 @@ def _canonical(name: str, known: Mapping[str, Property[Any]]) -> str:
     try:
         return node_property(name).name
     except ConfigError:
-        return name  # refused later, by the name that the caller used
+        return name
 
 
 def _differing(wanted: Changes, before: Mapping[str, str]) -> Changes:

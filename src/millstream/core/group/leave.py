@@ -38,14 +38,14 @@ def leave_answer(results: list[MemberResponse], version: ApiVersion) -> LeaveGro
 
 def unknown_group(leave: Leave) -> LeaveGroupResponse:
     """The response for a group that does not exist."""
-    results = [_result(who, ErrorCode.UNKNOWN_MEMBER_ID) for who in leavers(leave.request, leave.version)]
+    results = [member_result(who, ErrorCode.UNKNOWN_MEMBER_ID) for who in leavers(leave.request, leave.version)]
     return leave_answer(results, leave.version)
 
 
 def leave_group(step: Step, group: Group, leave: Leave) -> None:
     """Handle a LeaveGroup."""
     asked = leavers(leave.request, leave.version)
-    results = [_result(who, _leave_one(step, group, who)) for who in asked]
+    results = [member_result(who, _leave_one(step, group, who)) for who in asked]
     left = [who for who, result in zip(asked, results, strict=True) if result.error_code == ErrorCode.NONE]
     if left:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -83,5 +83,6 @@ def _leave_one(step: Step, group: Group, who: MemberIdentity) -> ErrorCode:
     return error
 
 
-def _result(who: MemberIdentity, error: ErrorCode) -> MemberResponse:
+def member_result(who: MemberIdentity, error: ErrorCode) -> MemberResponse:
+    """What became of one member, which is named as the request names it."""
     return MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id, error_code=error)

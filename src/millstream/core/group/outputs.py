@@ -1,7 +1,7 @@
 """Inputs and outputs of a group coordinator."""
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -34,6 +34,8 @@ from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.schema import Message
 from millstream.wire.stored import ConsumerGroupKey
 
+ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
+
 
 class ConsumerSettings(msgspec.Struct, frozen=True):
     """Settings of consumer groups (KIP-848). ``of_groups`` overrides them for single groups."""
@@ -47,6 +49,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
     regex_refresh_interval_ms: int = 600_000
     of_groups: Mapping[str, Mapping[str, int]] = {}
     """Group id → property → value; follows changes."""
+    live: Mapping[str, int] = {}
+    """Settings of the broker that change while it runs, by Kafka's name; follows changes."""
 
     def session_timeout_of(self, group_id: str) -> int:
         return self._of(group_id, "consumer.session.timeout.ms", self.session_timeout_ms)
@@ -55,7 +59,9 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
         return self._of(group_id, "consumer.heartbeat.interval.ms", self.heartbeat_interval_ms)
 
     def assignment_interval_of(self, group_id: str) -> int:
-        return self._of(group_id, "consumer.assignment.interval.ms", self.assignment_interval_ms)
+        return self._of(
+            group_id, "consumer.assignment.interval.ms", self.live.get(ASSIGNMENT_INTERVAL, self.assignment_interval_ms)
+        )
 
     def _of(self, group_id: str, name: str, default: int) -> int:
         own = self.of_groups.get(group_id)

@@ -5,6 +5,7 @@ broker, for every broker, or for both, which Kafka's responses distinguish.
 """
 
 from collections.abc import Mapping
+from itertools import filterfalse
 from typing import Final
 
 from millstream.config.describe import (
@@ -14,12 +15,16 @@ from millstream.config.describe import (
     ConfigSynonym,
     describe_topic,
 )
-from millstream.config.settings import NODE_PROPERTIES
+from millstream.config.settings import NODE_PROPERTIES, is_setting
 from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.kafka.context import Node
 
 SOURCE_DYNAMIC_DEFAULT: Final = 3
 """Kafka's number for a live change of every broker."""
+
+
+_UNKNOWN_TYPE: Final = 0
+_STRANGE: Final = "There is no such setting here: it has no effect."
 
 
 def topic_entries(node: Node, configs: Mapping[str, str], *, as_read: bool = False) -> list[ConfigEntry]:
@@ -30,6 +35,17 @@ def topic_entries(node: Node, configs: Mapping[str, str], *, as_read: bool = Fal
 def of_every_broker(node: Node) -> Mapping[str, str]:
     """Live changes of every broker."""
     return node.metadata.state.node_configs.get(CLUSTER_DEFAULT, {})
+
+
+def strangers(node: Node) -> list[ConfigEntry]:
+    """Live changes of settings that do not exist here: kept, without effect, and shown as Kafka does, without value."""
+    own = node.metadata.state.node_configs.get(node.metadata.node_id, {})
+    found: list[ConfigEntry] = []
+    for name in sorted(filterfalse(is_setting, own.keys() | of_every_broker(node).keys())):
+        given = [(own, SOURCE_DYNAMIC_BROKER), (of_every_broker(node), SOURCE_DYNAMIC_DEFAULT)]
+        synonyms = tuple(ConfigSynonym(name, None, source) for changes, source in given if name in changes)
+        found.append(ConfigEntry(name, None, False, synonyms[0].source, True, _UNKNOWN_TYPE, _STRANGE, synonyms))
+    return found
 
 
 def attributed(node: Node, entry: ConfigEntry) -> ConfigEntry:

@@ -17,7 +17,13 @@ from millstream.core.controller.topic_names import illegal_topic_name
 from millstream.errors import Rejected
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.cluster_view import facts
-from millstream.kafka.handlers.config_entries import SOURCE_DYNAMIC_DEFAULT, attributed, of_every_broker, topic_entries
+from millstream.kafka.handlers.config_entries import (
+    SOURCE_DYNAMIC_DEFAULT,
+    attributed,
+    of_every_broker,
+    strangers,
+    topic_entries,
+)
 from millstream.kafka.handlers.config_resources import ResourceType, broker_named, resource_type
 from millstream.kafka.loggers import ROOT
 from millstream.kafka.slices import answer_in_slices
@@ -116,6 +122,7 @@ def _broker_entries(node: Node, ctx: RequestContext, name: str) -> Iterable[Conf
     unexpected = "Unexpected broker id, expected {} or empty string, but received {}"
     broker = broker_named(name, metadata.node_id, _NOT_A_NUMBER, unexpected)
     entries = [attributed(node, entry) for entry in describe_node(metadata.settings, facts(node, ctx))]
+    entries += strangers(node)
     if broker != CLUSTER_DEFAULT:
         return entries
     return [_as_default(entry) for entry in entries if entry.name in of_every_broker(node)]

@@ -75,7 +75,6 @@ def test_brokers_and_every_broker_cannot_contradict_each_other_in_one_request_or
             "Cannot update these configs dynamically: [num.part",
         ),
         (node(1, ("log.retention.ms", SET, "abc")), "INVALID_REQUEST", "log.retention.ms"),
-        (node(1, ("foo.bar", SET, "1")), "INVALID_REQUEST", "foo.bar"),
         (node(1, ("log.retention.ms", APPEND, "5")), "INVALID_CONFIG", "Config value append is not allowed for config"),
     ],
 )

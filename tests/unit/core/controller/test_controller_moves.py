@@ -162,7 +162,7 @@ def test_a_broker_that_leaves_is_given_nothing_and_its_replicas_go_to_others(fiv
     five.do(EvacuateBrokers())
     assert five.state.registry.nodes() == (1, 3, 4, 5)
     assert five.state.registry.has_left(2)
-    assert "replaced, or its broker has left" in five.register(2).message
+    assert "broker 2 has left this cluster" in five.register(2).message
 
 
 def test_a_broker_does_not_leave_when_the_others_are_too_few():

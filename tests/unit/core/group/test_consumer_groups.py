@@ -417,6 +417,16 @@ def test_a_group_that_somebody_joins_while_it_is_deleted_assigns_after_a_restart
     assert again.told(again.joins("c"))[2] == [0, 1, 2, 3]
 
 
+def test_a_member_that_an_administrator_removes_is_named_as_the_request_names_it():
+    driver = ConsumerDriver()
+    driver.joins("a", instance_id="i")
+    driver.joins("b")
+    answer = driver.answers[driver.leave_async(("", "i"), "b", ("", "strange"))]
+    said = [(one.member_id, one.group_instance_id, ErrorCode(one.error_code).name) for one in answer.members]
+    assert said == [("", "i", "NONE"), ("b", None, "NONE"), ("", "strange", "UNKNOWN_MEMBER_ID")]
+    assert not driver.group.members
+
+
 # The classic protocol
 
 

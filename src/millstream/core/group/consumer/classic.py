@@ -31,7 +31,7 @@ from millstream.core.group.deadlines import OFF
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.heartbeat import heartbeat_error
 from millstream.core.group.join import MEMBER_ID_REQUIRED_FROM, named_protocols
-from millstream.core.group.leave import leave_answer, leavers
+from millstream.core.group.leave import leave_answer, leavers, member_result
 from millstream.core.group.outputs import Heartbeat, Join, Leave, Sync
 from millstream.core.group.rebalance import join_error
 from millstream.core.group.step import Step
@@ -282,15 +282,13 @@ def leave(step: Step, change: Change, given: Leave) -> None:
     leaving: list[ConsumerMember] = []
     for who in leavers(given.request, given.version):
         error = ErrorCode.NONE
-        member_id = who.member_id
         try:
             member = _leaver(group, who)
-            member_id = member.member_id
             if member not in leaving:
                 leaving.append(member)
         except Rejected as rejected:
             error = ErrorCode(rejected.code)
-        results.append(MemberResponse(member_id=member_id, group_instance_id=who.group_instance_id, error_code=error))
+        results.append(member_result(who, error))
     answer = leave_answer(results, given.version)
     if not leaving:
         step.out.answer(given.token, answer)
