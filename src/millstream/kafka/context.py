@@ -110,7 +110,9 @@ class Node:
 class RequestContext(Exchange):
     """One request: what its header said, who sent it, and the one answer it will get."""
 
-    __slots__ = ("_body_at", "_frame", "api", "api_version", "correlation_id", "received_us")
+    __slots__ = ("_body_at", "_frame", "api_version", "correlation_id", "received_us")
+
+    api: "Api"
 
     def __init__(
         self,

@@ -11,6 +11,13 @@ versions of it that we do (KIP-511); Produce below version 3, which Kafka 4 adve
 what is wrong, as Kafka reads it. A handler that raises an ``AssertionError`` found a broken invariant: the shard stops.
 Any other exception is a fault of ours: it is logged with its stack and costs that client its connection, nothing more.
 
+Order: **a request sees the effect of every earlier request of its connection**, as in Kafka, which begins the next one
+when the response to the one before is sent. Here a request begins when the earlier ones with an effect
+(``served.EFFECTS``) are answered; until then its connection is not read. Further requests of the same API begin at
+once, because they take effect in their order: that is how a producer has many batches under way. Behind a request that
+only reads the next one begins at once, too, unless memory or CPU are short; in Kafka it waits for the response. A
+Produce with acks=0 is answered by nothing; what it appended is visible when it is durable.
+
 Overload: a request that waits for its answer is weighed, as bytes and as the objects that they became, and counted
 (``net.parking``); where those under way hold all they may, a further one of more than ``COSTLY_BYTES`` waits before it
 is decoded. Produce is not counted: its records have the budgets of the arena.
@@ -23,7 +30,15 @@ from typing import Final
 from millstream.iobuf import IoBuf
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.cost import COSTLY_BYTES, Api
-from millstream.kafka.served import API_VERSIONS_KEY, OF_GROUPS, PRODUCE, PUSH_EVENTS, READING, SERVED
+from millstream.kafka.served import (
+    API_VERSIONS_KEY,
+    EFFECTS,
+    OF_GROUPS,
+    PRODUCE,
+    PUSH_EVENTS,
+    READING,
+    SERVED,
+)
 from millstream.net.connection import Connection
 from millstream.telemetry.log import RateLimit, log
 from millstream.wire.codec import request_decoder
@@ -63,7 +78,7 @@ class Dispatcher:
     ) -> bool:
         """Produce 2/8, Fetch 2/8. Read the header, decode the body, call the API's handler.
 
-        True: nothing was done, because the request is costly and waits its turn; hand the frame over again.
+        True: nothing was done, because the request waits for another one or for its turn; hand the frame over again.
         """
         try:
             end = len(frame)
@@ -79,10 +94,9 @@ class Dispatcher:
             if version >= api.flexible_from:
                 if position >= end:
                     raise ProtocolError("the request header is cut short")
-                if frame[position]:
-                    position = skip_header_tags(frame, position)
-                else:
-                    position += 1
+                position = skip_header_tags(frame, position) if frame[position] else position + 1
+            if connection.exchanges and connection.exchanges[-1].api is not api and _must_follow(connection):
+                return True
             context = RequestContext(connection, api, version, correlation_id, frame, position)
             if not api.min_version <= version <= api.max_version:
                 self._unserved_version(context, version)
@@ -156,6 +170,23 @@ class Dispatcher:
             produce_legacy.answer(context)
         else:
             raise ProtocolError(f"{context.api.name} version {version} is not served")
+
+
+def _must_follow(connection: Connection) -> bool:
+    """Whether a request waits for earlier ones of another API, whose effect it has to see. Then the connection is not
+    read until the last one of these is answered. They are the newest of the connection: nothing else began behind them.
+    """
+    exchanges = connection.exchanges
+    api = exchanges[-1].api
+    if api is None or api.key not in EFFECTS:
+        return False
+    for exchange in reversed(exchanges):
+        if exchange.api is not api:
+            return False
+        if not exchange.done:
+            exchange.hold()
+            return True
+    return False
 
 
 def _new_client_id(connection: Connection, raw: memoryview, size: int) -> None:

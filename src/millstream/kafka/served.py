@@ -96,6 +96,43 @@ READING: Final = frozenset(
 )
 """APIs that ask other shards and keep partial results until all have answered, whatever their size."""
 
+EFFECTS: Final = frozenset(
+    _KEYS[file]
+    for file in (
+        "produce",
+        "push_events",
+        "offset_commit",
+        "leave_group",
+        "create_topics",
+        "delete_topics",
+        "delete_records",
+        "init_producer_id",
+        "add_partitions_to_txn",
+        "add_offsets_to_txn",
+        "end_txn",
+        "write_txn_markers",
+        "txn_offset_commit",
+        "create_acls",
+        "delete_acls",
+        "alter_configs",
+        "alter_replica_log_dirs",
+        "create_partitions",
+        "elect_leaders",
+        "delete_groups",
+        "incremental_alter_configs",
+        "offset_delete",
+        "alter_partition_reassignments",
+        "update_features",
+        "unregister_broker",
+        "acknowledge_events",
+        "replace_segments",
+    )
+)
+"""APIs with an effect that later requests of the connection must see. It has taken place when they are answered, and
+several requests of one API take effect in their order (``kafka.dispatch``). JoinGroup, SyncGroup and heartbeats are not
+among them: the coordinator takes them up in their order, and their responses wait for other clients.
+"""
+
 EVERYDAY: Final = tuple(
     _KEYS[file]
     for file in (

@@ -11,10 +11,12 @@ fill the arena. A frame without room waits in
 ``Intake``'s queue, and its socket is not read meanwhile. A connection that stalls in the middle of a frame is closed.
 
 Responses leave in the order of the requests, whatever order they were completed in. Each request is an ``Exchange`` in
-a queue; the completed ones at its head are sent once per turn of the reactor. A connection with many requests under way
-or many unsent bytes is not read until it has caught up. Connections with large responses send in turn, one after the
-other, so that small requests of other clients do not wait for all of them (`Intake.flush_in_turn`). The unsent bytes of
-all connections of a shard are bounded, too (`Intake.owed`); above the bound, those that have any are not read.
+a queue; the completed ones at its head are sent once per turn of the reactor. A request whose effect the next one has
+to see holds the connection (`Exchange.hold`): nothing is read until it is completed. A connection with many requests
+under way or many unsent bytes is not read until it has caught up. Connections with large responses send in turn, one
+after the other, so that small requests of other clients do not wait for all of them (`Intake.flush_in_turn`). The
+unsent bytes of all connections of a shard are bounded, too (`Intake.owed`); above the bound, those that have any are
+not read.
 
 Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. When a
 client disconnects, its memory is released. Its requests under way finish (those that wait for data end at once), and
@@ -60,9 +62,11 @@ class Exchange:
     ``complete(None, 0)`` means that the protocol has no response (acks=0).
     """
 
-    __slots__ = ("buffers", "connection", "counts", "done", "holder", "holds", "size")
+    __slots__ = ("api", "buffers", "connection", "counts", "done", "holder", "holds", "size")
 
     def __init__(self, connection: "Connection") -> None:
+        self.api: Any = None
+        """What the request asks for; known to who handles it."""
         self.connection = connection
         self.done = False
         self.buffers: Sequence[Buffer] | None = None
@@ -115,7 +119,7 @@ class Exchange:
         self.buffers = buffers
         self.size = size
         self.holder = holder
-        if connection.exchanges[0] is self:
+        if connection.exchanges[0] is self or not connection.reading:
             connection.answers_ready()
 
 
@@ -247,7 +251,8 @@ class Connection:
             self.frames += 1
             if intake.on_frame(self, buffer[begin:position]):
                 self._pause(buffer[begin - 4 : end])
-                intake.wait_for_turn(self)
+                if not self.held:
+                    intake.wait_for_turn(self)
                 return False
             if self.closed:
                 return False
@@ -294,7 +299,8 @@ class Connection:
         if again:
             self.frame = frame
             self._pause(memoryview(b""))
-            self.intake.wait_for_turn(self)
+            if not self.held:
+                self.intake.wait_for_turn(self)
             return False
         if self.closed:
             return False
@@ -364,7 +370,7 @@ class Connection:
         return exchange
 
     def answers_ready(self) -> None:
-        """Send at the end of this turn: the exchange at the head is completed."""
+        """Send at the end of this turn, and read on if nothing is in the way: an exchange is completed."""
         if not self.dirty:
             self.dirty = True
             self.intake.flush_later(self)

@@ -1,0 +1,41 @@
+"""Every API is known to have an effect that later requests must see, or to have none."""
+
+from millstream.kafka.served import EFFECTS, SERVED
+
+WITHOUT_EFFECT = {
+    "fetch",
+    "list_offsets",
+    "metadata",
+    "offset_fetch",
+    "find_coordinator",
+    "describe_groups",
+    "list_groups",
+    "api_versions",
+    "offset_for_leader_epoch",
+    "describe_acls",
+    "describe_configs",
+    "describe_log_dirs",
+    "list_partition_reassignments",
+    "describe_client_quotas",
+    "describe_quorum",
+    "describe_cluster",
+    "consumer_group_describe",
+    "describe_producers",
+    "describe_transactions",
+    "list_transactions",
+    "get_telemetry_subscriptions",
+    "push_telemetry",
+    "list_config_resources",
+    "describe_topic_partitions",
+    "feed_events",
+    "fetch_event_data",
+    "events_metadata",
+}
+TAKEN_UP_IN_ORDER = {"join_group", "sync_group", "heartbeat", "consumer_group_heartbeat"}
+"""By the coordinator, which answers when other clients have done their part."""
+
+
+def test_every_api_is_known_to_have_an_effect_or_none():
+    with_effect = {SERVED[key] for key in EFFECTS}
+    assert not with_effect & (WITHOUT_EFFECT | TAKEN_UP_IN_ORDER)
+    assert with_effect | WITHOUT_EFFECT | TAKEN_UP_IN_ORDER == set(SERVED.values())
