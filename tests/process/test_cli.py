@@ -4,8 +4,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 import uuid
 
 import pytest
@@ -69,7 +72,8 @@ def test_a_topic_is_listed_altered_and_deleted(millstream, topic):
     assert "larger than topic" in millstream("produce", topic, stdin="x" * 5000, code=1).stderr
     refused = millstream("topic", "alter", topic, "--config", "no.such.property=1", code=1)
     assert refused.stderr.count("\n") == 1
-    millstream("topic", "delete", topic)
+    assert "nothing was deleted, --execute does it" in millstream("topic", "delete", topic).stderr
+    millstream("topic", "delete", topic, "--execute")
     assert f"there is no topic '{topic}'" in millstream("topic", "describe", topic, code=1).stderr
     assert f"there is no topic '{topic}'" in millstream("consume", topic, code=1).stderr
 
@@ -241,3 +245,57 @@ def test_a_running_broker_changes_its_mind_and_back(millstream):
     assert running() == ("604800000", "changed while running")
     millstream("config", "set", "--unset", "log.retention.ms")
     assert running() == before
+
+
+def test_a_full_disk_is_said_by_every_command_that_meets_it(broker_factory):
+    broker = broker_factory(topics={"t": 1}, shards=1)
+    broker.stop()
+    broker.settings |= {"storage.reserve.bytes": 1 << 60}
+    broker.start()
+    run_at(broker.bootstrap, "produce", "t", stdin="the free space is looked at after an append\n")
+    until_full(broker)
+    sent = run_at(broker.bootstrap, "produce", "t", "--timeout", "2", stdin="a\n")
+    assert sent.returncode == 1
+    assert "the disk of broker 0 is full, and producers are refused until there is space" in sent.stderr
+    shown = run_at(broker.bootstrap, "status")
+    assert shown.returncode == 1
+    assert "the disk of broker 0 is full" in shown.stderr
+    assert json.loads(run_at(broker.bootstrap, "status", "--json").stdout)["full_disks"] == [0]
+    with urllib.request.urlopen(broker.http, timeout=30) as page:
+        assert "The disk is full: producers are refused" in page.read().decode()
+
+
+def run_at(address, *words, stdin=""):
+    """One command for the broker at an address, run to its end."""
+    command = [*COMMAND, *words, "--bootstrap", address]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+def until_full(broker):
+    for _ in range(600):
+        with urllib.request.urlopen(f"{broker.http}/healthz", timeout=30) as answer:
+            if not json.load(answer)["accepts_writes"]:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the broker never says that its disk is full")
+
+
+def test_another_port_of_the_broker_is_named(broker):
+    http = broker.http.removeprefix("http://")
+    done = run_at(http, "topic", "list", "--timeout", "3")
+    assert done.returncode == 1
+    assert f"{http} answers HTTP, not Kafka's protocol; give the broker's Kafka port" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = run_at(address, "topic", "list", "--timeout", "2")
+    assert done.returncode == 1
+    assert f"{address} takes connections, but no broker answers" in done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_interrupting_top_is_how_it_ends(broker, words):
+    with started([*COMMAND, "top", "--interval", "0.2", "--bootstrap", broker.bootstrap, *words]) as process:
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")

@@ -188,6 +188,6 @@ def test_a_damaged_partition_is_named_by_every_door_until_its_topic_is_deleted(b
     assert described.returncode == 0
     assert "not served: 1; the broker's log" in described.stderr
     assert "partition 1 of topic 't'" in cli("topic", "trim", "t", "--before", "end").stderr
-    assert cli("topic", "delete", "t").returncode == 0
+    assert cli("topic", "delete", "t", "--execute").returncode == 0
     until(lambda: metrics(broker).value("millstream_log_faulty") == 0, "the alarm is over")
     until(lambda: not directory.exists(), "its files are gone")

@@ -38,6 +38,8 @@ class Facts(msgspec.Struct, frozen=True):
     cluster_id: str
     bootstrap: str
     uptime_s: float
+    accepts_writes: bool
+    """False while the disk is full."""
 
 
 class Overview(msgspec.Struct, frozen=True):

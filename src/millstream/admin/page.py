@@ -21,9 +21,14 @@ p, dt { color: var(--soft); margin: 0; } dl { display: flex; flex-wrap: wrap; ga
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; }
+p.alarm { background: #b22; border-radius: .3rem; color: #fff; margin: 1rem 0; padding: .5rem .8rem; }
 th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
 """
 
+_FULL: Final = (
+    '<p class="alarm">The disk is full: producers are refused until there is space. '
+    "<code>millstream topic trim</code>, retention or another disk make some.</p>\n"
+)
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -41,7 +46,7 @@ def page(facts: Facts, overview: Overview) -> bytes:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Millstream {escape(version)}</title>\n'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
-        f"<body><h1>Millstream {escape(version)}</h1>\n<dl>{described}</dl>\n"
+        f"<body><h1>Millstream {escape(version)}</h1>\n<dl>{described}</dl>\n{'' if facts.accepts_writes else _FULL}"
         f"{_topics(overview)}{_groups(overview)}"
         '<h2>For programs</h2>\n<p><a href="/metrics">/metrics</a> · <a href="/v1/status">/v1/status</a> · '
         '<a href="/healthz">/healthz</a></p>\n</body></html>\n'

@@ -402,7 +402,11 @@ class Supervisor:
     def facts(self) -> Facts:
         uptime_s = time.monotonic() - self.begun
         bootstrap = next(iter(self._advertised().values()))
-        return Facts(__version__, self.settings.node_id, self.cluster_id, bootstrap, uptime_s)
+        try:
+            accepts_writes = bool(self.health()["accepts_writes"])
+        except MillstreamError:
+            accepts_writes = True  # the page fails for the same reason
+        return Facts(__version__, self.settings.node_id, self.cluster_id, bootstrap, uptime_s, accepts_writes)
 
     def overview(self, topics_max: int, groups_max: int) -> Overview:
         return gather(self.queries, topics_max, groups_max, PATIENCE_US)

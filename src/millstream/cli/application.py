@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
@@ -43,6 +44,23 @@ class Noun(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with what may have been meant where there is no such command."""
+        word = args[0]
+        if self.get_command(ctx, word) is None and not word.startswith("-"):
+            near = [f"{ctx.command_path} {name}" for name in get_close_matches(word, self._members, n=1)]
+            meant = near or [f"{ctx.command_path} {path}" for path in self._below(word)]
+            hint = f"; did you mean {' or '.join(repr(path) for path in meant[:3])}?" if meant else ""
+            raise click.UsageError(f"there is no command {word!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def _below(self, word: str) -> list[str]:
+        """Commands called ``word`` under the nouns of this group."""
+        nouns = {name: member for name, member in self._members.items() if isinstance(member, Noun)}
+        return [f"{name} {word}" for name, noun in nouns.items() if word in noun._members]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each command with the whole first sentence of its help."""

@@ -18,7 +18,7 @@ from millstream.cli.broker_http import ask_http, http_url
 from millstream.cli.cluster import cluster_status
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
-from millstream.cli.output import print_json, remark
+from millstream.cli.output import print_json, print_table, remark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,22 +109,39 @@ def rebalance(wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None
 @click.argument("place", metavar="TOPIC[:PARTITION]")
 @click.option("--to", "brokers", metavar="ID,ID,…", help="Brokers that shall hold it, the preferred leader first.")
 @click.option("--cancel", is_flag=True, help="End a move that is under way.")
+@click.option("--execute", is_flag=True, help="Do it where replicas become fewer; without this it is only shown.")
 @wait_option
 @as_json_option
 @bootstrap_option
 @work_timeout_option
 def move(
-    place: str, brokers: str | None, cancel: bool, wait: bool, as_json: bool, bootstrap: str, timeout: float
+    place: str,
+    brokers: str | None,
+    cancel: bool,
+    execute: bool,
+    wait: bool,
+    as_json: bool,
+    bootstrap: str,
+    timeout: float,
 ) -> None:
-    """Move the replicas of a topic, or of one of its partitions, to other brokers."""
+    """Move the replicas of a topic, or of one of its partitions, to other brokers. A move that leaves fewer replicas
+    than there are is only shown without --execute.
+    """
     if (brokers is None) == (not cancel):
         raise WrongUsage("give either --to ID,ID,… or --cancel")
     topic, _, index = place.rpartition(":") if ":" in place else (place, "", "")
     try:
         nodes = None if brokers is None else [int(part) for part in brokers.split(",")]
-        indexes = [int(index)] if index else _partitions_of(topic, bootstrap)
+        wanted = int(index) if index else None
     except ValueError:
         raise WrongUsage("brokers and partitions are numbers, as in 'orders:0 --to 1,2,3'") from None
+    held = replicas_of(topic, bootstrap) if wanted is None or nodes is not None else {}
+    indexes = sorted(held) if wanted is None else [wanted]
+    if nodes is not None and not execute:
+        fewer = [(each, held[each]) for each in indexes if len(set(nodes)) < len(held.get(each, ()))]
+        if fewer:
+            _show_fewer(topic, fewer, nodes, as_json=as_json)
+            return
     parts = [[topic, each, nodes] for each in indexes]
     change_cluster(bootstrap, {"type": "reassign_partitions", "partitions": parts})
 
@@ -158,14 +175,26 @@ def wait_for_moves(topic: str, bootstrap: str, timeout_s: float) -> None:
     )
 
 
-def _partitions_of(topic: str, bootstrap: str) -> list[int]:
+def _show_fewer(topic: str, fewer: list[tuple[int, list[int]]], nodes: list[int], *, as_json: bool) -> None:
+    """The replicas that a move would delete."""
+    rows = [(f"{topic}:{index}", held, nodes, [node for node in held if node not in nodes]) for index, held in fewer]
+    if as_json:
+        print_json([dict(zip(("partition", "replicas", "new", "deleted"), row, strict=True)) for row in rows])
+        return
+    shown = [(row[0], *(",".join(map(str, nodes)) for nodes in row[1:])) for row in rows]
+    print_table(["PARTITION", "REPLICAS", "NEW", "DELETED"], shown)
+    remark("nothing was moved: these partitions would have fewer replicas; --execute does it")
+
+
+def replicas_of(topic: str, bootstrap: str) -> dict[int, list[int]]:
+    """The brokers that hold each partition of a topic."""
     from millstream.cli.connect import admin_client, explained
 
     with explained(f"topic '{topic}'", bootstrap):
         found = admin_client(bootstrap).list_topics(timeout=ASK_S).topics.get(topic)
     if found is None or not found.partitions:
         raise CommandFailed(f"there is no topic '{topic}'")
-    return sorted(found.partitions)
+    return {number: list(partition.replicas) for number, partition in found.partitions.items()}
 
 
 def _finish(

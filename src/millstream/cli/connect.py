@@ -246,18 +246,23 @@ def reachable(bootstrap: str) -> bool:
 
 def _reach(bootstrap: str) -> None:
     """Return once one of the addresses takes a connection; CommandFailed with the last reason if none does."""
-    reason = "no address given"
+    failure = unreachable(bootstrap, "no address given")
     for text in bootstrap.split(","):
         endpoint = _endpoint(text.strip())
         try:
             socket.create_connection(endpoint, timeout=_CONNECT_TIMEOUT_S).close()
+        except socket.gaierror:
+            failure = CommandFailed(
+                f"--bootstrap: no address is known for the host {endpoint.host!r}; check its spelling, the name server "
+                "and /etc/hosts, or give the broker's IP address"
+            )
         except TimeoutError:
-            reason = f"no connection within {_CONNECT_TIMEOUT_S:g} s"
+            failure = unreachable(bootstrap, f"no connection within {_CONNECT_TIMEOUT_S:g} s")
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            failure = unreachable(bootstrap, (error.strerror or str(error)).lower())
         else:
             return
-    raise unreachable(bootstrap, reason)
+    raise failure
 
 
 def _endpoint(text: str) -> Endpoint:

@@ -99,6 +99,25 @@ def unreachable(bootstrap: str, reason: str) -> CommandFailed:
     )
 
 
+def silent(bootstrap: str, reason: str) -> CommandFailed:
+    """No broker answers at ``bootstrap`` in Kafka's protocol: none is there, or something else has the port."""
+    from millstream.cli.other_ports import Found, what_answers
+
+    match what_answers(bootstrap):
+        case Found.HTTP:
+            return CommandFailed(
+                f"{bootstrap} answers HTTP, not Kafka's protocol; give the broker's Kafka port ({KAFKA_PORT} unless it "
+                "was set), which its ready line and broker.json name as bootstrap"
+            )
+        case Found.SOMETHING:
+            return CommandFailed(
+                f"{bootstrap} takes connections, but no broker answers ({reason}); is it the Kafka port? Or the "
+                "broker names an address that is not reached from here: set its advertised.listeners"
+            )
+        case Found.NOTHING:
+            return unreachable(bootstrap, reason)
+
+
 def with_port(address: str) -> str:
     """``HOST:PORT`` of an address that may be a host alone."""
     return f"{address}:{KAFKA_PORT}" if address and (":" not in address or address.endswith("]")) else address
@@ -106,14 +125,14 @@ def with_port(address: str) -> str:
 
 def no_answer(bootstrap: str, timeout_s: float) -> CommandFailed:
     """The broker at ``bootstrap`` took longer than it was given."""
-    return unreachable(bootstrap, f"no answer within {timeout_s:g} s")
+    return silent(bootstrap, f"no answer within {timeout_s:g} s")
 
 
 def explain(error: KafkaError, what: str, bootstrap: str) -> CommandFailed:
     """The sentence for a Kafka error met while working on ``what`` (such as "topic 'orders'")."""
     name = error.name()
     if name in _UNREACHABLE:
-        return unreachable(bootstrap, error.str().removeprefix("Local: "))
+        return silent(bootstrap, error.str().removeprefix("Local: "))
     reason = error.str().strip()
     if reason.endswith(":"):  # the broker said no more than its code
         reason += f" {type(error)(error.code()).str().removeprefix('Broker: ')}"
@@ -126,6 +145,6 @@ def explain_error(error: MillstreamError, what: str, bootstrap: str) -> CommandF
     """The sentence for an error of the project's own client."""
     name = error.code.name
     if name in ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"):
-        return unreachable(bootstrap, error.message)
+        return silent(bootstrap, error.message)
     template = _NO_TOPIC if name in ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID") else "{what}: {reason}"
     return CommandFailed(template.format(what=what, reason=error.message), name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from millstream.cli.connect import explained, producer_client
+from millstream.cli.connect import admin_client, explained, producer_client
 from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, explain
 from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import print_json, progress, rate, remark
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _POLL_EVERY = 1_000
 _LAST_WAIT_S = 2.0
+_TIMED_OUT = ("_MSG_TIMED_OUT", "KAFKA_STORAGE_ERROR")
 ACKS = ("all", "1", "0")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 FORMATS = ("line", "json")
@@ -169,6 +170,17 @@ class Sending:
                 f"{missing:,} of {self.sent:,} records were not acknowledged in time; they may or may not be stored"
             )
 
+    def _behind(self, failure: CommandFailed) -> CommandFailed:
+        """What is behind a time-out: a full disk, if a broker says so."""
+        from millstream.cli.confluent import KafkaException
+        from millstream.cli.full_disks import explain_time_out
+
+        try:
+            client = admin_client(self.bootstrap)
+            return explain_time_out(client, client.list_topics(timeout=_LAST_WAIT_S).brokers, failure)
+        except (CommandFailed, KafkaException):
+            return failure
+
     def _queued(self, record: NewRecord, headers: list[Header] | None) -> bool:
         try:
             self.queued += 1  # before the call: an interrupt behind it must not find fewer queued than acknowledged
@@ -190,7 +202,8 @@ class Sending:
         if error is None:
             self.acknowledged += 1
         elif self.failure is None:
-            self.failure = explain(error, f"topic '{message.topic()}'", self.bootstrap)
+            failure = explain(error, f"topic '{message.topic()}'", self.bootstrap)
+            self.failure = self._behind(failure) if error.name() in _TIMED_OUT else failure
 
 
 def _were(count: int) -> str:

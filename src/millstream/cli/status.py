@@ -1,7 +1,8 @@
 """``millstream status``: whether a cluster serves, its brokers, and its problems.
 
 Asks the brokers by Kafka's protocol, so it works against any Kafka-compatible cluster. The exit code is 1 if a
-partition has no leader; a partition that lacks replicas is shown and is no failure.
+partition has no leader, or if a broker's disk is full, which Millstream's brokers say (``full_disks``). A partition
+that lacks replicas is shown and is no failure.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from millstream.cli.connect import admin_client, answer, explained
+from millstream.cli.full_disks import disk_full, full_disks
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 
@@ -36,7 +38,7 @@ class Partitions(NamedTuple):
 @bootstrap_option
 @timeout_option
 def status(as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Show whether a cluster serves: its brokers, and partitions without a leader or short of replicas."""
+    """Show whether a cluster serves: brokers, full disks, partitions without a leader or short of replicas."""
     client = admin_client(bootstrap)
     with explained("cluster", bootstrap):
         cluster = answer(client.describe_cluster(request_timeout=timeout), "cluster", bootstrap, timeout + 1)
@@ -44,6 +46,7 @@ def status(as_json: bool, bootstrap: str, timeout: float) -> None:
     brokers = sorted((node.id, f"{node.host}:{node.port}", node.rack) for node in cluster.nodes)
     controller = None if cluster.controller is None else cluster.controller.id
     partitions = count_partitions(topics.values())
+    full = full_disks(client, (number for number, _, _ in brokers))
     internal = sum(1 for name in topics if name.startswith("__"))
     if as_json:
         print_json(
@@ -56,6 +59,7 @@ def status(as_json: bool, bootstrap: str, timeout: float) -> None:
                 "partitions": partitions.total,
                 "without_leader": partitions.without_leader,
                 "short_of_replicas": partitions.short_of_replicas,
+                "full_disks": full,
             }
         )
     else:
@@ -73,7 +77,9 @@ def status(as_json: bool, bootstrap: str, timeout: float) -> None:
         print_table(["#BROKER", "ADDRESS", "RACK"], brokers)
         _name("without a leader", partitions.without_leader)
         _name("short of replicas", partitions.short_of_replicas)
-    if partitions.without_leader:
+        if full:
+            remark(disk_full(full))
+    if partitions.without_leader or full:
         raise click.exceptions.Exit(1)
 
 

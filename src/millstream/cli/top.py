@@ -6,13 +6,14 @@ the time between two readings. The view has 40 to 80 columns, as many as the ter
 
 After a restart of the broker the figures begin again, perhaps with another address of ``/metrics``. A broker that does
 not answer is asked until it answers, and the view says so. Problems are shown on top; a small terminal shows fewer
-other lines.
+other lines. Ctrl-C is how it ends, and no failure.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -56,9 +57,14 @@ def top(
     looks = _looks(
         (lambda: metrics) if metrics is not None else lambda: metrics_url(bootstrap, timeout), interval, timeout
     )
-    if live:
-        _show_live(looks, title)
-        return
+    with suppress(KeyboardInterrupt):  # the ordinary way to leave
+        if live:
+            _show_live(looks, title)
+        else:
+            _print_each(looks, title, count, as_json=as_json)
+
+
+def _print_each(looks: Iterator[Activity | str], title: str, count: int | None, *, as_json: bool) -> None:
     for number, found in enumerate(looks, 1):
         if isinstance(found, str):
             raise CommandFailed(found)

@@ -13,7 +13,7 @@ import click
 
 from millstream.cli.config import SOURCES
 from millstream.cli.connect import admin_client, answer, explained, fates, found_at, offsets_at, report_fates
-from millstream.cli.failure import WrongUsage
+from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 from millstream.config.topic_properties import TOPIC_PROPERTIES
@@ -164,6 +164,7 @@ def describe(name: str, all_config: bool, as_json: bool, bootstrap: str, timeout
 )
 @config_option
 @click.option("--unset", multiple=True, metavar="NAME", help="Give a property its default back; may be repeated.")
+@click.option("--execute", is_flag=True, help="Do it where replicas become fewer; without this it is only shown.")
 @as_json_option
 @bootstrap_option
 @timeout_option
@@ -173,15 +174,25 @@ def alter(
     replication_factor: int | None,
     config: tuple[str, ...],
     unset: tuple[str, ...],
+    execute: bool,
     as_json: bool,
     bootstrap: str,
     timeout: float,
 ) -> None:
-    """Change properties of a topic or the number of its replicas, or add partitions."""
+    """Change properties of a topic or the number of its replicas, or add partitions. Fewer replicas need --execute."""
     if partitions is None and replication_factor is None and not config and not unset:
         raise WrongUsage("nothing to change; give --partitions N, --replication N, --config NAME=VALUE or --unset NAME")
     changes = dict(plain_property(text) for text in config or ())
     client = admin_client(bootstrap)
+    if replication_factor is not None and not execute:
+        from millstream.cli.cluster_changes import replicas_of
+
+        most = max(map(len, replicas_of(name, bootstrap).values()))
+        if replication_factor < most:
+            remark(
+                f"nothing was changed: '{name}' would have {replication_factor} of {most} replicas; --execute does it"
+            )
+            return
     if unset:
         _check_known(client, name, unset, bootstrap, timeout)
     if changes or unset:
@@ -210,17 +221,43 @@ def alter(
 @click.command("delete")
 @names_argument
 @click.option("--if-exists", is_flag=True, help="Do not complain about topics that do not exist.")
+@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
 @as_json_option
 @bootstrap_option
 @timeout_option
-def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Delete topics and all their records, at once and for good."""
+def delete(
+    names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool, bootstrap: str, timeout: float
+) -> None:
+    """Delete topics and all their records, for good. Only shows them without --execute."""
     client = admin_client(bootstrap)
+    if not execute:
+        _show_what_goes(client, names, if_exists, as_json, bootstrap, timeout)
+        return
     with explained(_topic(names[0]), bootstrap):
         futures = client.delete_topics(list(names), request_timeout=timeout, operation_timeout=timeout)
     tolerated = "UNKNOWN_TOPIC_OR_PART" if if_exists else ""
     found = fates(futures, "topic", tolerated, bootstrap, timeout + 1)
     report_fates(found, "topic", "deleted", "there was no", as_json=as_json)
+
+
+def _show_what_goes(
+    client: AdminClient, names: tuple[str, ...], if_exists: bool, as_json: bool, bootstrap: str, timeout: float
+) -> None:
+    """The topics that ``delete`` would delete, with their records. Raises CommandFailed for one that is missing."""
+    rows: list[tuple[str, int, int]] = []
+    for name in names:
+        try:
+            partitions = describe_topic_document(client, name, bootstrap, timeout)["partitions"]
+        except CommandFailed as failure:
+            if if_exists and failure.code == "UNKNOWN_TOPIC_OR_PART":
+                continue
+            raise
+        rows.append((name, len(partitions), sum(_records(partition) or 0 for partition in partitions)))
+    if as_json:
+        print_json([dict(zip(("topic", "partitions", "records"), row, strict=True)) for row in rows])
+        return
+    print_table(["TOPIC", "#PARTITIONS", "#RECORDS"], rows, empty="none of these topics exists")
+    remark("nothing was deleted, --execute does it")
 
 
 def plain_property(text: str) -> tuple[str, str]:

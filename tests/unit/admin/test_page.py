@@ -1,11 +1,12 @@
 """The page for people: what it says, and that names from outside cannot become markup."""
 
+import msgspec
 import pytest
 
 from millstream.admin.overview import Facts, GroupView, Overview, TopicView
 from millstream.admin.page import page, size, span
 
-FACTS = Facts("1.2.3", 7, "c-id", "127.0.0.1:9092", 93_784.0)
+FACTS = Facts("1.2.3", 7, "c-id", "127.0.0.1:9092", 93_784.0, True)
 
 
 def shown(overview):
@@ -48,3 +49,9 @@ def test_sizes(number, text):
 )
 def test_spans(seconds, text):
     assert span(seconds) == text
+
+
+def test_a_full_disk_is_the_first_thing_that_is_said():
+    full = page(msgspec.structs.replace(FACTS, accepts_writes=False), Overview([], 0, [], 0)).decode()
+    assert "The disk is full: producers are refused" in full
+    assert "The disk is full" not in page(FACTS, Overview([], 0, [], 0)).decode()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millstream.cli import broker_http
+from millstream.cli import broker_http, cluster_changes, topic
 
 STATUS = {
     "cluster_id": "c",
@@ -112,16 +112,32 @@ def test_a_broker_is_drained_and_the_command_waits_for_its_leaderships(millstrea
     assert "alive, drained" in millstream("cluster", "brokers").out
 
 
-def test_replicas_move_where_they_shall_and_what_is_wrong_is_said_before_or_by_the_controller(millstream, status):
+def test_replicas_move_where_they_shall_and_what_is_wrong_is_said_before_or_by_the_controller(
+    millstream, status, monkeypatch
+):
     status["results"] = [DONE]
     status["moves"] = []
+    monkeypatch.setattr(cluster_changes, "replicas_of", lambda topic, bootstrap: {3: [1, 4]})
     moved = millstream("cluster", "move", "orders:3", "--to", "1,2", "--json")
     assert json.loads(moved.out) == {"result": "orders:3 is where it shall be"}
     assert status["asked"] == [{"type": "reassign_partitions", "partitions": [["orders", 3, [1, 2]]]}]
     assert "give either --to" in millstream("cluster", "move", "orders:3").err
     assert "are numbers" in millstream("cluster", "move", "orders:x", "--cancel").err
     status["results"] = [DONE | {"error": "INVALID_REPLICATION_ASSIGNMENT", "message": "there is no broker 9"}]
-    assert millstream("cluster", "move", "orders:3", "--to", "9").err.endswith("there is no broker 9\n")
+    refused = millstream("cluster", "move", "orders:3", "--to", "9", "--execute")
+    assert refused.err.endswith("there is no broker 9\n")
+
+
+def test_a_move_that_leaves_fewer_replicas_is_only_shown(millstream, status, monkeypatch):
+    held = {0: [1, 2, 3], 1: [1, 2]}
+    monkeypatch.setattr(cluster_changes, "replicas_of", lambda topic, bootstrap: held)
+    shown = millstream("cluster", "move", "orders", "--to", "1,4", "--json")
+    assert json.loads(shown.out) == [{"partition": "orders:0", "replicas": [1, 2, 3], "new": [1, 4], "deleted": [2, 3]}]
+    assert "--execute does it" in millstream("cluster", "move", "orders:0", "--to", "1,1").err
+    assert "asked" not in status or not status["asked"]
+    monkeypatch.setattr(topic, "admin_client", lambda bootstrap: None)
+    altered = millstream("topic", "alter", "orders", "--replication", "2")
+    assert "'orders' would have 2 of 3 replicas; --execute does it" in altered.err
 
 
 def test_work_that_takes_too_long_goes_on_without_the_command(millstream, status):

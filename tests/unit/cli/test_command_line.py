@@ -342,3 +342,35 @@ def test_stop_names_what_it_cannot_stop(millstream, tmp_path):
         outcome = millstream("stop", "--data", tmp_path)
     assert outcome.code == 1
     assert "does not say which process" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["topc", "list"], "'millstream topic'"),
+        (["topic", "lst"], "'millstream topic list'"),
+        (["topics"], "'millstream topic'"),
+        (["describe"], "'millstream topic describe' or 'millstream events describe' or 'millstream group describe'"),
+        (["rebalance"], "'millstream cluster rebalance'"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_answered_with_the_one_that_was_meant(millstream, words, meant):
+    outcome = millstream(*words)
+    assert outcome.code == 2
+    assert f"; did you mean {meant}?" in outcome.err
+
+
+def test_nothing_is_proposed_for_a_word_that_is_like_none(millstream):
+    outcome = millstream("xyzzy")
+    assert outcome.code == 2
+    assert outcome.err == "error: there is no command 'xyzzy'; 'millstream --help' shows what it takes\n"
+
+
+def test_an_unknown_host_is_said_with_what_to_look_at(millstream, monkeypatch):
+    def resolve(*_):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    outcome = millstream("topic", "list", "--bootstrap", "brokr-1:9092")
+    assert outcome.code == 1
+    assert "no address is known for the host 'brokr-1'; check its spelling" in outcome.err

@@ -49,7 +49,7 @@ def test_trim_shows_what_would_go_and_does_it_with_execute(millstream, trimming)
 def test_a_name_that_cannot_be_deleted_does_not_hide_what_became_of_the_others(millstream, cluster, kind):
     cluster.fill("a"), cluster.fill("b")
     cluster.groups |= {"a": FakeGroup(), "b": FakeGroup()}
-    outcome = millstream(kind, "delete", "a", "nope", "b")
+    outcome = millstream(kind, "delete", "a", "nope", "b", *(["--execute"] if kind == "topic" else []))
     assert outcome.code == 1
     first, second, third = outcome.err.splitlines()
     assert (first, second) == (f"deleted {kind} 'a'", f"deleted {kind} 'b'")
@@ -59,7 +59,7 @@ def test_a_name_that_cannot_be_deleted_does_not_hide_what_became_of_the_others(m
 
 def test_json_says_it_per_name_too(millstream, cluster):
     cluster.fill("a")
-    outcome = millstream("topic", "delete", "a", "nope", "--json")
+    outcome = millstream("topic", "delete", "a", "nope", "--json", "--execute")
     assert outcome.code == 1
     gone, missing = json.loads(outcome.out)
     assert gone == {"topic": "a", "deleted": True}

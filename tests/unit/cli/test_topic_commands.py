@@ -78,9 +78,24 @@ def test_alter_sets_unsets_and_adds_partitions(millstream, cluster):
 def test_delete_takes_several_and_may_tolerate_absence(millstream, cluster):
     cluster.fill("a")
     cluster.fill("b")
-    assert millstream("topic", "delete", "a", "b").code == 0
+    assert millstream("topic", "delete", "a", "b", "--execute").code == 0
     assert cluster.topics == {}
-    assert millstream("topic", "delete", "a", "--if-exists").err == "there was no topic 'a'\n"
+    assert millstream("topic", "delete", "a", "--if-exists", "--execute").err == "there was no topic 'a'\n"
+
+
+def test_delete_only_shows_what_would_go(millstream, cluster):
+    cluster.fill("a", b"1", b"2")
+    cluster.fill("b")
+    shown = millstream("topic", "delete", "a", "b", "--json")
+    assert json.loads(shown.out) == [
+        {"topic": "a", "partitions": 1, "records": 2},
+        {"topic": "b", "partitions": 1, "records": 0},
+    ]
+    said = millstream("topic", "delete", "a")
+    assert said.code == 0
+    assert "nothing was deleted, --execute does it" in said.err
+    assert set(cluster.topics) == {"a", "b"}
+    assert millstream("topic", "delete", "nope", "--if-exists").code == 0
 
 
 def test_a_running_brokers_settings_are_shown_with_their_source(millstream, cluster):
