@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster bench-tiers bench-shared soak conformance differential fuzz simulate simulate-archive simulate-shared pairs crash docs lock wheel clean
+.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster bench-tiers bench-shared soak conformance differential fuzz simulate simulate-archive simulate-shared pairs crash docs docs-check lock wheel clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ crash: setup ## Let the power fail at 300 operations under load (about 15 minute
 docs: setup ## Generate the reference pages and build the site into site/
 	$(PY) tools/docs.py
 	$(VENV)/bin/mkdocs build --quiet --strict
+
+docs-check: setup ## Paste the code blocks of the first pages, page after page (PAGES=…; ARGS=--slow for Spark)
+	@$(PY) tools/docs_check.py $(or $(PAGES),README.md docs/start.md docs/clients.md docs/transactions.md docs/events.md) $(ARGS)
 
 lock: setup ## Refresh requirements.lock from pyproject.toml
 	$(UV) lock --quiet

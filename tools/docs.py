@@ -52,8 +52,8 @@ COMMAND_LINE = """\
 An error is one sentence on stderr; the exit code is 0 for success, 1 for what went wrong, 2 for what was typed wrong.
 An interrupted command ends with 130. `millstream start` has codes of its own, see
 [Operations](../operations.md#start-as-a-service). `MILLSTREAM_BOOTSTRAP` in the environment stands in for
-`--bootstrap`. `eval "$(_MILLSTREAM_COMPLETE=bash_source millstream)"` completes commands and options in bash; zsh and
-fish have `zsh_source` and `fish_source`.
+`--bootstrap`. `eval "$(_MILLSTREAM_COMPLETE=bash_source millstream)"` completes commands, options, and names of topics,
+groups and settings in bash; zsh and fish have `zsh_source` and `fish_source`.
 """
 
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]

@@ -62,3 +62,8 @@ class ShuttingDown(MillstreamError):
     """The broker is stopping."""
 
     default_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def how_to_install(extra: str) -> str:
+    """How the packages of an extra are installed, to follow "which is not installed: ". The project is in no index."""
+    return f"pip install 'PATH[{extra}]', PATH being a checkout or the wheel"

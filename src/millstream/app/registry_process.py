@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from millstream.admin.routing import HttpError, Request, Response, Router
+from millstream.errors import how_to_install
 from millstream.telemetry.log import log
 from millstream.telemetry.metrics import StatsSlab
 
@@ -55,7 +56,7 @@ class RegistryProcess:
             return _failed(
                 501,
                 50101,
-                "The schema registry needs more packages: pip install 'millstream[schemas]', then start again",
+                f"The schema registry needs more packages: {how_to_install('schemas')}, then start again",
             )
         if not self._turn.acquire(timeout=WAIT_S):
             return _failed(503, 50302, f"The schema registry is busy: no answer in {WAIT_S:.0f} s. Nothing was written")

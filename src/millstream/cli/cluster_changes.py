@@ -16,6 +16,7 @@ import click
 
 from millstream.cli.broker_http import ask_http, http_url
 from millstream.cli.cluster import cluster_status
+from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, print_table, remark
@@ -106,7 +107,7 @@ def rebalance(wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None
 
 
 @click.command("move")
-@click.argument("place", metavar="TOPIC[:PARTITION]")
+@click.argument("place", metavar="TOPIC[:PARTITION]", shell_complete=complete_topics)
 @click.option("--to", "brokers", metavar="ID,ID,…", help="Brokers that shall hold it, the preferred leader first.")
 @click.option("--cancel", is_flag=True, help="End a move that is under way.")
 @click.option("--execute", is_flag=True, help="Do it where replicas become fewer; without this it is only shown.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millstream.cli.completion import complete_settings
 from millstream.cli.connect import admin_client, broker_configs
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
@@ -53,7 +54,7 @@ def list_settings(as_json: bool, topics: bool, running: bool, bootstrap: str, ti
 
 
 @click.command("show")
-@click.argument("name", metavar="NAME", help="A setting, such as num.partitions.")
+@click.argument("name", metavar="NAME", shell_complete=complete_settings, help="A setting, such as num.partitions.")
 @as_json_option
 def show_setting(name: str, as_json: bool) -> None:
     """Show one setting of the broker or of a topic: default, accepted values, meaning."""

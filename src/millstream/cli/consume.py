@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import click
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import FIRST_TASK, count_progress, emit, emit_now
@@ -42,7 +43,7 @@ _BATCH = 500
 
 
 @click.command("consume")
-@click.argument("topic", metavar="TOPIC", help="What to read.")
+@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics, help="What to read.")
 @click.option("--from", "start", metavar="WHERE", help=f"Where to begin: {EXPECTED}; default beginning.")
 @click.option("--group", "-g", metavar="GROUP", help="Join this consumer group and commit.")
 @click.option(

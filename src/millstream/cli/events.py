@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.connect import reached
 from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, unreachable
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
@@ -92,7 +93,13 @@ def create(
 
 
 @click.command("describe")
-@click.argument("topic", required=False, metavar="[TOPIC]", help="Which; without it all event topics are listed.")
+@click.argument(
+    "topic",
+    required=False,
+    shell_complete=complete_topics,
+    metavar="[TOPIC]",
+    help="Which; without it all event topics are listed.",
+)
 @as_json_option
 @bootstrap_option
 @timeout_option
@@ -126,7 +133,7 @@ def describe(topic: str | None, as_json: bool, bootstrap: str, timeout: float) -
 
 
 @click.command("push")
-@click.argument("topic", metavar="TOPIC", help="Where the events go.")
+@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics, help="Where the events go.")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]...")
 @click.option("--lines", metavar="PATH", help="One event a line of JSON, without data; - is stdin, the default.")
 @click.option("--metadata", metavar="JSON", help="An object that is added to the metadata of every file.")
@@ -196,7 +203,7 @@ def _of_lines(source: str) -> Iterator[tuple[Any, bytes]]:
 
 
 @click.command("consume")
-@click.argument("topic", metavar="TOPIC", help="Whose events.")
+@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics, help="Whose events.")
 @click.option("--name", metavar="NAME", help="Consume under this name and acknowledge: the next time goes on there.")
 @click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after so many events.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for more events instead of ending with the last one.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.events import events_client, receive, send
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import bootstrap_option, timeout_option
@@ -32,7 +33,7 @@ DATA = "data"
 
 
 @click.command("export")
-@click.argument("topic", metavar="TOPIC", help="Which event topic.")
+@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics, help="Which event topic.")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
 @bootstrap_option
 @timeout_option
@@ -59,7 +60,7 @@ def export_topic(topic: str, directory: Path, bootstrap: str, timeout: float) ->
 
 @click.command("import")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
-@click.argument("topic", metavar="TOPIC", help="Where the events go; it must exist.")
+@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics, help="Where the events go; it must exist.")
 @bootstrap_option
 @timeout_option
 def import_topic(directory: Path, topic: str, bootstrap: str, timeout: float) -> None:

@@ -86,7 +86,9 @@ def without_extra(error: Exception) -> str | None:
     package = (error.name or "").partition(".")[0]
     for extra, packages in _EXTRAS.items():
         if package in packages:
-            return f"this needs the package {package}, which is not installed: pip install 'millstream[{extra}]'"
+            from millstream.errors import how_to_install
+
+            return f"this needs the package {package}, which is not installed: {how_to_install(extra)}"
     return None
 
 

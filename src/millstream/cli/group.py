@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from millstream.cli.completion import complete_groups
 from millstream.cli.connect import admin_client, answer, explained, fates, offsets_at, partition_numbers, report_fates
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
@@ -23,8 +24,17 @@ if TYPE_CHECKING:
     from millstream.cli.epochs import Epochs
 
 
-name_argument = click.argument("name", metavar="GROUP", help="Name of the consumer group.")
-names_argument = click.argument("names", nargs=-1, required=True, metavar="GROUP...", help="Names of consumer groups.")
+name_argument = click.argument(
+    "name", metavar="GROUP", shell_complete=complete_groups, help="Name of the consumer group."
+)
+names_argument = click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="GROUP...",
+    help="Names of consumer groups.",
+    shell_complete=complete_groups,
+)
 
 STATES: Final = {
     "empty": "EMPTY",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import print_facts, print_json, remark
@@ -18,8 +19,13 @@ _DIRECTORY = os.path.join(".millstream", "jobs")
 
 
 @click.command("repartition")
-@click.argument("source", metavar="SOURCE", help="Topic to copy.")
-@click.argument("target", metavar="TARGET", help="Topic to copy to: an existing one without records.")
+@click.argument("source", metavar="SOURCE", shell_complete=complete_topics, help="Topic to copy.")
+@click.argument(
+    "target",
+    metavar="TARGET",
+    shell_complete=complete_topics,
+    help="Topic to copy to: an existing one without records.",
+)
 @click.option("--id", "job_id", metavar="ID", help="Name of the job; SOURCE-to-TARGET if not given.")
 @click.option("--state", metavar="DIR", default=_DIRECTORY, help="Directory that keeps how far jobs are.")
 @click.option("--batch", metavar="SIZE", default="256MiB", help="Bytes of log that one micro-batch covers.")

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import click
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import print_facts, print_json, print_table, progress, remark
@@ -28,7 +29,7 @@ _CODECS = ("zstd", "lz4", "gzip", "snappy", "uncompressed")
 def _common(command: Callable[..., None]) -> Callable[..., None]:
     """The options of both commands."""
     options = (
-        click.argument("topic", metavar="TOPIC"),
+        click.argument("topic", metavar="TOPIC", shell_complete=complete_topics),
         click.option("--execute", is_flag=True, help="Do it; without this it is only shown."),
         click.option("--id", "job_id", metavar="ID", help="Name of the job; made of the topic if not given."),
         click.option("--state", metavar="DIR", default=os.path.join(".millstream", "jobs"), help="Directory of jobs."),

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import click
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, progress, remark
@@ -28,7 +29,7 @@ _HOUR_MS = 3_600_000
 
 
 @click.command("scrub")
-@click.argument("topics", nargs=-1)
+@click.argument("topics", nargs=-1, shell_complete=complete_topics)
 @click.option("--id", "job_id", metavar="ID", help="Name of the job; made of the topics if not given.")
 @click.option("--state", metavar="DIR", default=os.path.join(".millstream", "jobs"), help="Directory of jobs.")
 @click.option("--objects", "url", metavar="URL", help="The object store by another URL than the broker's.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.connect import admin_client, explained, producer_client
 from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, explain
 from millstream.cli.options import as_json_option, bootstrap_option
@@ -34,7 +35,7 @@ FORMATS = ("line", "json")
 
 
 @click.command("produce")
-@click.argument("topic", metavar="TOPIC", help="Where the records go.")
+@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics, help="Where the records go.")
 @click.option("--file", "-f", default="-", metavar="PATH", help="Read a file; - is stdin.")
 @click.option(
     "--format", "format_name", default="line", metavar="line|json", help="One value or one JSON record a line."

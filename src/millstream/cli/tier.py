@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millstream.cli.broker_http import ask_http, http_url
+from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, progress
@@ -35,7 +36,7 @@ objects_option = click.option(
 
 
 @click.command("status")
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topics)
 @as_json_option
 @bootstrap_option
 @timeout_option
@@ -126,7 +127,7 @@ def _recovery_step(place: str, step: str, topics: Sequence[str]) -> list[dict[st
 
 
 @click.command("verify")
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topics)
 @objects_option
 @as_json_option
 @bootstrap_option
@@ -152,7 +153,7 @@ def verify(topic: str | None, url: str | None, as_json: bool, bootstrap: str, ti
 
 
 @click.command("scrub")
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=complete_topics)
 @objects_option
 @click.option("--delete", is_flag=True, help="Remove what is superfluous; without it, only show it.")
 @click.option(

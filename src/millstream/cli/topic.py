@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.config import SOURCES
 from millstream.cli.connect import admin_client, answer, explained, fates, found_at, offsets_at, report_fates
 from millstream.cli.failure import CommandFailed, WrongUsage
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 _MOVE_S = 3600.0
 """How long a command waits for replicas that move."""
 
-name_argument = click.argument("name", metavar="TOPIC", help="Name of the topic.")
-names_argument = click.argument("names", nargs=-1, required=True, metavar="TOPIC...", help="Names of topics.")
+name_argument = click.argument("name", metavar="TOPIC", shell_complete=complete_topics, help="Name of the topic.")
+names_argument = click.argument(
+    "names", nargs=-1, required=True, metavar="TOPIC...", help="Names of topics.", shell_complete=complete_topics
+)
 config_option = click.option(
     "--config", multiple=True, metavar="NAME=VALUE", help="A topic property, such as retention.ms=7d; may be repeated."
 )

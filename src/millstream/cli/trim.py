@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from millstream.cli.completion import complete_topics
 from millstream.cli.connect import admin_client, answer, explained, offsets_at, partition_numbers
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("trim")
-@click.argument("name", metavar="TOPIC", help="Name of the topic.")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topics, help="Name of the topic.")
 @click.option("--before", required=True, metavar="POSITION", help=f"Delete what is older than this: {EXPECTED}.")
 @click.option(
     "--partition",

@@ -10,7 +10,7 @@ A refusal is ``InvalidEvent``, with the reason. A description that makes no vali
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from millstream.errors import Rejected
+from millstream.errors import Rejected, how_to_install
 from millstream.events.descriptions import InvalidDescription, choose, object_of
 from millstream.events.eventbridge import compile_pattern
 from millstream.model.error_code import ErrorCode
@@ -61,7 +61,7 @@ class SchemaValidator:
             from jsonschema.validators import validator_for
         except ImportError as error:
             raise InvalidDescription(
-                "the schema validator needs the package jsonschema: pip install 'millstream[events]'"
+                f"the schema validator needs the package jsonschema: {how_to_install('events')}"
             ) from error
         chosen: Any = validator_for(schema, jsonschema.Draft202012Validator)
         try:

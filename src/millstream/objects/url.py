@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from millstream.errors import Rejected
+from millstream.errors import Rejected, how_to_install
 from millstream.objects.local import LocalStore
 from millstream.objects.retrying import PATIENCE_S, Retrying
 from millstream.objects.store import check_key
@@ -84,9 +84,7 @@ def check_store(text: str) -> None:
 
 
 def _lacks_package(url: StoreUrl) -> Rejected:
-    return Rejected(
-        f"the object store {url} needs one more package: pip install 'millstream[objects]', then start again"
-    )
+    return Rejected(f"the object store {url} needs one more package: {how_to_install('objects')}, then start again")
 
 
 def open_store(text: str, patience_s: float = PATIENCE_S) -> ObjectStore:

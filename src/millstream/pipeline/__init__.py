@@ -38,6 +38,8 @@ def __getattr__(name: str) -> Any:
             package = (error.name or "").partition(".")[0]
             if package == "millstream":
                 raise
-            sentence = f"pipelines need {package}, which is not installed: pip install 'millstream[pipeline]'"
+            from millstream.errors import how_to_install
+
+            sentence = f"pipelines need {package}, which is not installed: {how_to_install('pipeline')}"
             raise ModuleNotFoundError(sentence, name=error.name) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

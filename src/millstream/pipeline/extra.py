@@ -1,9 +1,9 @@
-"""Libraries that come with ``pip install "millstream[pipeline]"``, imported when they are needed."""
+"""Libraries that come with the extra ``pipeline``, imported when they are needed."""
 
 import importlib
 from typing import Any
 
-from millstream.errors import Unavailable
+from millstream.errors import Unavailable, how_to_install
 
 
 def need_extra(module: str, what: str) -> Any:
@@ -17,5 +17,5 @@ def need_extra(module: str, what: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         raise Unavailable(
-            f'{what} need the package {package}, which is not installed ({error}): pip install "millstream[pipeline]"'
+            f"{what} need the package {package}, which is not installed ({error}): {how_to_install('pipeline')}"
         ) from error

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
-from millstream.errors import MillstreamError, Unavailable
+from millstream.errors import MillstreamError, Unavailable, how_to_install
 from millstream.model.error_code import ErrorCode
 
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
@@ -44,9 +44,7 @@ def require_packages() -> None:
     """
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
-            raise Unavailable(
-                f"millstream.spark needs {package}, which is not installed: pip install 'millstream[spark]'"
-            )
+            raise Unavailable(f"millstream.spark needs {package}, which is not installed: {how_to_install('spark')}")
 
 
 def _plain(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from millstream.errors import Rejected, Unavailable
+from millstream.errors import Rejected, Unavailable, how_to_install
 from millstream.spark.declared import Field
 from millstream.spark.values import Decoded
 
@@ -80,8 +80,7 @@ def _schemas() -> Any:
     except ImportError as error:
         package = (error.name or str(error)).partition(".")[0]
         raise Unavailable(
-            f"records with schema ids need {package}, which is not installed: "
-            "pip install 'millstream[pipeline,schemas]'"
+            f"records with schema ids need {package}, which is not installed: " + how_to_install("pipeline,schemas")
         ) from error
     return schemas
 

@@ -62,5 +62,6 @@ def test_an_extra_that_is_not_installed_is_named(millstream, monkeypatch):
     outcome = millstream("config", "list")
     assert outcome.code == 1
     assert outcome.err == (
-        "error: this needs the package pyarrow, which is not installed: pip install 'millstream[pipeline]'\n"
+        "error: this needs the package pyarrow, which is not installed: "
+        "pip install 'PATH[pipeline]', PATH being a checkout or the wheel\n"
     )

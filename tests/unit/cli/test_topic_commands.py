@@ -2,6 +2,11 @@
 
 import json
 
+from cli_fakes import FakeGroup
+from click.shell_completion import ShellComplete
+
+from millstream.cli.application import application
+
 
 def test_human_sizes_are_sent_in_kafkas_spelling(millstream, cluster):
     words = ["--config", "segment.bytes=16MiB", "--config", "retention.ms=7d", "--config", "someones.own=1k"]
@@ -119,3 +124,24 @@ def test_status_counts_what_is_not_as_it_should_be(millstream, cluster):
     outcome = millstream("status")
     assert outcome.code == 1
     assert "without a leader: a/1\n" in outcome.err
+
+
+def completed(command, words, incomplete):
+    shell = ShellComplete(application, {}, "millstream", "_MILLSTREAM_COMPLETE")
+    return [item.value for item in shell.get_completions([*command.split(), *words], incomplete)]
+
+
+def test_shells_complete_the_names_of_topics_groups_and_settings(cluster):
+    for name in ("orders", "orders-old", "invoices", "__consumer_offsets", "odd\nname"):
+        cluster.topics[name] = [[]]
+    cluster.groups |= {"billing": FakeGroup(), "audit": FakeGroup()}
+    assert completed("topic describe", [], "ord") == ["orders", "orders-old"]
+    assert completed("topic delete", ["orders"], "") == ["invoices", "orders-old"]
+    assert completed("consume", [], "__") == ["__consumer_offsets"]
+    assert completed("group describe", [], "b") == ["billing"]
+    assert completed("config show", [], "num.part") == ["num.partitions"]
+
+
+def test_nothing_is_completed_where_no_broker_answers(capfd):
+    assert completed("topic describe", ["--bootstrap", "127.0.0.1:1"], "o") == []
+    assert capfd.readouterr() == ("", "")

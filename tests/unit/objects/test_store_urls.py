@@ -70,7 +70,7 @@ def test_the_missing_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "millstream.objects.remote", raising=False)
     monkeypatch.setattr(sys, "meta_path", [_Missing(), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "obstore", raising=False)
-    with pytest.raises(Rejected, match=r"pip install 'millstream\[objects\]'"):
+    with pytest.raises(Rejected, match=r"pip install 'PATH\[objects\]'"):
         open_store("s3://bucket")
 
 

@@ -31,4 +31,6 @@ def test_a_package_that_is_not_installed_is_told_in_one_sentence_with_the_remedy
     done = subprocess.run([sys.executable, "-c", absent + call], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert last.endswith(f"{needs} {missing}, which is not installed: pip install 'millstream[{extra}]'")
+    assert last.endswith(
+        f"{needs} {missing}, which is not installed: pip install 'PATH[{extra}]', PATH being a checkout or the wheel"
+    )

@@ -25,10 +25,10 @@ try:
 except ModuleNotFoundError as missing:
     if (missing.name or "").startswith("millstream"):
         raise
+    from millstream.errors import how_to_install
+
     needed = (missing.name or "a package").partition(".")[0]
-    sentence = (
-        f"millstream.spark.schemas needs {needed}, which is not installed: pip install 'millstream[schemas,spark]'"
-    )
+    sentence = f"millstream.spark.schemas needs {needed}, which is not installed: {how_to_install('schemas,spark')}"
     raise ModuleNotFoundError(sentence, name=missing.name) from None
 
 __all__ = [

@@ -1,0 +1,53 @@
+"""The pages that a newcomer reads first, pasted block by block into one broker, one page after the other."""
+
+from pathlib import Path
+
+import pytest
+
+from tools import docs_check
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST = ["README.md", "docs/start.md", "docs/clients.md", "docs/transactions.md", "docs/events.md"]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.process
+@pytest.mark.timeout(1800)
+def test_the_first_pages_can_be_pasted_in_their_order():
+    assert docs_check.check([ROOT / page for page in FIRST], slow=False) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_block_of_a_page_has_prompts_or_an_unknown_mark(page):
+    assert [block.where for block in docs_check.blocks_of(page) if docs_check.faults(block)] == []
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    monkeypatch.setattr(docs_check, "ROOT", tmp_path)
+    monkeypatch.setattr(docs_check, "START", "#!/bin/bash\necho started\n")
+
+    def write(text):
+        path = tmp_path / "page.md"
+        path.write_text(text)
+        return docs_check.check([path], slow=False)
+
+    return write
+
+
+def test_what_cannot_be_pasted_is_found(page):
+    assert page("```bash\ntrue\n```\n") == []
+    assert "exit code 3" in page("```bash\nexit 3\n```\n")[0]
+    assert "NameError" in page("```python\nprint(array)\n```\n")[0]
+    assert page("```\nx\n```\n") == ["page.md:1: the block does not say its language"]
+    assert "prompts" in page("```console\n$ ls\n```\n")[0]
+    assert "prompts" in page("text\n\n```bash\n$ ls\n```\n")[0]
+    assert "neither 'slow' nor" in page("<!-- docs-check: skip -->\n```bash\nfalse\n```\n")[0]
+    assert page("<!-- docs-check: skip: needs a cloud -->\n```bash\nfalse\n```\n") == []
+    assert page("<!-- docs-check: slow -->\n```bash\nfalse\n```\n") == []
+
+
+def test_blocks_share_a_directory_and_what_a_shell_exports(page):
+    text = "```bash\nexport WORD=kept\necho 1 > file\n```\n\n    ```bash\n    test $WORD = kept\n    ```\n"
+    assert page(text + "```python\nassert open('file').read() == '1\\n'\n```\n") == []
+    assert "exit code 1" in page("```bash\ntest -e file\n```\n")[0], "each check begins in an empty directory"
