@@ -106,7 +106,7 @@ class Partitions(MetadataListener):
         while self._new and self._new[0][0] <= revision:
             group = self._new.popleft()[1].group
             if isinstance(group, ReplicatedGroup):
-                group.begin()
+                group.log.guard("beginning", group.begin)
             yield
 
     def _open_from(self, topic: TopicMeta, first_index: int) -> Steps:

@@ -45,6 +45,8 @@ PARTITION_LEVELS = 3
 EPOCHS_FILE = "epochs"
 FAULT_FILE = "fault"
 LOST_FILE = "lost"
+QUARANTINE_FILE = "quarantine"
+"""Records of the write-ahead log of a partition that failed (``format.quarantine``)."""
 TOPIC_FILE = "topic"
 WAL_SUFFIX = ".wal"
 STATE_FILE = "state"

@@ -26,7 +26,7 @@ Bad input: nothing here raises for what a disk may hold; `scan` reports what it 
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NewType
 
 import msgspec
 from crc32c import crc32c
@@ -35,6 +35,9 @@ from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import Term
+
+FrameSequence = NewType("FrameSequence", int)
+"""Number of a frame in its shard's row of frames, from 1."""
 
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096

@@ -84,6 +84,7 @@ class AdminHome:
 
             partition = self._table.by_group.get(raft_group)
             if partition is None:
+                results[slot] = (int(self._table.gone(RaftGroupId(raft_group))), NO_LOW_WATERMARK)
                 settled()
             else:
                 delete_records(partition, Offset(offset), done)
@@ -115,7 +116,7 @@ class AdminHome:
 
         partition = self._table.by_group.get(raft_group)
         if partition is None:
-            done(Rejected("the partition has moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            done(Rejected("the partition has moved or failed", self._table.gone(RaftGroupId(raft_group))))
         else:
             replace_segments(partition, self.replacing, wanted, done)
 

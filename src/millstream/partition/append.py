@@ -47,7 +47,7 @@ import msgspec
 from crc32c import crc32c
 
 from millstream.core.producer_state import Append, Duplicate
-from millstream.errors import MillstreamError, Rejected, Retriable, Unavailable
+from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, Unavailable
 from millstream.format.events.batch import EVENTS
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
@@ -69,7 +69,7 @@ from millstream.wire.records import (
     unpack_header,
 )
 
-_REFUSING: Final = int(Gate.CLOSED | Gate.FOLLOWING | Gate.INTERNAL)
+_REFUSING: Final = int(Gate.CLOSED | Gate.FOLLOWING | Gate.INTERNAL | Gate.FAILED)
 _CODEC: Final = int(Gate.CODEC)
 _EVENTS: Final = int(Gate.EVENTS)
 _SHARED: Final = int(Gate.SHARED)
@@ -126,6 +126,7 @@ _TOO_LARGE: Final = _refused(ErrorCode.MESSAGE_TOO_LARGE)
 _LARGER_THAN_SEGMENT: Final = _refused(ErrorCode.RECORD_LIST_TOO_LARGE)
 _NOT_LEADER: Final = _refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _CLOSED: Final = _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_UNKNOWN: Final = _refused(ErrorCode.REQUEST_TIMED_OUT)
 _STORAGE: Final = _refused(ErrorCode.KAFKA_STORAGE_ERROR)
 _TOO_LATE: Final = _refused(ErrorCode.INVALID_TIMESTAMP)
 _OWN_TOPIC: Final = _refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -152,6 +153,7 @@ _SAYS_NO_START: Final = frozenset(
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -165,7 +167,7 @@ def reported_start_offset(partition: Partition, outcome: Outcome) -> int:
     return -1 if outcome is _MALFORMED or outcome.error_code in _SAYS_NO_START else partition.log.start_offset
 
 
-def append(  # noqa: C901 - a list of checks reads best as one
+def append(
     partition: Partition,
     views: Sequence[memoryview],
     size: int,
@@ -180,6 +182,22 @@ def append(  # noqa: C901 - a list of checks reads best as one
     ``views`` are borrowed: they are copied before this returns. ``now_ms`` is the wall clock for timestamp rules.
     ``inspected``: the records were inspected and found good. ``transactional``: the request names a transaction.
     """
+    try:
+        return _append(partition, views, size, now_ms, accepts_writes, inspected, transactional)
+    except Exception as error:  # noqa: BLE001 - the boundary
+        partition.failed("append", error)
+        return _UNKNOWN
+
+
+def _append(  # noqa: C901 - a list of checks reads best as one
+    partition: Partition,
+    views: Sequence[memoryview],
+    size: int,
+    now_ms: int,
+    accepts_writes: bool,
+    inspected: bool,
+    transactional: bool,
+) -> Outcome:
     if not accepts_writes:
         partition.expect_gaps(now_ms)
         return _STORAGE
@@ -241,6 +259,18 @@ def settle(partition: Partition, outcome: Outcome, call: AppendCall, slot: SlotI
     """Enter the outcome of an append into its slot, which is settled now or when a commit covers the batch.
     ``own_sync``: the leader's own disk is enough (acks=1).
     """
+    try:
+        waits = _settle(partition, outcome, call, slot, own_sync)
+    except Exception as error:  # noqa: BLE001 - the boundary
+        partition.failed("acknowledgement", error)
+        call.failed(slot, ErrorCode.REQUEST_TIMED_OUT)
+        return
+    if not waits:
+        call.acked(slot)
+
+
+def _settle(partition: Partition, outcome: Outcome, call: AppendCall, slot: SlotIndex, own_sync: bool) -> bool:
+    """Enter the outcome of an append. Returns whether the slot waits; its batch is parked then."""
     error, base, append_time = outcome.error_code, outcome.base_offset, outcome.log_append_time_ms
     if error:
         partition.meters.rejected.inc()
@@ -249,15 +279,17 @@ def settle(partition: Partition, outcome: Outcome, call: AppendCall, slot: SlotI
         start = partition.log.start_offset
     call.results[slot] = AppendResult(error, base, append_time, start)
     if error or outcome.end_offset <= partition.high_watermark:
-        call.acked(slot)
-    else:
-        partition.park((outcome.end_offset, call, slot), own_sync=own_sync)
+        return False
+    partition.park((outcome.end_offset, call, slot), own_sync=own_sync)
+    return True
 
 
 def _stopped(partition: Partition, attributes: int, inspected: bool) -> Outcome | None:
     """What is in the way of a batch that is not ordinary, or at a partition that is not; None to go on."""
     gate = partition.gate
     if gate & _REFUSING:
+        if gate & Gate.FAILED:
+            return _STORAGE
         if gate & Gate.FOLLOWING:
             return _NOT_LEADER
         return _CLOSED if partition.closed else _OWN_TOPIC
@@ -314,6 +346,14 @@ def append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | Mill
     """Append a batch of the broker's own; (base offset, end offset) or what prevented it. A transactional one opens
     its producer's transaction here; its coordinator has said that the partition is part of it.
     """
+    try:
+        return _append_trusted(partition, batch)
+    except Exception as error:  # noqa: BLE001 - the boundary
+        partition.failed("append", error)
+        return OutcomeUnknown(f"{partition.log.name}: the partition failed", ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | MillstreamError:
     if partition.refusal:
         why = "closed" if partition.closed else "led by another replica"
         return Unavailable(f"{partition.log.name}: the partition is {why}", partition.refusal)

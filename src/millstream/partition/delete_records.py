@@ -21,6 +21,7 @@ from millstream.errors import MillstreamError
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
+from millstream.partition.asked import Asked
 from millstream.partition.partition import Partition
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
@@ -37,6 +38,11 @@ _LINES: Final = RateLimit(per_minute=30)
 
 def delete_records(partition: Partition, offset: Offset, done: Callable[[Deleted], None]) -> None:
     """Call ``done`` once, when records before ``offset`` are durably gone or cannot be."""
+    asked = Asked(partition, "deletion", done, (int(ErrorCode.REQUEST_TIMED_OUT), NO_LOW_WATERMARK))
+    asked.run(_delete_records, partition, offset, asked)
+
+
+def _delete_records(partition: Partition, offset: Offset, done: Asked[Deleted]) -> None:
     refusal, start = _judged(partition, offset)
     if refusal is not ErrorCode.NONE:
         done((int(refusal), NO_LOW_WATERMARK))
@@ -54,6 +60,14 @@ def delete_records(partition: Partition, offset: Offset, done: Callable[[Deleted
         done((0, max(start, partition.log.start_offset)))
 
     def attempt() -> bool:
+        try:
+            return propose()
+        except Exception as error:  # noqa: BLE001 - the boundary
+            partition.failed("deletion", error)
+            done.refuse()
+            return True
+
+    def propose() -> bool:
         if partition.refusal or start <= partition.log.start_offset:
             settled(partition.refusal)
             return True

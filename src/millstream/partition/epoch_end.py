@@ -25,6 +25,14 @@ EpochEnd = tuple[int, int, int]
 
 def epoch_end(partition: Partition, current_leader_epoch: LeaderEpoch, leader_epoch: LeaderEpoch) -> EpochEnd:
     """The end of ``leader_epoch``; ``current_leader_epoch`` is who the caller thinks leads, -1 for no idea."""
+    try:
+        return _epoch_end(partition, current_leader_epoch, leader_epoch)
+    except Exception as error:  # noqa: BLE001 - the boundary
+        partition.failed("look-up", error)
+        return (int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1)
+
+
+def _epoch_end(partition: Partition, current_leader_epoch: LeaderEpoch, leader_epoch: LeaderEpoch) -> EpochEnd:
     error = partition.serving(current_leader_epoch)
     if error is not ErrorCode.NONE:
         return (int(error), -1, -1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from millstream.format.events.descriptor import DESCRIPTOR_BYTES
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import BytePosition, Offset
+from millstream.partition.asked import Asked
 from millstream.partition.event_batches import EventBatchView, HeldBatch, ReadBatches, described
 from millstream.partition.read import offset_error
 from millstream.storage.log.event_log import BatchPlace, EventLog
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from millstream.storage.messages.commands import DataFetched, EventsFed
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.partition_archive import PartitionArchive
+
+Answer = TypeVar("Answer")
 
 FEED_BYTES_MAX: Final = 4 << 20
 """Metadata and descriptors of one feed, whatever its consumer grants."""
@@ -136,6 +139,34 @@ def feed(
     meters: EventMeters,
 ) -> None:
     """Call ``done`` once, now or when the worker has read; with an empty feed where there is nothing yet."""
+    failed = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    asked = Asked[tuple[Fed, IoBuf | None]](partition, "feed", _apart(done), (Fed(failed), None))
+    asked.run(_feed, partition, reads, ask, _once(asked), meters, asked)
+
+
+def _apart(done: Callable[[Answer, IoBuf | None], None]) -> Callable[[tuple[Answer, IoBuf | None]], None]:
+    return lambda answer: done(*answer)
+
+
+def _once(asked: Asked[tuple[Answer, IoBuf | None]]) -> Callable[[Answer, IoBuf | None], None]:
+    """Answers a request; bytes for one that was answered before are released."""
+
+    def done(answer: Answer, data: IoBuf | None) -> None:
+        if data is not None and not asked.is_open:
+            data.release()
+        asked((answer, data))
+
+    return done
+
+
+def _feed(
+    partition: Partition,
+    reads: EventReads,
+    ask: FeedAsk,
+    done: Callable[[Fed, IoBuf | None], None],
+    meters: EventMeters,
+    asked: Asked[tuple[Fed, IoBuf | None]],
+) -> None:
     refusal = _refusal(partition, ask) or offset_error(partition, ask.offset)
     if refusal is not ErrorCode.NONE:
         done(_nothing(partition, error=refusal), None)
@@ -167,7 +198,8 @@ def feed(
             meters.fed_archived.inc(len(fed.metadata_sizes) // _SIZE_BYTES)
             done(fed, metadata)
 
-        partition.archive.read(Offset(ask.offset), _ARCHIVED_BYTES, read_archived, minimum_one=True)
+        then = partial(asked.run, read_archived)
+        partition.archive.read(Offset(ask.offset), _ARCHIVED_BYTES, then, minimum_one=True)
         return
 
     def read(found: tuple[EventsFed, IoBuf] | MillstreamError) -> None:
@@ -192,7 +224,8 @@ def feed(
         meters.fed_cold.inc(answered.count)
         done(fed, metadata)
 
-    reads.feed(log, Offset(ask.offset), Offset(end), min(events_max, 1 << 30), max_bytes, read)
+    then = partial(asked.run, read)
+    reads.feed(log, Offset(ask.offset), Offset(end), min(events_max, 1 << 30), max_bytes, then)
 
 
 def _nothing(partition: Partition, *, error: int = 0, message: str = "", no_more: bool = False) -> Fed:
@@ -276,6 +309,19 @@ def fetch_data(
     """Call ``done`` once, now or when the worker has read, with the first of the wanted events: those that are in
     memory, or those of one chunk that are not.
     """
+    failed = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    asked = Asked[tuple[FoundData, IoBuf | None]](partition, "event data", _apart(done), (FoundData(failed), None))
+    asked.run(_fetch_data, partition, reads, ask, _once(asked), meters, asked)
+
+
+def _fetch_data(
+    partition: Partition,
+    reads: EventReads,
+    ask: DataAsk,
+    done: Callable[[FoundData, IoBuf | None], None],
+    meters: EventMeters,
+    asked: Asked[tuple[FoundData, IoBuf | None]],
+) -> None:
     refusal = _refusal(partition, ask)
     if refusal is not ErrorCode.NONE or not ask.wanted:
         done(FoundData(int(refusal)), None)
@@ -290,7 +336,7 @@ def fetch_data(
         done(FoundData(results=results), found)
         return
     if partition.archive is not None and partition.archive.has(Offset(ask.wanted[0][0])):
-        _fetch_archived(partition, partition.archive, ask.wanted, max_bytes, done, meters)
+        _fetch_archived(partition, partition.archive, ask.wanted, max_bytes, done, meters, asked)
         return
     cold = _below(ask.wanted, Offset(partition.high_watermark))
     room = sum(_selected_bytes(one) for _, one in cold)
@@ -304,7 +350,7 @@ def fetch_data(
         meters.data_cold.inc(len(data))
         done(FoundData(results=fetched.results), data)
 
-    reads.fetch(log, cold, max_bytes, room, read)
+    reads.fetch(log, cold, max_bytes, room, partial(asked.run, read))
 
 
 def _fetch_archived(
@@ -314,6 +360,7 @@ def _fetch_archived(
     max_bytes: int,
     done: Callable[[FoundData, IoBuf | None], None],
     meters: EventMeters,
+    asked: Asked[tuple[FoundData, IoBuf | None]],
 ) -> None:
     """The first of the wanted events, and those behind it that one read of the object store has as well."""
 
@@ -328,7 +375,7 @@ def _fetch_archived(
         meters.data_archived.inc(len(found))
         done(FoundData(results=results), found)
 
-    archive.read(Offset(wanted[0][0]), _ARCHIVED_BYTES, read, minimum_one=True)
+    archive.read(Offset(wanted[0][0]), _ARCHIVED_BYTES, partial(asked.run, read), minimum_one=True)
 
 
 def _below(wanted: list[Wanted], end: Offset) -> list[Wanted]:

@@ -15,6 +15,7 @@ import msgspec
 from millstream.errors import MillstreamError
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import RaftGroupId
 from millstream.partition.events import DataAsk, EventMeters, Fed, FeedAsk, FoundData, feed, fetch_data
 from millstream.partition.hop_messages import Loan, borrow_all, lend_all
 from millstream.partition.lookups import TIMEOUT_US
@@ -143,7 +144,7 @@ class EventsHome:
             reply.send(_encode((fed, loans)), [loan.token for loan in loans])
 
         if partition is None:
-            done(Fed(_GONE), None)
+            done(Fed(int(self._table.gone(RaftGroupId(ask.raft_group)))), None)
         else:
             self._feed_here(partition, sender, ask, done)
 
@@ -157,7 +158,7 @@ class EventsHome:
             reply.send(_encode((found, loans)), [loan.token for loan in loans])
 
         if partition is None:
-            done(FoundData(_GONE), None)
+            done(FoundData(int(self._table.gone(RaftGroupId(ask.raft_group)))), None)
         else:
             self._data_here(partition, ask, done)
 

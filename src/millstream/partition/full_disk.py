@@ -83,6 +83,8 @@ class FullDisk:
                 group.transfer(best)
             except MillstreamError as error:
                 operator_log.at(partition.log.name).debug("no handover now: %s", error.message)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                partition.failed("handover", error)
         if begun:
             operator_log.warning("disk full: %d partitions are handed over to other brokers", begun)
 

@@ -214,7 +214,8 @@ class Home:
             if partition is None or (one.acks == ALL and partition.lacks_replicas):
                 if partition is not None:
                     partition.expect_gaps(now_ms)
-                batch.settle(slot, AppendResult(_GONE if partition is None else _TOO_FEW))
+                code = int(self._table.gone(one.raft_group)) if partition is None else _TOO_FEW
+                batch.settle(slot, AppendResult(code))
                 self._return_loans(sender, loans)
                 continue
             views = [view[loan.offset : loan.offset + loan.size_bytes] for loan in loans]
@@ -337,7 +338,7 @@ class Home:
         for slot, one in enumerate(reads):
             partition = self._table.by_group.get(one.raft_group)
             if partition is None:
-                batch.put(slot, refused(_GONE))
+                batch.put(slot, refused(int(self._table.gone(one.raft_group))))
                 continue
             self._disarm((sender, one.watch))  # from an earlier read; if this one finds something its shard forgets it
             watch = _RemoteWatch(self, sender, one.watch)

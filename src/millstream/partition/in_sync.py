@@ -190,7 +190,10 @@ class InSync:
         for number, raft_group in enumerate(by_group.keys() - still.leading - still.following, 1):
             partition = by_group.get(raft_group)
             if partition is not None and partition.group.elects:
-                self._visit(partition, figures, still if raft_group in quiet else None)
+                try:
+                    self._visit(partition, figures, still if raft_group in quiet else None)
+                except Exception as error:  # noqa: BLE001 - the boundary
+                    partition.failed("look at its replicas", error)
             if number % _SLICE == 0:
                 yield
         for kept in (self._seen, self._heard, self._silent_since_us, self._again):
@@ -233,7 +236,10 @@ class InSync:
 
     def _opened(self, partition: Partition) -> None:
         """This replica begins to serve."""
-        self._look_at(partition)
+        try:
+            self._look_at(partition)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            partition.failed("look at its replicas", error)
 
     def _resigned(self, partition: Partition) -> None:
         """This replica leads no more; clients are not to be sent to it."""

@@ -54,7 +54,10 @@ class _Entry:
     def judged(self, verdict: Verdict) -> None:
         """The worker has inspected the records."""
         self.verdict = verdict
-        self.owner.advance(self.partition)
+        try:
+            self.owner.advance(self.partition)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self.partition.failed("inspection", error)
 
 
 class InspectedAppends:

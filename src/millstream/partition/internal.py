@@ -80,11 +80,19 @@ class InternalLog:
 
     def ask_verification(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> object:
         """The coordinator is asked now. Returns the question, for ``verified``."""
-        return self._partition.transactions.ask_verification(producer_id, producer_epoch)
+        try:
+            return self._partition.transactions.ask_verification(producer_id, producer_epoch)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._partition.failed("verification", error)
+            return None
 
     def verified(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, question: object) -> bool:
         """The coordinator says yes. False if a marker came since the question."""
-        return self._partition.transactions.verified(producer_id, producer_epoch, question)
+        try:
+            return self._partition.transactions.verified(producer_id, producer_epoch, question)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._partition.failed("verification", error)
+            return False
 
     def read(self, offset: Offset, max_bytes: int, done: Callable[[list[bytes] | MillstreamError], None]) -> None:
         """Read whole committed batches from ``offset`` on, at least one if there is any; an empty list at the end."""

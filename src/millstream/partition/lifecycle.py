@@ -27,6 +27,7 @@ from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.model.replication import NO_REPLICA, NO_TERM, ReplicaId, Term
 from millstream.partition.adopting import Adoption
+from millstream.partition.boundary import Boundary, is_of_the_shard, words_of
 from millstream.partition.delayed import DelayedAppends
 from millstream.partition.known_producers import enter_batch
 from millstream.partition.members import Members
@@ -41,7 +42,7 @@ from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTab
 from millstream.raft.group import Group
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
-from millstream.storage.disk import exists
+from millstream.storage.disk import FULL, exists
 from millstream.storage.log.importing import StagedFiles
 from millstream.storage.log.log import Log
 from millstream.storage.shard_storage import ShardStorage
@@ -110,6 +111,8 @@ class Lifecycle:
         """Archives tiered topics; set before the first partition is opened."""
         self._budget = ProducerBudget(settings.producer_ids_max)
         self.meters = Meters(shard.stats)
+        self.boundary = Boundary(shard.reactor, storage, table, (self._close_archive, self._close_group))
+        table.on_count = self._count
         self._removing: dict[int, Place | None] = {}
         """Raft groups whose files are being removed, because this broker holds them no more; what is to be done then.
         """
@@ -119,6 +122,16 @@ class Lifecycle:
         """Wall clock at the zero of the monotonic one, as of this process's start."""
         self._expired = shard.stats.counter("kafka_producer_ids_expired")
         self._producer_ids = shard.stats.gauge("kafka_producer_ids")
+        self._served = shard.stats.gauge("partitions", state="served")
+        self._failed = shard.stats.gauge("partitions", state="failed")
+        self._faulty = shard.stats.gauge("log_faulty")
+
+    def _count(self) -> None:
+        """Partitions came or went."""
+        self._served.set(len(self._table.by_group))
+        failed = self._table.failed.values()
+        self._failed.set(len(failed))
+        self._faulty.set(sum(one.damaged for one in failed))
 
     def open(
         self,
@@ -228,10 +241,11 @@ class Lifecycle:
         ``least_term``: the term in which it was served before by a sole voter.
 
         Raises:
-            OSError: the disk failed, or is full. Nothing is left of the attempt.
+            OSError: the disk is full. Nothing is left of the attempt.
         """
         producers = ProducerState(self._settings.producer_id_expiration_ms, self._budget)
         log: Log | None = None
+        group: Group | None = None
         if members.elect:
             producers.keep_changes()
         try:
@@ -248,25 +262,58 @@ class Lifecycle:
             replay_producers(log, producers, self._shard.reactor.wall_ms())
             group = self._open_group(raft_group, log, members, least_term, fresh=fresh)
             archive = self._open_archive(topic_id, index, log, group, config)
+            return self._made(topic_id, index, raft_group, log, group, config, producers, archive, members)
         except Corruption as error:
             producers.clear()
+            self._leave_group(group)
             others = members.elect and len(members.voters) > 1 and not fresh and not members.was_alone
             mends = others and log is not None and not log.lost and not config.has_events
             if log is not None and mends and put_aside_at_start(self._storage, log, error.message):
                 return self.opened(name, topic_id, index, raft_group, config, fresh=False, members=members)
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
-            directory = log_directory(
-                self._settings.data_dir, topic_id, name, PartitionIndex(index), events=config.has_events
-            )
+            directory = self._directory(topic_id, name, index, config)
             self._shard.stats.damage.put(f"{name}/{index}", -1, directory)
             if log is not None:
-                self._storage.give_up_log(log)
+                self._storage.close_log(log)
             return Faulty(name, index, raft_group, error.message, directory)
-        except OSError:
+        except Exception as error:
             producers.clear()
+            self._leave_group(group)
             if log is not None:
+                self._storage.cut_off(log)
                 self._storage.forget(log)
-            raise
+            if is_of_the_shard(error) or (isinstance(error, OSError) and error.errno in FULL):
+                raise
+            operator_log.at(f"{name}/{index}").exception("not served: it could not be opened: %s", words_of(error))
+            self._shard.stats.counter("partition_failures").inc()
+            reason = f"could not be opened: {words_of(error)}"
+            return Faulty(
+                name, index, raft_group, reason, self._directory(topic_id, name, index, config), damaged=False
+            )
+
+    def _directory(self, topic_id: bytes, name: str, index: PartitionIndex, config: TopicConfig) -> str:
+        return log_directory(self._settings.data_dir, topic_id, name, index, events=config.has_events)
+
+    def _leave_group(self, group: Group | None) -> None:
+        """A group that was opened for a partition that cannot be."""
+        if group is not None and group.elects:
+            assert self._groups is not None
+            self._groups.close(group)
+
+    def _made(
+        self,
+        topic_id: bytes,
+        index: PartitionIndex,
+        raft_group: RaftGroupId,
+        log: Log,
+        group: Group,
+        config: TopicConfig,
+        producers: ProducerState,
+        archive: PartitionArchive | None,
+        members: Members,
+    ) -> Partition:
+        """The partition of an open log and its group."""
+        name = log.topic
         log.producer_snapshot = producers.snapshot
         log.active_producers = producers.last_offsets
         log.producers = producers
@@ -277,6 +324,7 @@ class Lifecycle:
         partition.opened_at = Opened(partition.high_watermark, log.durable_position)
         self._follow_members(partition, members)
         log.first_unstable = partition.first_unstable
+        self.boundary.watch(partition)
         return partition
 
     def _follow_members(self, partition: Partition, members: Members) -> None:
@@ -332,8 +380,14 @@ class Lifecycle:
 
     def close_group(self, partition: Partition) -> None:
         """Take down the archive and the group of a partition whose log is about to be closed."""
+        self._close_archive(partition)
+        self._close_group(partition)
+
+    def _close_archive(self, partition: Partition) -> None:
         if partition.archive is not None and self.archiver is not None:
             self.archiver.close(partition.archive, purge=False)
+
+    def _close_group(self, partition: Partition) -> None:
         if partition.group.elects:
             assert self._groups is not None
             self._groups.close(partition.group)
@@ -359,6 +413,18 @@ class Lifecycle:
     def enter_elsewhere(self, name: str, topic_id: bytes, index: PartitionIndex, raft_group: RaftGroupId) -> None:
         """Enter a partition of which this broker holds no replica."""
         self._table.add(name, topic_id, Elsewhere(name, index, raft_group, self._shard.id))
+
+    def reopen(self, topic_id: bytes, entry: Faulty, config: TopicConfig, members: Members) -> Partition | Faulty:
+        """Open a partition that failed again, with what was put aside of it; the entry that takes its place. Everything
+        of it must be out of the write-ahead log (``Checkpointer.is_setting_aside``).
+
+        Raises:
+            OSError: the disk is full; nothing has changed.
+        """
+        index, group = PartitionIndex(entry.index), RaftGroupId(entry.raft_group)
+        opened = self.opened(entry.name, topic_id, index, group, config, fresh=False, members=members)
+        self._table.replace(topic_id, opened)
+        return opened
 
     def follow(self, settings: Settings) -> None:
         """Live settings changed."""
@@ -390,26 +456,32 @@ class Lifecycle:
         now_ms = min(reactor.wall_ms(), self._began_ms + reactor.now_us() // 1000)
         for partition in list(self._table.by_group.values()):
             if len(partition.producers):
-                self._expired.inc(partition.producers.expire(now_ms))
+                try:
+                    self._expired.inc(partition.producers.expire(now_ms))
+                except Exception as error:  # noqa: BLE001 - the boundary
+                    partition.failed("expiry of producers", error)
                 yield
 
     def configure(self, name: str, config: TopicConfig) -> None:
         """A topic's configuration changed."""
         for entry in self._table.by_name.get(name, ()):
             if isinstance(entry, Partition):
-                entry.config = config
-                entry.set_gate()
-                entry.group.write_caching = may_cache(name, config)
-                entry.log.configure(config)
-                if config.has_events:
-                    entry.wake_readers()  # it may be complete now
-                if entry.archive is not None:
-                    entry.archive.configure(config)
-                else:
-                    archive = self._open_archive(entry.topic_id, entry.index, entry.log, entry.group, config)
-                    _take_archive(entry, archive)
+                entry.log.guard("change of its configuration", self._configure, entry, config)
             elif isinstance(entry, (Adopting, Waiting)):
                 entry.config = config
+
+    def _configure(self, partition: Partition, config: TopicConfig) -> None:
+        partition.config = config
+        partition.set_gate()
+        partition.group.write_caching = may_cache(partition.name, config)
+        partition.log.configure(config)
+        if config.has_events:
+            partition.wake_readers()  # it may be complete now
+        if partition.archive is not None:
+            partition.archive.configure(config)
+        else:
+            index, log, group = partition.index, partition.log, partition.group
+            _take_archive(partition, self._open_archive(partition.topic_id, index, log, group, config))
 
     def delete(self, name: str, topic_id: bytes) -> None:
         """A topic is gone: answer who waits, drop its logs and files."""
@@ -427,7 +499,7 @@ class Lifecycle:
             partition.producers.clear()
             self._storage.delete_log(partition.log, _nothing)
         for entry in faulty:
-            self._storage.delete_faulty(entry.directory)
+            self._storage.delete_faulty(entry.raft_group, entry.directory)
 
 
 def _take_archive(partition: Partition, archive: PartitionArchive | None) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import LeaderEpoch, Offset, RequestedTime, TimestampMs
+from millstream.partition.asked import Asked
 from millstream.partition.partition import Partition
 from millstream.tiers.messages import Found as FoundInArchive
 
@@ -29,6 +30,7 @@ READ_COMMITTED: Final = 1
 # (error code, timestamp, offset, leader epoch)
 Found = tuple[int, int, int, int]
 _NOTHING: Final[Found] = (0, -1, -1, -1)
+_FAILED: Final[Found] = (int(ErrorCode.KAFKA_STORAGE_ERROR), -1, -1, -1)
 
 _OF_THE_START: Final = (EARLIEST, EARLIEST_LOCAL)
 OnFound = Callable[[tuple[int, int, int] | MillstreamError | None], None]
@@ -42,6 +44,17 @@ def list_offset(
     done: Callable[[Found], None],
 ) -> None:
     """Call ``done`` once, now or when the helper process has answered."""
+    asked = Asked(partition, "look-up", done, _FAILED)
+    asked.run(_list_offset, partition, timestamp, current_leader_epoch, isolation_level, asked)
+
+
+def _list_offset(
+    partition: Partition,
+    timestamp: RequestedTime,
+    current_leader_epoch: LeaderEpoch,
+    isolation_level: int,
+    done: Callable[[Found], None],
+) -> None:
     error = partition.serving(current_leader_epoch)
     if error is ErrorCode.NONE and not partition.group.knows_committed:
         # A leader that has just been elected may know neither all that is committed nor the newest log start, and after

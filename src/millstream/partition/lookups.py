@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from millstream.errors import MillstreamError
-from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import LeaderEpoch, RequestedTime
+from millstream.model.quantities import LeaderEpoch, RaftGroupId, RequestedTime
 from millstream.partition.epoch_end import EpochEnd, epoch_end
 from millstream.partition.list_offsets import Found, list_offset
 from millstream.partition.table import PartitionTable, Remote
@@ -35,7 +34,6 @@ Producers = tuple[int, list[ActiveProducer]]
 _encode = msgspec.msgpack.Encoder().encode
 _decode_numbers = msgspec.msgpack.Decoder(list[int]).decode
 _decode_producers = msgspec.msgpack.Decoder(Producers).decode
-_GONE: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class Lookups:
@@ -85,7 +83,7 @@ class Lookups:
         raft_group, timestamp, leader_epoch, isolation_level = _decode_numbers(payload)
         partition = self._table.by_group.get(raft_group)
         if partition is None:
-            reply.send(_encode((_GONE, -1, -1, -1)))
+            reply.send(_encode((int(self._table.gone(RaftGroupId(raft_group))), -1, -1, -1)))
             return
         list_offset(partition, timestamp, leader_epoch, isolation_level, lambda found: reply.send(_encode(found)))
 
@@ -112,7 +110,7 @@ class Lookups:
         raft_group, current_leader_epoch, leader_epoch = _decode_numbers(payload)
         partition = self._table.by_group.get(raft_group)
         if partition is None:
-            reply.send(_encode((_GONE, -1, -1)))
+            reply.send(_encode((int(self._table.gone(RaftGroupId(raft_group))), -1, -1)))
         else:
             reply.send(_encode(epoch_end(partition, current_leader_epoch, leader_epoch)))
 
@@ -128,4 +126,7 @@ class Lookups:
         _ = sender
         (raft_group,) = _decode_numbers(payload)
         partition = self._table.by_group.get(raft_group)
-        reply.send(_encode((_GONE, []) if partition is None else (0, partition.producers.active())))
+        if partition is None:
+            reply.send(_encode((int(self._table.gone(RaftGroupId(raft_group))), [])))
+        else:
+            reply.send(_encode((0, partition.producers.active())))

@@ -22,7 +22,7 @@ import msgspec
 from millstream.errors import MillstreamError
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import CoordinatorEpoch, ProducerEpoch, ProducerId, TransactionVersion
+from millstream.model.quantities import CoordinatorEpoch, ProducerEpoch, ProducerId, RaftGroupId, TransactionVersion
 from millstream.partition.lookups import TIMEOUT_US
 from millstream.partition.partition import Partition, own_append
 from millstream.partition.table import Elsewhere, Remote
@@ -90,7 +90,7 @@ class Markers:
         raft_group, marker = _decode(payload)
         partition = self._table.by_group.get(raft_group)
         if partition is None:
-            reply.send(_encode(int(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+            reply.send(_encode(int(self._table.gone(RaftGroupId(raft_group)))))
         else:
             append_marker(partition, marker, self._reactor.wall_ms(), lambda code: reply.send(_encode(int(code))))
 
@@ -102,7 +102,7 @@ def append_marker(partition: Partition, marker: Marker, now_ms: int, done: Calla
     waiting = _MarkerAppend(partition, marker, done)
 
     def attempt() -> bool:
-        outcome = _append(partition, marker, now_ms)
+        outcome = _try(partition, marker, now_ms)
         if outcome is None and partition.delayed is not None:
             return False
         waiting.start(outcome if outcome is not None else ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -111,8 +111,16 @@ def append_marker(partition: Partition, marker: Marker, now_ms: int, done: Calla
     own_append(partition.delayed, attempt)
 
 
-def _append(partition: Partition, marker: Marker, now_ms: int) -> int | ErrorCode | None:
+def _try(partition: Partition, marker: Marker, now_ms: int) -> int | ErrorCode | None:
     """End offset of the marker (exclusive) or why there is none; None: no memory now."""
+    try:
+        return _append(partition, marker, now_ms)
+    except Exception as error:  # noqa: BLE001 - the boundary
+        partition.failed("marker", error)
+        return ErrorCode.REQUEST_TIMED_OUT
+
+
+def _append(partition: Partition, marker: Marker, now_ms: int) -> int | ErrorCode | None:
     if partition.refusal:
         return partition.refusal
     producers = partition.producers

@@ -133,7 +133,7 @@ def _remove(lifecycle: Lifecycle, storage: ShardStorage, place: Place, entry: ob
         entry.producers.clear()
         lifecycle.remove(place, partial(_leave, storage, entry.log))
     elif isinstance(entry, Faulty):
-        storage.delete_faulty(entry.directory)
+        storage.delete_faulty(entry.raft_group, entry.directory)
     elif isinstance(entry, Waiting):
 
         def begin(gone: Callable[[], None]) -> None:

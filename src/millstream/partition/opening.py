@@ -1,8 +1,8 @@
 """Opening a replica on a disk that may be full: at the start of a broker, and while it runs.
 
 Opening writes: an index that is missing or damaged is completed from its segment. A full disk is waited for, and the
-partition is refused meanwhile as one that is not held here. **Any other failure** of the disk stops the shard, as a
-failed write does. **Crash.** The next start opens the partition.
+partition is refused meanwhile as one that is not held here. **Any other failure** of the disk is that partition's
+(``Lifecycle.opened``). **Crash.** The next start opens the partition.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def open_with_room(
     Args:
         name: topic and partition, for the log.
         is_wanted: asked before each attempt.
-        opened: opens the partition; an attempt that raises OSError leaves nothing behind.
+        opened: opens the partition; raises OSError if the disk is full, and leaves nothing behind then.
     """
     if storage.stopping or not is_wanted():
         return
@@ -46,8 +46,7 @@ def open_with_room(
         entry = opened()
     except OSError as error:
         if error.errno not in FULL:
-            storage.fail(f"{name} could not be opened: {error.strerror}")
-            return
+            raise
         if _LINES.allows():
             operator_log.at(name).warning("not opened: the disk is full; tried again each second")
         reactor.call_later(_TRY_AGAIN_US, lambda: open_with_room(reactor, storage, name, is_wanted, opened, done))

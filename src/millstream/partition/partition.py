@@ -12,6 +12,7 @@ requests for it get KAFKA_STORAGE_ERROR, and the log line of the recovery names 
 from collections import deque
 from collections.abc import Callable
 from enum import IntFlag
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, NewType, Protocol
 
 from millstream.config.forms import INT64_MAX
@@ -111,6 +112,8 @@ class Gate(IntFlag):
     """It is an event topic: batches of events only, and read by feeds."""
     SHARED = 128
     """It is a shared topic: nothing is taken while too much is not uploaded."""
+    FAILED = 256
+    """A verb has raised what no verb raises (``partition.boundary``)."""
 
 
 class Opened(NamedTuple):
@@ -137,6 +140,14 @@ class DataWaiter(Protocol):
         ...
 
 
+class Refusable(Protocol):
+    """A request that is answered later (``partition.asked``)."""
+
+    def refuse(self) -> None:
+        """Answer that the partition has failed."""
+        ...
+
+
 class Partition:
     """State of one partition.
 
@@ -149,6 +160,7 @@ class Partition:
     __slots__ = (
         "acks",
         "archive",
+        "asked",
         "batch_bytes_max",
         "closed",
         "config",
@@ -233,6 +245,8 @@ class Partition:
         self.trims: list[tuple[int, Callable[[ErrorCode], None]]] = []
         """Callers that wait for a log start at least so high; they get NONE, or why it does not come."""
         self.data_waiters: set[DataWaiter] = set()
+        self.asked: set[Refusable] = set()
+        """Requests under way; each takes itself out when it is answered (``partition.asked``)."""
         self.delayed: OwnAppends | None = None  # where the broker's own appends wait for memory
         self.archive: PartitionArchive | None = None
         """What of the log is in the object store; None if its topic is not tiered. Set by ``partition.lifecycle``."""
@@ -251,6 +265,7 @@ class Partition:
             | (Gate.FOLLOWING if self.refusal is ErrorCode.NOT_LEADER_OR_FOLLOWER else 0)
             | (Gate.EVENTS if self.config.has_events else 0)
             | (Gate.SHARED if self.config.storage_mode == "shared" else 0)
+            | (Gate.FAILED if self.has_failed else 0)
         )
 
     def expect_gaps(self, now_ms: int) -> None:
@@ -389,6 +404,37 @@ class Partition:
             else:
                 self.trims.append((wanted, done))
         self.wake_readers()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the boundary has ended the partition."""
+        return self.refusal is ErrorCode.KAFKA_STORAGE_ERROR
+
+    def failed(self, verb: str, error: Exception) -> None:
+        """A verb has raised what no verb raises; see ``OpenLog.failed``."""
+        self.log.failed(verb, error)
+
+    def fail(self) -> None:
+        """Refuse everything from now on; who waits is answered later (``waiting``)."""
+        self.closed = True
+        self.refusal = ErrorCode.KAFKA_STORAGE_ERROR
+        self.gate |= Gate.FAILED | Gate.CLOSED
+
+    def waiting(self) -> list[Callable[[], None]]:
+        """Take everyone who waits. Each call answers one, who must be answered even if another cannot be. The outcome
+        of what was appended is unknown.
+        """
+        acks, self.acks = [*self.acks, *(self.own_acks or ())], deque()
+        if self.own_acks is not None:
+            self.own_acks = deque()
+        trims, self.trims = self.trims, []
+        waiters, self.data_waiters = self.data_waiters, set()
+        unknown = ErrorCode.REQUEST_TIMED_OUT
+        answers = [partial(call.failed, slot, unknown) for _, call, slot in acks]
+        answers += [partial(done, unknown) for _, done in trims]
+        answers += [partial(waiter.wake, self.raft_group) for waiter in waiters]
+        answers += [asked.refuse for asked in self.asked]
+        return answers
 
     def _fail_waiters(self, error: ErrorCode) -> None:
         acks, self.acks = self.acks, deque()

@@ -11,16 +11,19 @@ An offset outside [log start, log end] is refused; ``offset_error`` says how. A 
 its last record was written (``last_fetched_epoch``, KIP-595) learns where its log diverges from this one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
 
-from millstream.errors import MillstreamError, Rejected
+from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.format.archive import AbortedSpan
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import LeaderEpoch, Offset
+from millstream.partition.asked import Asked
 from millstream.partition.epoch_end import epoch_end
 from millstream.partition.partition import Gate, Partition
 from millstream.wire.batch import HEADER_BYTES, OVERHEAD_BYTES, unpack_header
@@ -47,6 +50,7 @@ class FetchResult(msgspec.Struct, frozen=True, gc=False):
 
 
 _NONE: Final = int(ErrorCode.NONE)
+_STORAGE: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def refused(code: int) -> FetchResult:
@@ -88,6 +92,37 @@ def read_here(
     A read that finds nothing arms ``watch``; with ``gather`` one that finds something does too, as its reader may want
     more. ``committed``: nothing from the last stable offset on. ``near``: a replica that follows may serve (KIP-392).
     """
+    try:
+        return _read_here(
+            partition,
+            offset,
+            max_bytes,
+            leader_epoch,
+            watch,
+            minimum_one=minimum_one,
+            gather=gather,
+            last_fetched_epoch=last_fetched_epoch,
+            committed=committed,
+            near=near,
+        )
+    except Exception as error:  # noqa: BLE001 - the boundary
+        partition.failed("read", error)
+        return refused(_STORAGE)
+
+
+def _read_here(
+    partition: Partition,
+    offset: Offset,
+    max_bytes: int,
+    leader_epoch: LeaderEpoch,
+    watch: Armed,
+    *,
+    minimum_one: bool,
+    gather: bool,
+    last_fetched_epoch: LeaderEpoch,
+    committed: bool,
+    near: bool,
+) -> FetchResult | None:
     max_bytes = _limited(partition, max_bytes)
     start = partition.log.start_offset
     high_watermark = partition.high_watermark
@@ -142,8 +177,17 @@ def read_older(
     """What ``read_here`` left: ``done`` is called when the helper process has read. Returns how much of the request's
     room that may take, in bytes.
     """
+    asked = Asked(partition, "read", done, refused(_STORAGE))
+    if partition.gate & Gate.EVENTS:
+        max_bytes = min(max_bytes, _EVENTS_BYTES_MAX)
+    asked.run(_read_older, partition, offset, max_bytes, asked, minimum_one, committed)
+    return max(max_bytes, 1)
+
+
+def _read_older(
+    partition: Partition, offset: Offset, max_bytes: int, done: Asked[FetchResult], minimum_one: bool, committed: bool
+) -> None:
     high_watermark = partition.high_watermark
-    max_bytes = _limited(partition, max_bytes)
     stable = partition.last_stable_offset
     end = Offset(stable if committed else high_watermark)
     archived: list[AbortedSpan] = []
@@ -151,13 +195,16 @@ def read_older(
     def read(result: IoBuf | MillstreamError) -> None:
         if isinstance(result, MillstreamError):
             done(refused(int(result.code)))
+        elif not done.is_open:
+            result.release()  # the partition has failed meanwhile
         else:
             partition.fetched_bytes += len(result)
-            aborted = _aborted(partition, offset, end, result, archived) if committed else None
+            with released_unless_kept(result):
+                aborted = _aborted(partition, offset, end, result, archived) if committed else None
             done(FetchResult(_NONE, high_watermark, stable, partition.log.start_offset, result, None, aborted))
 
-    read_cold(partition, offset, max_bytes, read, minimum_one=minimum_one, end=end, aborted=archived)
-    return max(max_bytes, 1)
+    then = partial(done.run, read)
+    read_cold(partition, offset, max_bytes, then, minimum_one=minimum_one, end=end, aborted=archived)
 
 
 def _limited(partition: Partition, max_bytes: int) -> int:
@@ -237,6 +284,16 @@ def read_cached(
     return found
 
 
+@contextmanager
+def released_unless_kept(data: IoBuf) -> Generator[None]:
+    """Release data that were read if what follows raises."""
+    try:
+        yield
+    except BaseException:
+        data.release()
+        raise
+
+
 def read_cold(
     partition: Partition,
     offset: Offset,
@@ -261,6 +318,12 @@ def read_cold(
 
 def read(partition: Partition, offset: Offset, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]) -> None:
     """Read from wherever the batches are; ``done`` may be called before this returns."""
+    refusal = Unavailable(f"{partition.log.name}: the partition failed")
+    asked = Asked[IoBuf | MillstreamError](partition, "read", done, refusal)
+    asked.run(_read, partition, offset, max_bytes, asked)
+
+
+def _read(partition: Partition, offset: Offset, max_bytes: int, done: Asked[IoBuf | MillstreamError]) -> None:
     error = offset_error(partition, offset)
     if error is not ErrorCode.NONE:
         done(Rejected(f"offset {offset} is not in [{partition.log.start_offset}, {partition.high_watermark}]", error))
@@ -268,5 +331,11 @@ def read(partition: Partition, offset: Offset, max_bytes: int, done: Callable[[I
     found = read_cached(partition, offset, max_bytes, minimum_one=True)
     if found is not None:
         done(found)
-    else:
-        read_cold(partition, offset, max_bytes, done, minimum_one=True)
+        return
+
+    def read(result: IoBuf | MillstreamError) -> None:
+        if not done.is_open and isinstance(result, IoBuf):
+            result.release()  # the partition has failed meanwhile
+        done(result)
+
+    read_cold(partition, offset, max_bytes, read, minimum_one=True)

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.errors import Rejected, Retriable
+from millstream.errors import OutcomeUnknown, Rejected, Retriable
 from millstream.model.error_code import ErrorCode
+from millstream.partition.asked import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,17 @@ def replace_segments(
     done: Callable[[int | MillstreamError], None],
 ) -> None:
     """Call ``done`` once, with the manifest's version after the replacement, or with why not."""
+    refusal = OutcomeUnknown(f"{partition.log.name}: the partition failed")
+    asked = Asked["int | MillstreamError"](partition, "replacement", done, refusal)
+    asked.run(_replace_segments, partition, replacing, wanted, asked)
+
+
+def _replace_segments(
+    partition: Partition,
+    replacing: Replacing | None,
+    wanted: Replacement,
+    done: Callable[[int | MillstreamError], None],
+) -> None:
     if partition.refusal:
         done(Retriable(f"{partition.log.name} does not lead here", partition.refusal))
     elif partition.config.is_shared:

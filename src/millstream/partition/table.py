@@ -106,16 +106,24 @@ class Restoring(Waiting):
 
 
 class Faulty:
-    """A partition of this shard whose log must not be served: corruption inside its durable prefix."""
+    """A partition of this shard that is not served: it failed (``partition.boundary``), or its durable data are
+    damaged. Requests are answered KAFKA_STORAGE_ERROR.
+    """
 
-    __slots__ = ("directory", "index", "name", "raft_group", "reason")
+    __slots__ = ("damaged", "directory", "index", "name", "raft_group", "reason", "records")
 
-    def __init__(self, name: str, index: int, raft_group: RaftGroupId, reason: str, directory: str) -> None:
+    def __init__(
+        self, name: str, index: int, raft_group: RaftGroupId, reason: str, directory: str, *, damaged: bool = True
+    ) -> None:
         self.name = name
         self.index = index
         self.raft_group = raft_group
         self.reason = reason
         self.directory = directory
+        self.damaged = damaged
+        """Its files are not what they should be. False: a verb has raised."""
+        self.records: int | None = None
+        """End (exclusive) of what clients had seen of it; None if it was not open."""
 
 
 Entry = Partition | Remote | Faulty
@@ -132,6 +140,10 @@ class PartitionTable:
         self.by_name: dict[str, list[Entry]] = {}
         self.by_id: dict[bytes, list[Entry]] = {}
         self.by_group: dict[int, Partition] = {}
+        self.failed: dict[int, Faulty] = {}
+        """Partitions of this shard that are not served, by group."""
+        self.on_count: Callable[[], None] = _nobody
+        """Called when ``by_group`` or ``failed`` has changed."""
         self._serving: set[Partition] = set()
         """Partitions of this shard whose replica here leads and knows all that is committed. A sole voter always does;
         the callbacks of `on_open` and `on_close` are called as partitions enter and leave.
@@ -202,10 +214,7 @@ class PartitionTable:
         assert entry.index == len(entries)
         entries.append(entry)
         self.by_id[topic_id] = entries
-        if isinstance(entry, Partition):
-            self.by_group[entry.raft_group] = entry
-            if entry.group.is_serving:
-                self.serves(entry)
+        self._enter(entry)
 
     def replace(self, topic_id: bytes, entry: Entry) -> None:
         """Put an entry in the place of another one of the same partition."""
@@ -214,11 +223,23 @@ class PartitionTable:
         if isinstance(before, Partition):
             del self.by_group[before.raft_group]
             self.resigned(before)
+        self.failed.pop(before.raft_group, None)
         entries[entry.index] = entry
+        self._enter(entry)
+
+    def _enter(self, entry: Entry) -> None:
         if isinstance(entry, Partition):
             self.by_group[entry.raft_group] = entry
             if entry.group.is_serving:
                 self.serves(entry)
+        elif isinstance(entry, Faulty):
+            self.failed[entry.raft_group] = entry
+        self.on_count()
+
+    def gone(self, raft_group: RaftGroupId) -> ErrorCode:
+        """Why a partition whose home is this shard is not in ``by_group``."""
+        failed = raft_group in self.failed
+        return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def remove_topic(self, name: str, topic_id: bytes) -> tuple[list[Partition], list[Faulty]]:
         """Forget a topic; returns its partitions of this shard, after ``on_close`` callbacks ran."""
@@ -228,4 +249,12 @@ class PartitionTable:
         for partition in local:
             del self.by_group[partition.raft_group]
             self.resigned(partition)
-        return local, [entry for entry in entries if isinstance(entry, Faulty)]
+        faulty = [entry for entry in entries if isinstance(entry, Faulty)]
+        for entry in faulty:
+            del self.failed[entry.raft_group]
+        self.on_count()
+        return local, faulty
+
+
+def _nobody() -> None:
+    """Default callback without effect."""

@@ -127,7 +127,11 @@ class VerifyingAppends:
         partition, producer_id = row
         if not self._wanted:
             self._reactor.end_of_turn(self._ask_all)
-        question = partition.transactions.ask_verification(producer_id, entry.epoch)
+        question: object = None
+        try:
+            question = partition.transactions.ask_verification(producer_id, entry.epoch)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            partition.failed("verification", error)
         self._wanted.setdefault((entry.transaction, producer_id, entry.epoch), []).append(
             (partition, question, partition.leader_epoch)
         )
@@ -147,8 +151,8 @@ class VerifyingAppends:
                     error = _as_produce_says(code, transaction.version)
                     if not error and partition.leader_epoch != term:
                         error = int(partition.refusal or ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                    elif not error and not partition.transactions.verified(producer_id, epoch, question):
-                        error = int(ErrorCode.INVALID_TXN_STATE)
+                    elif not error:
+                        error = _noted(partition, producer_id, ProducerEpoch(epoch), question)
                     self._settle((partition, producer_id), epoch, error)
 
             topic_partitions = tuple((partition.name, partition.index) for partition, _, _ in asked)
@@ -187,6 +191,16 @@ class VerifyingAppends:
             self._delayed.add(partition, views, size, entry.done, entry.transaction)
         else:
             entry.done(outcome, None)
+
+
+def _noted(partition: Partition, producer_id: ProducerId, epoch: ProducerEpoch, question: object) -> int:
+    """Note that a partition is part of a transaction; an error code if a marker came since the question."""
+    try:
+        verified = partition.transactions.verified(producer_id, epoch, question)
+    except Exception as error:  # noqa: BLE001 - the boundary
+        partition.failed("verification", error)
+        return int(ErrorCode.KAFKA_STORAGE_ERROR)
+    return 0 if verified else int(ErrorCode.INVALID_TXN_STATE)
 
 
 _RETRIABLE: Final = frozenset(

@@ -120,14 +120,21 @@ class Deadlines:
             _, _, group = heapq.heappop(self._heap)
             if group.closed:
                 continue
-            self._sets.renew(group)
-            is_put_off, later = group.core.put_off(TimeUs(now))
-            if not is_put_off:
-                group.deadline_passed()
-            elif later is not None:
-                self._put_off(now, group, later)
+            try:
+                self._due(group, now)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                group.failed("election", error)
         if self._heap:
             self._set_alarm()
+
+    def _due(self, group: HostedGroup, now: int) -> None:
+        """A deadline has come: put it off, or let it take effect."""
+        self._sets.renew(group)
+        is_put_off, later = group.core.put_off(TimeUs(now))
+        if not is_put_off:
+            group.deadline_passed()
+        elif later is not None:
+            self._put_off(now, group, later)
 
     def _put_off(self, now: int, group: HostedGroup, deadline_us: TimeUs) -> None:
         vouched = self._sets.vouched_us(group)

@@ -233,6 +233,12 @@ class Group(Protocol):
         """
         ...
 
+    def halt(self) -> None:
+        """The owner has failed: from now on this replica sends, acknowledges and announces nothing. The group is closed
+        later.
+        """
+        ...
+
     def transfer(self, to: ReplicaId) -> None:
         """Begin to hand the leadership over to another voter; ``on_resign`` follows when that has succeeded.
 

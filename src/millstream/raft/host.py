@@ -39,6 +39,10 @@ class HostedGroup(Protocol):
         """Whether this replica leads now."""
         ...
 
+    def failed(self, verb: str, error: Exception) -> None:
+        """A verb of the group has raised. Raises ``error`` if it is the shard's fault."""
+        ...
+
     def drain(self) -> None:
         """Carry out the core's orders."""
         ...

@@ -306,6 +306,8 @@ class ReplicatedGroup:
     def on_message(self, sender: ReplicaId, message: GroupMessage, views: Sequence[memoryview]) -> None:
         """A message of a peer. The views are an append's record batches, valid during the call."""
         core = self.core
+        if self.closed:
+            return
         if isinstance(message, FilesWanted):
             self._sender.serve(sender, message)
             return
@@ -351,6 +353,14 @@ class ReplicatedGroup:
         self._votes.try_again()
         self._writes.advance()
         self._starts.try_again()
+
+    def failed(self, verb: str, error: Exception) -> None:
+        """A verb of the group has raised what no verb raises; see ``OpenLog.failed``."""
+        self.log.failed(verb, error)
+
+    def halt(self) -> None:
+        """See `Group.halt`."""
+        self.closed = True
 
     def close(self) -> None:
         """Stop the group, because its log is about to be closed or deleted."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.core.raft.messages import Configuration
+    from millstream.core.raft.ready import Outgoing
     from millstream.model.quantities import ShardId
     from millstream.model.replication import ReplicaId
     from millstream.peers.contact_items import Followed, Led, LedAgain
@@ -139,49 +140,60 @@ class RaftShard:
 
     def close(self, group: ReplicatedGroup) -> None:
         """Take down a replica before its log is closed or deleted."""
-        group.close()
-        self.role_changed(group)
-        self.groups.pop(group.group, None)
-        self._leading.pop(group, None)
-        self._dirty.pop(group, None)
-        self._stuck.pop(group, None)
+        try:
+            group.close()
+        finally:
+            self.role_changed(group)
+            self.groups.pop(group.group, None)
+            self._leading.pop(group, None)
+            self._dirty.pop(group, None)
+            self._stuck.pop(group, None)
 
     def forbid_leadership(self, forbidden: bool) -> None:
         """Forbid all groups of this shard to stand for election, or (False) allow it again. Current leaders lead until
         they hand over.
         """
         self.forbidden = forbidden
-        for group in self.groups.values():
-            _forbid(group, forbidden=forbidden)
+        for group in list(self.groups.values()):
+            try:
+                _forbid(group, forbidden=forbidden)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                group.failed("handover", error)
 
     def hand_over(self) -> None:
         """Begin to hand over each leadership that another replica can take. Groups with no other replica keep their
         leader.
         """
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             configuration = group.configuration
             if len({*configuration.voters, *configuration.outgoing}) > 1:
-                group.leave()
+                _leave(group)
 
     def leave(self) -> int:
         """Hand over every leadership and take no new one. Returns the number of handovers under way; call again until
         it is 0. Leaderships that no other replica can take stay here.
         """
-        return sum(group.leave() for group in self.groups.values())
+        return sum(_leave(group) for group in list(self.groups.values()))
 
     def lead_alone(self, number: RaftGroupId) -> None:
         """Unsafe recovery of one group (`core.raft.forcing`). No effect on a group that leads already."""
         group = self.groups[number]
-        if group.core.has_write:
-            group.drain()
-        if not group.closed and not group.leads:
-            group.core.lead_alone(self.now())
-            self.schedule(group)
+        try:
+            if group.core.has_write:
+                group.drain()
+            if not group.closed and not group.leads:
+                group.core.lead_alone(self.now())
+                self.schedule(group)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            group.failed("election", error)
 
     def stop(self) -> None:
         """Take down every replica: nothing is appended any more."""
         for group in list(self.groups.values()):
-            self.close(group)
+            try:
+                self.close(group)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                group.failed("stop", error)
 
     def quiet(self) -> frozenset[int]:
         """Groups of which sets say everything now, and the term, role and leader have not changed since the last call:
@@ -202,21 +214,34 @@ class RaftShard:
         if group is not None:
             if isinstance(item.message, VoteRequest):
                 self._heard.renew(group)  # who hears a leader grants no vote
-            group.on_message(sender, item.message, views)
+            try:
+                group.on_message(sender, item.message, views)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                group.failed("replication", error)
 
     def on_beats(self, sender: ReplicaId, beats: Sequence[Beat], reply: bool) -> None:
         """Heartbeats for several groups, or replies to heartbeats."""
         kind = HeartbeatReply if reply else Heartbeat
         for beat in beats:
             group = self.groups.get(beat.group)
-            if group is not None:
+            if group is None:
+                continue
+            try:
                 group.on_message(sender, kind(beat.term, beat.first, beat.second, beat.round), ())
+            except Exception as error:  # noqa: BLE001 - the boundary
+                group.failed("heartbeat", error)
 
     def on_lost(self, peer: ReplicaId) -> None:
         """The connection to a peer is gone, and with it what was under way."""
         self._led.lost(peer)
         for group in (*self._leading, *self._resting):
+            self._peer_lost(group, peer)
+
+    def _peer_lost(self, group: HostedGroup, peer: ReplicaId) -> None:
+        try:
             group.peer_lost(peer)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            group.failed("lost peer", error)
 
     def on_led(self, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> None:
         """Groups that ``sender`` leads."""
@@ -229,7 +254,7 @@ class RaftShard:
         for number in self._led.on_followed(self.now(), sender, place, item):
             group = self.groups.get(number)
             if group is not None:
-                group.peer_lost(sender)
+                self._peer_lost(group, sender)
 
     # What groups ask for (`GroupHost`)
 
@@ -333,7 +358,10 @@ class RaftShard:
         self._armed = False
         dirty, self._dirty = self._dirty, {}
         for group in dirty:
-            group.drain()
+            try:
+                group.drain()
+            except Exception as error:  # noqa: BLE001 - the boundary
+                group.failed("replication", error)
         replies, self._replies = self._replies, {}
         for to, beats in replies.items():
             self.transport.beats(to, tuple(beats.values()), reply=True)
@@ -345,7 +373,10 @@ class RaftShard:
     def _try_again(self) -> None:
         stuck, self._stuck = self._stuck, {}
         for group in stuck:
-            group.try_again()
+            try:
+                group.try_again()
+            except Exception as error:  # noqa: BLE001 - the boundary
+                group.failed("replication", error)
 
     # Time
 
@@ -369,7 +400,7 @@ class RaftShard:
                 self._unreached |= away
                 continue
             self._leading[group] = None
-            for outgoing in group.beats():
+            for outgoing in self._beats_of(group):
                 if outgoing.to in at_rest:
                     continue
                 beat = outgoing.message
@@ -385,6 +416,13 @@ class RaftShard:
             self._beat_later()
         else:
             self._beating = False
+
+    def _beats_of(self, group: HostedGroup) -> Sequence[Outgoing]:
+        try:
+            return group.beats()
+        except Exception as error:  # noqa: BLE001 - the boundary
+            group.failed("heartbeat", error)
+            return ()
 
     def _away(
         self,
@@ -419,3 +457,12 @@ class RaftShard:
 def _forbid(group: ReplicatedGroup, *, forbidden: bool) -> None:
     """A sole voter stands for election in any case, because nobody else can lead."""
     group.core.forbid_leadership(forbidden and len(group.configuration.voters) > 1)
+
+
+def _leave(group: ReplicatedGroup) -> bool:
+    """Begin to hand over; whether a handover is under way."""
+    try:
+        return group.leave()
+    except Exception as error:  # noqa: BLE001 - the boundary
+        group.failed("handover", error)
+        return False

@@ -129,6 +129,9 @@ class SoleVoterGroup:
         """Fold the owner's entries into what ``give_state`` says."""
         self._owner_state = give_state
 
+    def halt(self) -> None:
+        """There is no other replica. The log, which is closed, announces nothing."""
+
     def transfer(self, to: ReplicaId) -> None:
         """There is no other voter.
 

@@ -22,7 +22,6 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import Corruption
 from millstream.format.events.chunk import log_directory
 from millstream.format.names import controller_directory, wal_directory
 from millstream.model.events import PartitionIndex
@@ -33,7 +32,7 @@ from millstream.storage.compaction.compaction import Compaction
 from millstream.storage.disk import FULL
 from millstream.storage.log.cache import CacheMemory
 from millstream.storage.log.cold_reads import ColdReads
-from millstream.storage.log.event_log import open_event_log
+from millstream.storage.log.event_log import limits_of, open_event_log
 from millstream.storage.log.event_reads import EventReads
 from millstream.storage.log.log import Log
 from millstream.storage.log.lost import load_replica, unmark
@@ -67,6 +66,8 @@ from millstream.storage.messages.commands import (
 )
 from millstream.storage.messages.receiving import Resumed, Staged
 from millstream.storage.processes.inspections import Inspections
+from millstream.storage.recovery.place import LogPlace
+from millstream.storage.recovery.set_aside import is_set_aside, replay_set_aside
 from millstream.storage.recovery.summary import leave_summaries, open_summarized, read_opened
 from millstream.storage.segments.read_faults import ReadFaults
 from millstream.storage.wal.opening import open_files, open_state
@@ -116,7 +117,6 @@ class ShardStorage:
         self._rolled = stats.counter("segments_rolled")
         self._deleted = stats.counter("segments_deleted")
         self._partitions = stats.gauge("log_partitions")
-        self._faulty = stats.gauge("log_faulty")
         self._processes = processes
         self._summaries = read_opened(disk, data_dir)
         self._expected: dict[int, Callable[[], None]] = {}
@@ -197,16 +197,13 @@ class ShardStorage:
         """
         if group in self.logs:
             raise AssertionError(f"group {group} is opened twice")
+        self._replay_set_aside(directory, name, config, replicated=replicated)
         summary = self._summaries.pop(group, None)
         loaded = open_summarized(self.disk, directory, summary) if clean and summary is not None else None
         if loaded is None:
             note, aside = repair_note(name, self.stats), not config.has_events
             now_ms, several = self.now_ms(), {"replicated": replicated, "expected": expected}
-            try:
-                loaded = load_replica(self.disk, directory, now_ms, note, **several, aside=aside)
-            except Corruption:
-                self._faulty.add(1)
-                raise
+            loaded = load_replica(self.disk, directory, now_ms, note, **several, aside=aside)
         topic = name.rpartition("/")[0] if group else ""
         facts = LogFacts(RaftGroupId(group), directory, name, topic)
         log = self.logs[group] = (open_event_log if config.has_events else Log)(self, facts, config, loaded)
@@ -215,10 +212,28 @@ class ShardStorage:
             self.housekeeping.segment_began(log, log.segments_list.active)
         return log
 
-    def give_up_log(self, log: Log) -> None:
-        """The headers do not say what the files hold: nothing may be served from this log."""
-        self._faulty.add(1)
-        self.close_log(log)
+    def _replay_set_aside(self, directory: str, name: str, config: TopicConfig, *, replicated: bool) -> None:
+        """What a failure of the log has put beside its segments goes into them."""
+        if not is_set_aside(self.disk, directory):
+            return
+        limits = limits_of(config) if config.has_events else None
+        place = LogPlace(directory, name, config.segment_bytes, replicated, limits)
+        replay_set_aside(self.disk, self.data_dir, place, self.now_ms(), repair_note(name, self.stats))
+
+    def cut_off(self, log: Log) -> None:
+        """A verb of the log has raised: nothing of it changes any more, the turn's tick is whole again, and the next
+        checkpoint puts its records aside. ``forget`` follows.
+
+        Raises:
+            AssertionError: something that logs share is not as it should be.
+        """
+        log.closed = True
+        log.on_durable = log.on_persisted = log.on_trimmed = None
+        self.wal.mend(log)
+        self.memory.put_back()
+        self.dirty_logs.pop(log, None)
+        self.checkpointer.set_aside(log)
+        log.replacing = False
 
     def open_partition_log(
         self,
@@ -277,9 +292,9 @@ class ShardStorage:
         unmark(self.disk, log.directory)
         self.removals.remove_aside(self.disk, log.directory)
 
-    def delete_faulty(self, directory: str) -> None:
-        """Remove the files of a partition whose log was refused when it was to be opened."""
-        self._faulty.add(-1)
+    def delete_faulty(self, group: RaftGroupId, directory: str) -> None:
+        """Remove the files of a partition whose log was refused when it was to be opened, or has failed."""
+        self.checkpointer.forget_aside(group)
         self.removals.remove(directory, lambda: None)
 
     def expect(self, done: Callable[[], None]) -> int:
@@ -358,6 +373,9 @@ class ShardStorage:
             # After a clean stop nobody would look for it.
             operator_log.warning("files of deleted topics are left: the next start removes them and looks at each log")
             return
+        if self.checkpointer.sets_aside:
+            operator_log.warning("a partition failed while the shard stopped: the next start replays the log")
+            return
         leave_summaries(self.disk, self.wal_directory, self.wal, self.term, self.logs.values())
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
@@ -430,7 +448,7 @@ class ShardStorage:
         if log is not None:
             if not reply.errno:
                 self._space.written(log)
-            log.behind.written(reply.errno, reply.bytes)
+            log.guard("write behind", log.behind.written, reply.errno, reply.bytes)
 
     # -- space ---------------------------------------------------------------------------------------------------------
 

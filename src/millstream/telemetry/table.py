@@ -156,6 +156,7 @@ REPAIR: Final = Label(
         "other",
     ),
 )
+PARTITION_STATE: Final = Label("state", ("served", "failed"))
 STORAGE_FAULT: Final = Label("kind", ("corruption", "read_error", "write_error", "sync_error", "disk_full", "slow"))
 MEMORY: Final = Label("class", ("receive", "cache", "fetch", "ring"))  # iobuf.MemoryClass, lower case
 BROKER_STATE: Final = Label("state", ("alive", "fenced"))
@@ -254,6 +255,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("log_partitions", "Partitions that are served.", per_shard=True),
     _gauge("log_segments", "Segment files.", per_shard=True),
     _gauge("log_size_bytes", "Bytes of record batches in all partitions.", _BYTES, per_shard=True),
+    _gauge("partitions", "Partitions whose home is the shard, by state.", label=PARTITION_STATE, per_shard=True),
+    _counter("partition_failures", "Partitions that were ended by an unexpected exception."),
     _gauge("log_faulty", "Partitions not served because durable data of them are damaged.", per_shard=True),
     _counter("segments_rolled", "Segments sealed by size or age and followed by a new one."),
     _counter("segments_deleted", "Segments deleted by retention, trimming or topic deletion."),

@@ -200,14 +200,17 @@ class Archiver:
         for archive in list(self._archives.values()):
             if archive.closed or archive.log.closed:
                 continue
-            lag += archive.lag_bytes
-            segments += archive.archive.segment_count
-            size += archive.archive.size_bytes
-            if retains and archive.config.is_archived:
-                self._retain(archive)
-            if retains if archive.config.is_tiered else drops and archive.config.is_shared:
-                dropping += self._drop_local(archive)
-            self._advance(archive)
+            try:
+                lag += archive.lag_bytes
+                segments += archive.archive.segment_count
+                size += archive.archive.size_bytes
+                if retains and archive.config.is_archived:
+                    self._retain(archive)
+                if retains if archive.config.is_tiered else drops and archive.config.is_shared:
+                    dropping += [partial(archive.log.guard, "local trim", drop) for drop in self._drop_local(archive)]
+                self._advance(archive)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                archive.log.failed("archive", error)
             yield
         self._lag.set(lag)
         self._segments.set(segments)
@@ -252,7 +255,7 @@ class Archiver:
                 archive.group.term,
                 [] if known is None else known.transactions.aborted_between(from_offset, segment.end_offset),
                 TimestampMs(self._appended_ms(archive, segment)),
-                partial(self._uploaded, archive, pending),
+                _guarded(archive, partial(self._uploaded, archive, pending)),
             )
 
     def _appended_ms(self, archive: PartitionArchive, segment: Segment) -> int:
@@ -325,7 +328,7 @@ class Archiver:
             archive.polls = False
             self._settle_uploads(archive)
 
-        self._reactor.call_later(_COMMIT_POLL_US, look)
+        self._reactor.call_later(_COMMIT_POLL_US, _guarded(archive, look))
 
     # -- other objects -------------------------------------------------------------------------------------------------
 
@@ -350,7 +353,8 @@ class Archiver:
                 return
             archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # until it is committed
 
-        self._link.put(part_key(archive.owner, spill.part), encode_part(archive.owner, spill.runs), written)
+        key, data = part_key(archive.owner, spill.part), encode_part(archive.owner, spill.runs)
+        self._link.put(key, data, _guarded(archive, written))
 
     def _save_derived(self, archive: PartitionArchive) -> None:
         """The description of the topic, the manifest, and then the removal of what nobody needs."""
@@ -384,7 +388,7 @@ class Archiver:
             saved()
             self._succeeded(archive)
 
-        self._link.put(key, data, written)
+        self._link.put(key, data, _guarded(archive, written))
 
     def _remove(self, archive: PartitionArchive, due: list[ArchivedSegment | ManifestPart | PartObject]) -> None:
         archive.busy = True
@@ -402,7 +406,7 @@ class Archiver:
         segments = tuple(one for one in due if isinstance(one, ArchivedSegment))
         parts = tuple(one for one in due if isinstance(one, ManifestPart))
         part_objects = tuple(one.part for one in due if isinstance(one, PartObject))
-        self._link.remove(archive.owner, segments, parts, part_objects, removed)
+        self._link.remove(archive.owner, segments, parts, part_objects, _guarded(archive, removed))
 
     def _remove_below(self, archive: PartitionArchive, below_offset: Offset) -> None:
         """Remove objects that this leader and those before it did not remember (`orphans`)."""
@@ -416,7 +420,7 @@ class Archiver:
             archive.orphans.removed(below_offset, self._reactor.now_us())
             self._succeeded(archive)
 
-        self._link.remove_below(archive.owner, below_offset, removed)
+        self._link.remove_below(archive.owner, below_offset, _guarded(archive, removed))
 
     def _succeeded(self, archive: PartitionArchive) -> None:
         self._answers_again(archive)
@@ -501,6 +505,11 @@ def _manifest(archive: PartitionArchive) -> tuple[bytes, Callable[[], None]] | N
     if data == archive.manifest_saved or (archive.archive.is_empty and not archive.manifest_saved):
         return None
     return data, partial(setattr, archive, "manifest_saved", data)
+
+
+def _guarded(archive: PartitionArchive, step: Callable[..., None]) -> Callable[..., None]:
+    """A step for one partition, behind the partition's boundary."""
+    return partial(archive.log.guard, "archive", step)
 
 
 def _call(callbacks: list[Callable[[], None]]) -> None:

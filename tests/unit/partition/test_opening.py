@@ -1,10 +1,8 @@
-"""A replica that is opened on a full disk is opened once there is room; another failure stops the shard."""
+"""A replica that is opened on a full disk is opened once there is room; another failure ends that partition."""
 
 import errno
 import random
 from types import SimpleNamespace
-
-import pytest
 
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
@@ -16,7 +14,6 @@ from millstream.partition.table import Elsewhere, Waiting
 from millstream.storage.segments.index import index_path
 from millstream.wire.records import build_batch
 from sim.engine.disk import SimDisk
-from sim.engine.local_storage import Stopped
 from sim.storage.life import Life
 from sim.storage.models import TopicModel
 
@@ -69,13 +66,6 @@ def test_what_is_not_wanted_any_more_is_not_opened():
     got = attempt(host, [errno.ENOSPC], lambda: wanted.pop(0))
     host.later.pop()()
     assert not got and not host.later
-
-
-def test_another_failure_stops_the_shard():
-    host = Host()
-    assert not attempt(host, [errno.EIO])
-    assert host.failures == ["t/0 could not be opened: refused"]
-    assert not host.later
 
 
 def test_nothing_is_opened_while_the_shard_stops():
@@ -174,9 +164,12 @@ def test_a_replica_that_moves_away_while_it_waits_for_room_is_not_opened_and_its
     life.stop()
 
 
-def test_a_disk_that_fails_at_the_start_stops_the_shard_with_a_reason() -> None:
-    topics = [TopicModel(1, "waits", {})]
+def test_a_disk_that_fails_at_the_start_ends_the_partition_whose_files_it_cannot_write() -> None:
+    topics = [TopicModel(1, "waits", {}), TopicModel(2, "there", {})]
     disk, path = without_an_index(topics)
-    FullFor(disk, path, errno.EIO)
-    with pytest.raises(Stopped, match=r"waits/0 could not be opened: Input/output error"):
-        start(disk, topics)
+    full = FullFor(disk, path, errno.EIO)
+    life = start(disk, topics)
+    assert "Input/output error" in life.fault(topics[0])
+    assert life.partition(topics[1]).log.next_offset == 1
+    full.end()
+    assert start(disk, topics).partition(topics[0]).log.next_offset == 1

@@ -93,7 +93,10 @@ def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf]) ->
             data = None
             limit = min(asked.partition_max_bytes, room)
             if asked.fetch_offset < high_watermark and (limit > 0 or not held):
-                data = read_cached(partition, Offset(asked.fetch_offset), limit, minimum_one=not held)
+                try:
+                    data = read_cached(partition, Offset(asked.fetch_offset), limit, minimum_one=not held)
+                except Exception as error:  # noqa: BLE001 - the boundary
+                    partition.failed("read", error)
                 if data is None:
                     return None
                 held.append(data)

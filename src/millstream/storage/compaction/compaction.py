@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.core.compaction import Rules, dirtiest, group_segments, segments_to_rewrite, stretch_of
@@ -166,21 +167,30 @@ class Compaction:
             if chosen is None or not self._storage.accepts_writes:
                 self._storage.reactor.call_later(self._backoff_us, self.look)
             else:
-                self._begin(*found[chosen])
+                log, stretch = found[chosen]
+                self._guarded(log, self._begin, log, stretch)
 
         self._storage.reactor.background("compaction", self._look_at_all(found), _SHARE, finished)
 
     def _look_at_all(self, found: list[tuple[Log, Stretch]]) -> Generator[None, None, None]:
         for count, log in enumerate(list(self._storage.logs.values())):
-            if log.closed or log.cutting or not self.compacts(log) or log.group in self._uncleanable:
-                if count % _SLICE_LOGS == 0:
-                    yield
-                continue
-            drop_segments(log)  # a crash may have come between a trim and its deed
-            stretch = self.stretch(log)
-            if stretch.clean_bytes + stretch.dirty_bytes:
-                found.append((log, stretch))
-            yield
+            examined = True
+            try:
+                examined = self._look_at(log, found)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                log.failed("compaction", error)
+            if examined or count % _SLICE_LOGS == 0:
+                yield
+
+    def _look_at(self, log: Log, found: list[tuple[Log, Stretch]]) -> bool:
+        """Whether a log may be compacted; ``found`` gets it if there is anything in it."""
+        if log.closed or log.cutting or not self.compacts(log) or log.group in self._uncleanable:
+            return False
+        drop_segments(log)  # a crash may have come between a trim and its deed
+        stretch = self.stretch(log)
+        if stretch.clean_bytes + stretch.dirty_bytes:
+            found.append((log, stretch))
+        return True
 
     @staticmethod
     def compacts(log: Log) -> bool:
@@ -209,7 +219,8 @@ class Compaction:
         log.snapshots.wanted = True
         storage.changed(log)
         # A snapshot says nothing after a crash that takes what it was taken of.
-        storage.checkpoint(lambda: storage.wal.when_durable(lambda: self._gather(run, written)))
+        gather = partial(self._guarded, log, self._gather, run, written)
+        storage.checkpoint(lambda: storage.wal.when_durable(gather))
 
     def _gather(self, run: _Run, written: int) -> None:
         if self._run is not run:
@@ -240,6 +251,9 @@ class Compaction:
     def gathered(self, reply: KeysGathered) -> None:
         """The cleaner knows the keys."""
         run = self._answered(reply.id)
+        self._guarded(run.log, self._gathered, run, reply)
+
+    def _gathered(self, run: _Run, reply: KeysGathered) -> None:
         self._read.inc(reply.bytes)
         if self._failed(run, reply.errno, reply.fault):
             return
@@ -260,7 +274,7 @@ class Compaction:
 
         def durable() -> None:
             if self._run is run:  # else it was given up
-                self._next_merge(run)
+                self._guarded(run.log, self._next_merge, run)
 
         # A producer's trace may go where a later batch of his follows, and that one has to survive a crash.
         self._storage.wal.when_durable(durable)
@@ -300,6 +314,9 @@ class Compaction:
     def rewritten(self, reply: Rewritten) -> None:
         """The segments of a merge were rewritten into a temporary file."""
         run = self._answered(reply.id)
+        self._guarded(run.log, self._rewritten, run, reply)
+
+    def _rewritten(self, run: _Run, reply: Rewritten) -> None:
         self._read.inc(reply.read_bytes)
         if self._failed(run, reply.errno, reply.fault):
             return
@@ -325,6 +342,9 @@ class Compaction:
     def put(self, reply: RewrittenPut) -> None:
         """The file has its name."""
         run = self._answered(reply.id)
+        self._guarded(run.log, self._put, run, reply)
+
+    def _put(self, run: _Run, reply: RewrittenPut) -> None:
         run.log.replacing = False
         if reply.errno in FULL and not reply.named:
             drop_segments(run.log)  # a trim may have waited for this
@@ -392,6 +412,13 @@ class Compaction:
             self._storage.reactor.call_later(0 if again else self._backoff_us, self.look)
 
     # -- what goes wrong -----------------------------------------------------------------------------------------------
+
+    def _guarded(self, log: Log, step: Callable[..., None], *arguments: object) -> None:
+        """A step of a pass, behind the boundary of its log: if it fails, the pass is over."""
+        log.guard("compaction", step, *arguments)
+        run = self._run
+        if log.closed and run is not None and run.log is log and not self._awaited:
+            self._end(run, again=True)
 
     def _is_void(self, run: _Run) -> bool:
         return run.log.closed or self._stopping or run.log.generation != run.generation or run.log.cutting

@@ -35,6 +35,8 @@ from millstream.model.quantities import BytePosition
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.iobuf import Arena, Fragment
     from millstream.model.quantities import Offset
     from millstream.storage.log.segment_list import Segment
@@ -74,6 +76,10 @@ class CachedLog(Protocol):
 
     def write_out(self) -> None:
         """Write what is durable to the segment."""
+        ...
+
+    def guard(self, verb: str, call: Callable[..., object], *arguments: object) -> None:
+        """Run a verb of the log behind its boundary."""
         ...
 
 
@@ -346,10 +352,7 @@ class CacheMemory:
     def put_back(self) -> None:
         """Free what was set aside and not given out."""
         while self._aside:
-            fragment = self._aside.pop()
-            self._live -= 1
-            self._arena.unreserve(MemoryClass.CACHE, fragment.capacity)
-            fragment.release()
+            self.free(self._aside.pop())
 
     def _take(self, size_bytes: int) -> Fragment:
         arena = self._arena
@@ -398,9 +401,13 @@ class CacheMemory:
         fragment = one.fragment
         if fragment is not None:
             one.fragment = None
-            self._live -= 1
-            self._arena.unreserve(MemoryClass.CACHE, fragment.capacity)
-            fragment.release()
+            self.free(fragment)
+
+    def free(self, fragment: Fragment) -> None:
+        """Free memory that ``take`` gave, and that no range has."""
+        self._live -= 1
+        self._arena.unreserve(MemoryClass.CACHE, fragment.capacity)
+        fragment.release()
 
     def show(self) -> None:
         """Bring the gauge up to date."""
@@ -413,7 +420,7 @@ class CacheMemory:
             one = unwritten.popleft()
             self._unwritten_bytes -= len(one.view)
             if one.fragment is not None and one.end > one.log.written_position:
-                one.log.write_out()
+                one.log.guard("write behind", one.log.write_out)
 
     def _evict(self, size: int) -> bool:
         """Drop the oldest ranges that may go until ``size`` bytes are free; False if that many cannot go."""
@@ -425,7 +432,7 @@ class CacheMemory:
                 continue
             log = one.log
             if max(one.end, one.tail_end) > log.written_position or not log.release_oldest(one):
-                log.write_out()
+                log.guard("write behind", log.write_out)
                 order.append(one)
                 continue
             freed += len(one.view)

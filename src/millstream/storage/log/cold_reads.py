@@ -98,7 +98,7 @@ class ColdReads:
         self._send = send
         self._calls: dict[int, ColdRead] = {}
         self._next_id = 1
-        self._waiting: WaitingReads[ColdRead] = WaitingReads(reactor, self._start, _fail)
+        self._waiting: WaitingReads[ColdRead] = WaitingReads(reactor, self._begin, _fail)
         self._stopped = False
         self._faults = faults
         self._reads = stats.counter("cold_reads")
@@ -128,18 +128,26 @@ class ColdReads:
         self._stopped = True
         self._waiting.start_all()
 
+    def _begin(self, call: ColdRead) -> bool:
+        try:
+            return self._start(call)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            call.log.failed("read", error)
+            self._reactor.call_soon(call.log.guard, "read", call.done, closed(call.log.name))
+            return True
+
     def _start(self, call: ColdRead) -> bool:
         """Send the read to the worker; False when there is no memory for it."""
         log = call.log
         if log.closed:
-            self._reactor.call_soon(call.done, closed(log.name))
+            self._reactor.call_soon(call.log.guard, "read", call.done, closed(log.name))
             return True
         if self._stopped:
-            self._reactor.call_soon(call.done, stopping(log.name))
+            self._reactor.call_soon(call.log.guard, "read", call.done, stopping(log.name))
             return True
         segment = log.segments_list.find(call.offset)
         if segment is None or (call.offset < log.start_offset and not call.below_start):
-            self._reactor.call_soon(call.done, _not_here(call))
+            self._reactor.call_soon(call.log.guard, "read", call.done, _not_here(call))
             return True
         limit = min(log.written_position, log.refresh().end if not segment.sealed else segment.end) - segment.stream
         room = min(max(call.room, _ROOM_MIN), limit)
@@ -187,11 +195,11 @@ class ColdReads:
         failure = self._failure(call, reply)
         if failure is not None:
             release_all(call.fragments)
-            call.done(failure)
+            call.log.guard("read", call.done, failure)
             return
         call.found_end = Offset(reply.end_offset)
         self._bytes.inc(reply.bytes)
-        call.done(chain_of(call.fragments, reply.bytes))
+        call.log.guard("read", call.done, chain_of(call.fragments, reply.bytes))
 
     def _failure(self, call: ColdRead, reply: ReadDone) -> MillstreamError | None:
         name = call.log.name
@@ -222,4 +230,4 @@ def _not_here(call: ColdRead) -> MillstreamError:
 
 
 def _fail(call: ColdRead, error: MillstreamError) -> None:
-    call.done(error)
+    call.log.guard("read", call.done, error)

@@ -15,7 +15,6 @@ from crc32c import crc32c
 from millstream.errors import Rejected
 from millstream.format.names import PRODUCERS_SUFFIX, offset_name
 from millstream.format.wal import Kind
-from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.log.opening import position_of
@@ -43,7 +42,7 @@ def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -
         )
     if offset <= log.start_offset:
         if done is not None:
-            log.host.wal.when_durable(done)
+            log.host.wal.when_durable(partial(log.guard, "trim", done))
         return
 
     def durable() -> None:
@@ -101,14 +100,14 @@ def truncate_to(log: OpenLog, end: RaftPosition, done: Callable[[], None] | None
     """What ``Log.truncate_to`` does."""
     if end >= log.next_raft_position:
         if done is not None:
-            log.host.wal.when_durable(done)
+            log.host.wal.when_durable(partial(log.guard, "truncation", done))
         return
     offset = log.controls.offset_at(end)
     if offset < log.start_offset or log.cutting:
         raise AssertionError(f"{log.name}: cut to {offset}; it starts at {log.start_offset}, cutting: {log.cutting}")
 
     def durable() -> None:
-        log.host.when_files_rest(log, cut)
+        log.host.when_files_rest(log, partial(log.guard, "truncation", cut))
 
     def cut() -> None:
         log.cutting = False
@@ -160,7 +159,7 @@ def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
         log.behind.go_on(position)
 
     # Not while a checkpoint is about to say how long the segments are.
-    host.when_no_checkpoint(cut_files)
+    host.when_no_checkpoint(partial(log.guard, "truncation", cut_files))
 
 
 def _cut_memory(log: OpenLog, position: BytePosition) -> None:
@@ -214,7 +213,7 @@ def append_control(log: OpenLog, term: Term, payload: bytes, fragment: Fragment 
         place = (start, start + len(payload), crc32c(payload))
         try:
             log.host.wal.add_note(log, Kind.CONTROL, offset, position, place, fragment.release, term)
-        except ArenaFull:
+        except Exception:
             fragment.release()
             raise
     entry = log.controls.add(offset, term, payload)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millstream.errors import Corruption, Rejected
 from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.segment import BATCH_HEADER_BYTES, WalkEnd, parse_batch
-from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull
+from millstream.iobuf import MAX_FRAGMENT_BYTES
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition
 from millstream.model.replication import RaftPosition
@@ -230,7 +230,7 @@ def take_room(log: OpenLog, sent: SentEntries) -> list[Fragment]:
         for size in [len(one.payload) for one in sent.entries if isinstance(one, EncodedControl) and one.payload]:
             fragments.append(log.host.arena.allocate(size))  # noqa: PERF401 - those before one that fails are released
         log.host.memory.set_aside(ranges_needed(log, sent))
-    except ArenaFull:
+    except Exception:
         for fragment in fragments:
             fragment.release()
         raise

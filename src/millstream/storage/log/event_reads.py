@@ -116,14 +116,14 @@ class EventReads:
             if segment is not None:
                 return segment
             refusal = Rejected(f"{log.name}: there is no event {offset}", ErrorCode.OFFSET_OUT_OF_RANGE)
-        self._reactor.call_soon(done, refusal)
+        self._reactor.call_soon(log.guard, "read", done, refusal)
         return None
 
     def _start(self, call: _Call, room: int) -> None:
         fragments = allocate_room(self._arena, room)
         if fragments is None:
             refusal = Retriable("no memory to read into", ErrorCode.KAFKA_STORAGE_ERROR)
-            self._reactor.call_soon(call.done, refusal)  # type: ignore[arg-type]
+            self._reactor.call_soon(call.log.guard, "read", call.done, refusal)
             return
         call.fragments = fragments
         number = self._next_id
@@ -139,16 +139,16 @@ class EventReads:
         if failure is None and reply.need:
             self._release(call)
             if self._stopped:
-                done(stopping(call.log.name))
+                call.log.guard("read", done, stopping(call.log.name))
             else:
                 self._start(call, reply.need)
             return
         if failure is not None:
             self._release(call)
-            done(failure)
+            call.log.guard("read", done, failure)
             return
         fragments, call.fragments = call.fragments, []
-        done((reply, chain_of(fragments, reply.bytes)))
+        call.log.guard("read", done, (reply, chain_of(fragments, reply.bytes)))
 
     def _failure(self, call: _Call, reply: EventsFed | DataFetched) -> MillstreamError | None:
         log, path, fault = call.log, call.segment.path, reply.fault

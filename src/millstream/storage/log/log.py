@@ -206,12 +206,18 @@ class Log(OpenLog):
             )
         memory = entries.take_room(self, sent)
         self.write_term = term
-        for one in sent.entries:
-            if isinstance(one, entries.EncodedControl):
-                cutting.append_control(self, one.term, one.payload, memory.pop(0) if one.payload else None)
-            else:
-                self.append(one.views, one.size_bytes, one.base_offset, one.last_offset, one.term, one.max_timestamp)
-        self._shard.memory.put_back()
+        try:
+            for one in sent.entries:
+                if isinstance(one, entries.EncodedControl):
+                    cutting.append_control(self, one.term, one.payload, memory.pop(0) if one.payload else None)
+                else:
+                    self.append(
+                        one.views, one.size_bytes, one.base_offset, one.last_offset, one.term, one.max_timestamp
+                    )
+        finally:
+            self._shard.memory.put_back()
+            for fragment in memory:
+                fragment.release()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

@@ -157,6 +157,7 @@ class OpenLog:
         "move_start",
         "no_range",
         "on_durable",
+        "on_failed",
         "on_persisted",
         "on_trimmed",
         "open_range",
@@ -282,6 +283,25 @@ class OpenLog:
         """Asks the group to agree on a log start, for retention; None if the log trims itself."""
         self.active_producers: Callable[[], dict[int, int]] | None = None
         """Gives producer id → last offset; called by compaction."""
+        self.on_failed: Callable[[str, Exception], None] | None = None
+        """The boundary of the partition (``partition.boundary``); None for a log whose fault is its shard's."""
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def failed(self, verb: str, error: Exception) -> None:
+        """A verb of this log has raised what no verb raises: the boundary closes the log, and the caller goes on with
+        other logs. Called by entries only, in an exception handler. Raises ``error`` if it is the shard's fault.
+        """
+        if self.on_failed is None:
+            raise error
+        self.on_failed(verb, error)
+
+    def guard(self, verb: str, call: Callable[..., object], *arguments: object) -> None:
+        """Run a verb of this log behind the boundary."""
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self.failed(verb, error)
 
     # -- configuration -------------------------------------------------------------------------------------------------
 

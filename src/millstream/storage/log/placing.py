@@ -91,7 +91,6 @@ def _place(log: OpenLog, size: int, base_offset: int, last_offset: int) -> list[
             fresh.tail_end = fresh.stream + rest
         pieces.append(Piece(fresh, 0, taken))
         rest -= taken
-        log.cache.add(fresh)
         log.host.memory.enter(fresh)
         log.behind.add(fresh)
     log.range_level = level
@@ -101,13 +100,14 @@ def _place(log: OpenLog, size: int, base_offset: int, last_offset: int) -> list[
 
 
 def _new_ranges(log: OpenLog, level: int, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
-    """Ranges for ``size`` more bytes; all of them or, with ArenaFull, none."""
+    """Ranges for ``size`` more bytes, in the log's cache; all of them or, if anything raises, none."""
     memory = log.host.memory
     segment = log.segments_list.active
     stream = log.next_position + split
     segment_end = segment.stream + log.segment_bytes
     ranges: list[Range] = []
     base = first_base
+    fragment: Fragment | None = None
     try:
         while size > 0:
             fragment = _memory_for(log, level, size)
@@ -118,11 +118,18 @@ def _new_ranges(log: OpenLog, level: int, size: int, first_base: int, following_
             stream += min(size, limit)
             size -= min(size, limit)
             base = following_base
-    except ArenaFull:
+            fragment = None
         for one in ranges:
+            log.cache.add(one)
+        return ranges
+    except BaseException:
+        for one in ranges:
+            if one.fragment is fragment:
+                fragment = None
             memory.give_back(one)
+        if fragment is not None:
+            memory.free(fragment)
         raise
-    return ranges
 
 
 def _memory_for(log: OpenLog, level: int, size: int) -> Fragment:

@@ -189,7 +189,11 @@ class Timestamps:
 
     def finished(self, reply: Found) -> None:
         """The worker's answer."""
-        log, segment, reach, answered = self._calls.pop(reply.id)
+        call = self._calls.pop(reply.id)
+        call[0].guard("look-up", self._answer, call, reply)
+
+    def _answer(self, call: tuple[OpenLog, Segment, _Reach, Done], reply: Found) -> None:
+        log, segment, reach, answered = call
         name, path = log.name, segment.path
         fault = reply.fault
         if reply.errno == errno.ENOENT:

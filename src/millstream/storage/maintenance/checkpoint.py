@@ -21,7 +21,8 @@ caller that asked for the end, a full log, the next checkpoint.
 A full disk fails a checkpoint, not the shard: its marks are taken again by the next one, which ``ShardStorage`` tries
 every second. When the write-ahead log is full and a checkpoint has nothing to make void (the disk has no room for its
 first file), another would not either, and none follows. A failed sync ends the shard. One checkpoint runs at a time;
-requests that come meanwhile are answered by the next.
+requests that come meanwhile are answered by the next. Of a log that failed nothing is written: before its frames are
+void, its records are copied to a file of its own (``recovery.set_aside``).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from millstream.format.index import SegmentSummary
+    from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import Term
     from millstream.shard.reactor import Reactor
     from millstream.storage.log.open_log import OpenLog
@@ -157,6 +159,20 @@ class _LogCapture:
         log.snapshots.wanted = log.snapshots.wanted or self.snapshot
 
 
+class _Once:
+    """Calls back once, however often it is called."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def __call__(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
 class Checkpointer:
     """Runs checkpoints of one shard. ``request`` may be called at any time on the reactor."""
 
@@ -169,6 +185,9 @@ class Checkpointer:
         self._sent = False  # the worker is at it
         self._changes: dict[int, int] = {}  # changes of files that the worker has yet to make, their notes' frames
         self._cuts: dict[OpenLog, int] = {}  # logs whose end is being cut, and a frame at or before their note's
+        self._aside: dict[int, tuple[str, int]] = {}
+        """Logs that failed, by group: their directory, and the last frame that has something of them."""
+        self._sent_aside: list[int] = []
         self._again = False
         self._next_id = 1
         self._covered = 0
@@ -242,7 +261,10 @@ class Checkpointer:
             dirty.pop(log, None)
             log.dirty = False
             if not log.closed:
-                self._captures.append(_LogCapture(log, self.snapshot_bytes))
+                try:
+                    self._captures.append(_LogCapture(log, self.snapshot_bytes))
+                except Exception as error:  # noqa: BLE001 - the boundary
+                    log.failed("checkpoint", error)
             yield
 
     def _captured(self) -> None:
@@ -260,10 +282,15 @@ class Checkpointer:
             capture = self._captures[self._next_capture]
             self._next_capture += 1
             self._asked_bytes += capture.unwritten
-            behind, durable = capture.log.behind, capture.log.durable_position
-            # Up to now, not to the mark: logs that were marked together would be full together.
-            behind.write(durable)
-            behind.when_written(min(capture.position, durable), self._written)
+            written = _Once(self._written)
+            try:
+                behind, durable = capture.log.behind, capture.log.durable_position
+                # Up to now, not to the mark: logs that were marked together would be full together.
+                behind.write(durable)
+                behind.when_written(min(capture.position, durable), written)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                capture.log.failed("write behind", error)
+                written()
             yield
 
     def _due_bytes(self) -> int:
@@ -307,9 +334,12 @@ class Checkpointer:
                 storage.send(Checkpoint(number, segments, files, remove, last=False))
                 segments, files, remove = [], [], []
         self._sent = True
+        aside = [(group, directory) for group, (directory, _) in self._aside.items()]
+        self._sent_aside = [group for group, _ in aside]
         state = WalState(self._covered + 1, storage.wal.files.next_generation, term=storage.term)
         wal_state = storage.wal_directory, encode_wal_state(state)
-        storage.send(Checkpoint(number, segments, files, remove, wal_state, throttled=not self._hurry))
+        throttled = not self._hurry
+        storage.send(Checkpoint(number, segments, files, remove, wal_state, throttled=throttled, aside=aside))
 
     def finished(self, reply: Checkpointed) -> None:
         """The worker's answer."""
@@ -329,8 +359,11 @@ class Checkpointer:
             return
         for capture in self._captures:
             if capture.old:  # of few of the thousands that there may be
-                capture.log.snapshots.removed(capture.old)
+                capture.log.guard("checkpoint", capture.log.snapshots.removed, capture.old)
         self._captures = []
+        for group in self._sent_aside:
+            if group in self._aside and self._aside[group][1] <= self._covered:
+                del self._aside[group]
         storage.wal.release(self._covered + 1)
         self._count.inc()
         self._latency.observe(storage.reactor.now_us() - self._begun_us)
@@ -340,6 +373,23 @@ class Checkpointer:
         self._now_idle()
         if (self._again or (storage.wal.full and self.would_free)) and not self.running:
             self._begin()
+
+    def set_aside(self, log: OpenLog) -> None:
+        """A log failed: the next checkpoints move what the write-ahead log has of it to its ``quarantine`` file."""
+        self._aside[log.group] = (log.directory, self._storage.wal.last_sequence)
+
+    def is_setting_aside(self, group: RaftGroupId) -> bool:
+        """Whether the write-ahead log may have something of a log that failed."""
+        return group in self._aside
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether the write-ahead log may have something of any log that failed."""
+        return bool(self._aside)
+
+    def forget_aside(self, group: RaftGroupId) -> None:
+        """The files of a log that failed are removed."""
+        self._aside.pop(group, None)
 
     @property
     def would_free(self) -> bool:

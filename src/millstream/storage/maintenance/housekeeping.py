@@ -115,14 +115,18 @@ class Housekeeping:
             log = self._storage.logs.get(group)
             if log is None:
                 continue  # deleted meanwhile
-            segment = log.segments_list.active
-            if log.next_offset == segment.base_offset:
-                continue  # its first batch will say so
-            if segment.began_us + log.segment_ms * 1000 <= now_us:
-                log.roll()
-            else:
-                self.segment_began(log, segment)
+            log.guard("roll", self._seal, log, now_us)
         self._arm()
+
+    def _seal(self, log: Log, now_us: int) -> None:
+        """Seal the active segment of a log if it is due."""
+        segment = log.segments_list.active
+        if log.next_offset == segment.base_offset:
+            return  # its first batch will say so
+        if segment.began_us + log.segment_ms * 1000 <= now_us:
+            log.roll()
+        else:
+            self.segment_began(log, segment)
 
     # -- retention -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +143,7 @@ class Housekeeping:
         """Apply retention to every log, one at a time."""
         for log in list(self._storage.logs.values()):
             if not log.closed:
-                self.retain(log)
+                log.guard("retention", self.retain, log)
             yield
 
     def retain(self, log: Log) -> None:
@@ -188,8 +192,11 @@ class Housekeeping:
         size = segments = 0
         for log in list(self._storage.logs.values()):
             if not log.closed:
-                size += log.size_bytes
-                segments += len(log.segments_list)
+                try:
+                    size += log.size_bytes
+                    segments += len(log.segments_list)
+                except Exception as error:  # noqa: BLE001 - the boundary
+                    log.failed("measuring", error)
             yield
         self._sizes.set(size)
         self._segments.set(segments)

@@ -115,7 +115,7 @@ class Space:
         self._storage.wal.try_again()
         for log in list(self._refused):
             if not log.behind.under_way:
-                log.behind.advance()
+                log.guard("write behind", log.behind.advance)
                 if not log.behind.under_way:
                     del self._refused[log]  # what was to be written was deleted meanwhile
         self._storage.checkpointer.request()

@@ -65,6 +65,11 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
     throttled: bool = False
     """In a row's last: nobody waits so far, see ``Hurry``."""
 
+    aside: list[tuple[int, str]] = []
+    """In a row's last: groups of logs that failed, with their directories. What the write-ahead log has of them below
+    the first frame that ``state`` needs is copied before that is replaced.
+    """
+
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Read whole batches into the arena. → ``ReadDone``."""

@@ -31,7 +31,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.format.wal import FrameSequence, decode_wal_state
+from millstream.model.quantities import Offset, ShardId, TimestampMs
 from millstream.shard.process import EXIT_SOFTWARE
 from millstream.storage.disk import FULL
 from millstream.storage.messages.commands import (
@@ -68,8 +69,10 @@ from millstream.storage.no_room import once_there_is_room
 from millstream.storage.processes.event_reader import EventReader
 from millstream.storage.processes.inspector import Inspector
 from millstream.storage.processes.receiving import Receiving
+from millstream.storage.recovery.set_aside import set_aside
 from millstream.storage.segments.files import SegmentFiles, SyncFailed
 from millstream.storage.segments.reads import Fault, Reader
+from millstream.storage.wal.state import read_wal_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,6 +192,8 @@ class Worker:
             what = f"{error.filename or 'segments'} could not be synced"
             return Checkpointed(command.id, error.errno or errno.EIO, synced=False, what=what)
         try:
+            if command.aside and command.state is not None:
+                self._set_aside(command.aside, *command.state)
             for part in parts:
                 self.files.finish(part)
         except OSError as error:
@@ -200,6 +205,13 @@ class Worker:
                 what=f"{error.filename or 'a directory'} could not be made durable",
             )
         return Checkpointed(command.id, 0, synced=True, what="")
+
+    def _set_aside(self, logs: list[tuple[int, str]], directory: str, state: bytes) -> None:
+        before, _ = read_wal_state(self._disk, directory)
+        upto = FrameSequence(decode_wal_state(state).next_sequence - 1)
+        shard = ShardId(int(os.path.basename(directory)))
+        directories = {group: place for group, place in logs if not self.files.is_removed(place)}
+        set_aside(self._disk, directory, shard, directories, state=before, upto=upto)
 
     def _read(self, command: Read) -> Reply:
         try:

@@ -77,7 +77,14 @@ def leave_summaries(disk: Disk, directory: str, wal: Wal, term: Term, logs: Iter
     """Say in the ``state`` files of a write-ahead log that everything is durable in the segments, and what there is. A
     disk that refuses it costs the next start time, no more.
     """
-    summaries = encode_summaries([summarize(log) for log in logs if not log.lost])
+    found: list[LogSummary] = []
+    for log in list(logs):
+        try:
+            if not log.lost:
+                found.append(summarize(log))
+        except Exception as error:  # noqa: BLE001 - the boundary
+            log.failed("summary", error)  # the next start looks at its files
+    summaries = encode_summaries(found)
     state = WalState(wal.next_sequence, wal.files.next_generation, clean=True, logs=summaries, term=term)
     try:
         write_wal_state(disk, directory, state)

@@ -269,6 +269,10 @@ class SegmentFiles:
             for directory in directories:
                 self._removed.pop(directory, None)
 
+    def is_removed(self, directory: str) -> bool:
+        """Whether a partition was deleted."""
+        return directory in self._removed
+
     def _is_removed(self, path: str) -> bool:
         """Whether a file was deleted, or the partition that it belonged to."""
         return path in self._removed or os.path.dirname(path) in self._removed

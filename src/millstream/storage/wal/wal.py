@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.format.names import wal_name
@@ -96,6 +97,14 @@ class WalLog(Protocol):
 
     def became_durable(self, end: Any) -> None:
         """A tick with records of the log is synced. ``end`` is what ``end()`` returned when the tick was closed."""
+        ...
+
+    def failed(self, verb: str, error: Exception) -> None:
+        """A verb of the log has raised. Raises ``error`` if it is the shard's fault."""
+        ...
+
+    def guard(self, verb: str, call: Callable[..., object], *arguments: object) -> None:
+        """Run a verb of the log behind its boundary."""
         ...
 
 
@@ -281,8 +290,38 @@ class Wal:
             log.tick_serial = tick.serial
             tick.logs.append(log)
         if done is not None:
-            tick.callbacks.append(done)
+            tick.callbacks.append(partial(log.guard, "note", done))
         if not self.armed:
+            self.arm()
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the newest frame that has, or will have, something that was appended before this call."""
+        return self._next_sequence + len(self._waiting) - (0 if self.tick.records else 1)
+
+    def mend(self, log: WalLog) -> None:
+        """A verb of ``log`` has raised in this turn, perhaps in the middle of an append: keep whole records only. The
+        log hears no more of the tick that is being filled.
+
+        Raises:
+            AssertionError: the tick has fewer bytes than its records say.
+        """
+        tick = self.tick
+        tick.table_end = FRAME_HEAD_BYTES + tick.records * RECORD_BYTES
+        spans = tick.spans
+        excess = sum(spans[2::2]) - sum(spans[1::2]) - tick.payload_bytes
+        if excess < 0:
+            raise AssertionError("a tick lacks bytes of its records")
+        while excess:
+            size = min(excess, spans[-1] - spans[-2])
+            spans[-1] -= size
+            excess -= size
+            if spans[-1] == spans[-2]:
+                del spans[-2:]
+        if log in tick.logs:
+            tick.logs.remove(log)
+        log.tick_serial = 0
+        if tick.records and not self.armed:
             self.arm()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
@@ -366,7 +405,15 @@ class Wal:
     def _next_tick(self) -> Tick:
         """Close ``tick``: note the ends of its logs, and begin the next one. Returns the new ``tick``."""
         closed = self.tick
-        closed.ends = [log.end() for log in closed.logs]
+        logs, closed.logs = closed.logs, []
+        for log in logs:
+            try:
+                end = log.end()
+            except Exception as error:  # noqa: BLE001 - the boundary
+                log.failed("commit", error)
+                continue
+            closed.logs.append(log)
+            closed.ends.append(end)
         self._serial += 1
         tick = self.tick = self._ticks.popleft()
         tick.serial = self._serial
@@ -399,7 +446,10 @@ class Wal:
         if (self._waiting or self.tick.records) and not self.armed:
             self.arm()  # records that the callbacks below append go into the same tick
         for log, end in zip(logs, ends, strict=True):
-            log.became_durable(end)
+            try:
+                log.became_durable(end)
+            except Exception as error:  # noqa: BLE001 - the boundary
+                log.failed("commit", error)
         # Set after the calls above: a checkpoint that one of them starts would miss the remaining logs and void their
         # frame.
         self.durable_sequence = self._out_sequence
