@@ -90,10 +90,10 @@ class FaultySlots(MemorySlots):
             return memoryview(wrong)
         return block
 
-    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, block: memoryview) -> None:
+    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, piece: memoryview) -> None:
         if self._chance.random() < self.errors:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().write(slot, owner, base_offset, block)
+        super().write(slot, owner, base_offset, piece)
 
 
 class Lane:

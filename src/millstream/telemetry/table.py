@@ -169,6 +169,7 @@ DAMAGE: Final = Label("topic, partition, offset, file", ())
 VERSION: Final = Label("version", ())
 READ_SOURCE: Final = Label("source", ("cache", "segment", "archive"))
 HOT_TIER_EVICTION: Final = Label("reason", ("capacity", "age", "low_disk", "invalid", "fault"))
+HOT_TIER_REFUSAL: Final = Label("reason", ("too_large", "worth_less", "low_disk", "off", "other"))
 BLOCK_SOURCE: Final = Label("source", ("memory", "hot_tier", "store"))
 OBJECT_OPERATION: Final = Label("operation", ("put", "get", "head", "list", "delete"))
 OBJECT_TRANSFER: Final = Label("operation", ("put", "get"))
@@ -330,6 +331,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     _counter("hot_tier_fills", "Blocks added to the warm cache."),
     _counter("hot_tier_dropped_fills", "Blocks not added to the warm cache, because too many waited."),
+    _counter("hot_tier_refused_fills", "Blocks that the warm cache did not take.", label=HOT_TIER_REFUSAL),
     _counter("hot_tier_evictions", "Blocks that left the warm cache.", label=HOT_TIER_EVICTION),
     _gauge("hot_tier_size_bytes", "Bytes of blocks in the warm cache.", _BYTES, per_shard=True),
     _latency("hot_tier_read_latency", "One read from the warm cache."),

@@ -88,14 +88,51 @@ def check_near_the_optimum(reads, slots_max):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_old_data_are_not_admitted_and_leave_when_they_age(name):
+def test_a_copy_leaves_when_it_was_in_the_cache_for_long_however_old_its_data_are(name):
     policy = make_policy(name, 4, AGE_MAX_MS)
-    assert not policy.offer(block(0), at(600.001)).admitted
-    assert policy.offer(block(0), at(600)).admitted
-    assert policy.offer(block(10), at(600)).admitted
-    assert policy.expire(at(600)) == []
-    assert policy.expire(at(605)) == [block(0).key]
+    week_s = 7 * 86_400
+    assert policy.offer(block(10), at(week_s)).admitted
+    assert policy.offer(block(0), at(week_s + 300)).admitted
+    assert policy.expire(at(week_s + 600)) == []
+    assert policy.expire(at(week_s + 605)) == [block(10).key]
     assert len(policy) == 1
+
+
+def large(offset, slots):
+    return msgspec.structs.replace(block(offset), slots=slots)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_large_block_takes_several_slots_and_several_victims(name):
+    policy = make_policy(name, 4, AGE_MAX_MS)
+    assert policy.offer(large(50, 5), at(50)).too_large
+    for offset in (10, 20, 30, 40):
+        assert policy.offer(block(offset), at(30)).admitted
+    assert policy.offer(large(50, 2), at(50)).victims == (block(10).key, block(20).key)
+    assert policy.offer(block(60), at(60)).victims == (block(30).key,)
+    for one in (large(50, 2), block(40), block(60)):
+        policy.remove(one.key)
+    assert policy.offer(large(70, 4), at(70)).admitted, "their slots are free again"
+    assert policy.offer(block(80), at(80)).victims == (large(70, 4).key,)
+    assert len(policy) == 1
+
+
+@given(st.sampled_from(sorted(POLICIES)), st.lists(st.tuples(st.integers(0, 30), st.integers(1, 6), st.booleans())))
+def test_admitted_blocks_never_take_more_slots_than_there_are(name, steps):
+    policy, kept = make_policy(name, 5, AGE_MAX_MS), {}
+    for now_s, (offset, slots, removes) in enumerate(steps):
+        one = large(offset, slots)
+        if removes:
+            policy.remove(one.key)
+            kept.pop(one.key, None)
+            continue
+        admission = policy.offer(one, at(now_s))
+        for victim in admission.victims:
+            del kept[victim]
+        if admission.admitted:
+            kept.setdefault(one.key, slots)
+        assert sum(kept.values()) <= 5
+        assert len(policy) == len(kept)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -237,9 +274,9 @@ def test_blocks_without_a_reader_stay_while_there_is_room():
     ),
 )
 def test_a_policy_and_its_cache_agree_whatever_happens(name, slots_max, steps):
-    """The model is a set: what was admitted, less what left."""
+    """The model: what was admitted, with the time, less what left."""
     policy = make_policy(name, slots_max, 15_000)
-    cached: set[BlockKey] = set()
+    cached: dict[BlockKey, int] = {}
     now_ms = 20_000
     for step, partition, offset, passed_ms in steps:
         now_ms += passed_ms
@@ -247,10 +284,11 @@ def test_a_policy_and_its_cache_agree_whatever_happens(name, slots_max, steps):
         if step == "offer":
             busy = {other for other in cached if other.base_offset % 3 == 0}
             answer = policy.offer(Block(key, TimestampMs(10_000 + offset * 1000)), now, busy)
-            assert set(answer.victims) <= cached - busy
-            cached -= set(answer.victims)
+            assert set(answer.victims) <= cached.keys() - busy
+            for victim in answer.victims:
+                del cached[victim]
             if answer.admitted:
-                cached.add(key)
+                cached.setdefault(key, now_ms)
             else:
                 assert not answer.victims
         elif step == "used":
@@ -261,11 +299,12 @@ def test_a_policy_and_its_cache_agree_whatever_happens(name, slots_max, steps):
             policy.reader_gone(key.partition, ReaderId(passed_ms % 3))
         elif step == "remove":
             policy.remove(key)
-            cached.discard(key)
+            cached.pop(key, None)
         else:
             expired = set(policy.expire(now))
-            assert expired == {other for other in cached if now_ms - (10_000 + other.base_offset * 1000) > 15_000}
-            cached -= expired
+            assert expired == {other for other, since_ms in cached.items() if now_ms - since_ms > 15_000}
+            for other in expired:
+                del cached[other]
         assert len(policy) == len(cached) <= slots_max
 
 

@@ -17,7 +17,7 @@ from millstream.format.manifest import ArchiveId
 from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers.hot_tier import Hint, TierOptions, open_warm_blocks
 from millstream.tiers.hot_tier.provider import EVERY_OFFSET, find_provider
-from millstream.tiers.hot_tier.slots import BLOCK_BYTES_MAX, FileSlots, MemorySlots
+from millstream.tiers.hot_tier.slots import PIECE_BYTES, FileSlots, MemorySlots
 from millstream.tiers.hot_tier.slotted import SlottedTier
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "hot_tier"
@@ -47,7 +47,7 @@ def provider(request, tmp_path, installed, monkeypatch):
     if request.param == "compressed":
         size_bytes = SLOTS * 100_100  # of blocks that cannot be compressed
         made = find_provider(installed)(
-            TierOptions(0, size_bytes, BLOCK_BYTES_MAX, 600_000, str(tmp_path / "cache"), "lru", "auto", 0.1)
+            TierOptions(0, size_bytes, PIECE_BYTES, 600_000, str(tmp_path / "cache"), "lru", "auto", 0.1)
         )
     else:
         slots = MemorySlots() if request.param == "memory" else FileSlots(str(tmp_path / "cache"), "shard-0")

@@ -50,7 +50,8 @@ class TierProperties:
         "cache.max.segment.age.ms",
         Integer(1, INT64_MAX, unit="ms"),
         600_000,
-        doc="Age of a block's newest record after which the block leaves the warm cache. Older ones are not added.",
+        doc="Time after which a block leaves the warm cache, counted from when it came there. How old its records are "
+        "does not matter.",
     )
     cache_eviction_policy = Property(
         "cache.eviction.policy",

@@ -28,3 +28,6 @@ class Block(msgspec.Struct, frozen=True):
     key: BlockKey
     appended_ms: TimestampMs
     """When its last batch was appended to the log: the age of the data, not of the cache's copy."""
+
+    slots: int = 1
+    """Slots of the cache that it takes."""

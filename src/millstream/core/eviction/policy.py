@@ -1,7 +1,11 @@
 """The three policies. A cache has one policy and reports every block, use and reader to it, in the order of time.
 
 Invariant: a policy knows exactly the blocks that it admitted and that neither left as a victim, expired, nor were
-removed; never more than ``slots_max``.
+removed; never more than take ``slots_max`` slots together.
+
+A block is too old when its copy has been in the cache for so long, however old its data are: a reader of last week's
+records finds them again as one of the last minute's does. ``now_ms`` may be any clock that does not go back; times of
+data are compared with each other only.
 """
 
 from __future__ import annotations
@@ -27,9 +31,12 @@ class Admission(msgspec.Struct, frozen=True):
 
     admitted: bool
     victims: tuple[BlockKey, ...] = ()
+    too_large: bool = False
+    """It is refused because the whole cache has not as many slots."""
 
 
 REFUSED: Final = Admission(admitted=False)
+TOO_LARGE: Final = Admission(admitted=False, too_large=True)
 
 
 class Policy:
@@ -43,31 +50,49 @@ class Policy:
         self._age_max_ms = age_max_ms
         self._ranking = Ranking()
         self._ages = Ranking()
+        self._slots_used = 0
+        self._slots: dict[BlockKey, int] = {}
+        """Slots of the blocks that take more than one."""
 
     def __len__(self) -> int:
         return len(self._ranking)
 
     def offer(self, block: Block, now_ms: TimestampMs, busy: Container[BlockKey] = ()) -> Admission:
         """Decide on a block that was read from below. One that is known already is admitted without a victim."""
-        if now_ms - block.appended_ms > self._age_max_ms or not self._slots_max:
-            return REFUSED
+        if block.slots > self._slots_max:
+            return TOO_LARGE
         if block.key in self._ranking:
             return Admission(admitted=True)
         rank = self._rank(block, now_ms)
-        victims: tuple[BlockKey, ...] = ()
-        if len(self._ranking) >= self._slots_max:
-            lowest = self._ranking.lowest(busy)
-            if lowest is None or rank <= lowest[0]:
-                return REFUSED
-            victims = (lowest[1],)
-            self.remove(lowest[1])
+        victims = self._victims(block.slots, rank, busy)
+        if victims is None:
+            return REFUSED
+        for victim in victims:
+            self.remove(victim)
         self._ranking.rank(block.key, rank)
-        self._ages.rank(block.key, Rank(1, block.appended_ms))
+        self._ages.rank(block.key, Rank(1, now_ms))
+        self._slots_used += block.slots
+        if block.slots > 1:
+            self._slots[block.key] = block.slots
         self._added(block)
-        return Admission(admitted=True, victims=victims)
+        return Admission(admitted=True, victims=tuple(victims))
+
+    def _victims(self, slots: int, rank: Rank, busy: Container[BlockKey]) -> list[BlockKey] | None:
+        """The blocks that leave for one of this rank; None if one of them is worth more."""
+        victims: list[BlockKey] = []
+        free = self._slots_max - self._slots_used
+        while free < slots:
+            lowest = self._ranking.lowest(busy, victims)
+            if lowest is None or rank <= lowest[0]:
+                return None
+            victims.append(lowest[1])
+            free += self._slots.get(lowest[1], 1)
+        return victims
 
     def remove(self, key: BlockKey) -> None:
         """The block left the cache for another reason."""
+        if key in self._ranking:
+            self._slots_used -= self._slots.pop(key, 1)
         self._ranking.remove(key)
         self._ages.remove(key)
 

@@ -53,8 +53,8 @@ class Ranking:
         """Forget a block. A missing one is no error."""
         self._ranks.pop(key, None)
 
-    def lowest(self, busy: Container[BlockKey] = ()) -> tuple[Rank, BlockKey] | None:
-        """The block that leaves first among those that are not busy; None if there is none."""
+    def lowest(self, busy: Container[BlockKey] = (), chosen: Container[BlockKey] = ()) -> tuple[Rank, BlockKey] | None:
+        """The block that leaves first among those that are neither busy nor chosen already; None if there is none."""
         heap = self._heap
         set_aside: list[tuple[Rank, BlockKey]] = []
         found: tuple[Rank, BlockKey] | None = None
@@ -62,7 +62,7 @@ class Ranking:
             rank, key = heap[0]
             if self._ranks.get(key) != rank:
                 heapq.heappop(heap)
-            elif key in busy:
+            elif key in busy or key in chosen:
                 set_aside.append(heapq.heappop(heap))
             else:
                 found = rank, key

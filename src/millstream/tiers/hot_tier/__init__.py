@@ -12,10 +12,10 @@
     filling    fills in a thread of its own, and the sweep
 
 What the room promises. **Whatever happens to the cache, a reader is served from the store.** A block that does not
-match its checksum is forgotten; three of them in a minute switch the cache off for a minute. So does any error of its
-disk or of a provider. Below ``cache.min.free.percent`` of free space nothing is added, and the cache shrinks to 80 %
-of its limit. ``cache.max.size.bytes`` is a hard limit over all shards. A start finds the cache empty. Fills never make
-a reader wait, and are dropped when too many wait. Nothing is synced.
+match its checksum is forgotten. An error of its disk or of a provider switches the cache off for a minute. Below
+``cache.min.free.percent`` of free space nothing is added, and the cache shrinks to 80 % of its limit.
+``cache.max.size.bytes`` is a hard limit over all shards. A start finds the cache empty. Fills never make a reader wait,
+and are dropped when too many wait. Nothing is synced.
 
 Source: the RFC of a hot-tier NVMe cache for tail segments (AutoMQ, 2025), with the decisions of ADR 10.
 """

@@ -9,10 +9,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Rejected
+from millstream.format.archive import BLOCK_BYTES
 from millstream.telemetry.log import log as operator_log
 from millstream.tiers.hot_tier.guard import HotTier
 from millstream.tiers.hot_tier.provider import TierOptions, find_provider
-from millstream.tiers.hot_tier.slots import BLOCK_BYTES_MAX, SLOT_BYTES, FileSlots, MemorySlots
+from millstream.tiers.hot_tier.slots import SLOT_BYTES, FileSlots, MemorySlots
 from millstream.tiers.hot_tier.slotted import SlottedTier
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def open_warm_blocks(settings: Settings, shard_id: int, stats: StatsSlab) -> War
     options = TierOptions(
         shard_id,
         settings.cache_max_size_bytes // settings.shards,
-        BLOCK_BYTES_MAX,
+        BLOCK_BYTES + settings.socket_request_max_bytes,
         settings.cache_max_segment_age_ms,
         directory,
         settings.cache_eviction_policy,

@@ -1,7 +1,7 @@
 """What stands between the readers and a provider: no damage, no error and no delay of its own reaches a reader.
 
-Every block is checked against the checksum that the archive's index has of it. A damaged block is forgotten, and three
-in a minute switch the provider off for a minute. So does anything that it raises. A provider that was switched off is
+Every block is checked against the checksum that the archive's index has of it. A damaged block is forgotten, and no
+other; the metric counts it, and a line says so. Anything that a provider raises switches it off for a minute, and it is
 empty when it comes back. A block of a range whose objects were replaced is not damaged, but old.
 """
 
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.hot_tier.provider import Hint, HotTierProvider
 
-_CORRUPTIONS_MAX: Final = 3
-_WINDOW_S: Final = 60.0
 _REPLACED_MAX: Final = 64
 _OFF_S: Final = 60.0
 _FIRST: Final = Offset(0)
 _MILLION: Final = 1_000_000
 EVICTION_REASONS: Final = ("capacity", "age", "low_disk", "invalid", "fault")
+REFUSAL_REASONS: Final = ("too_large", "worth_less", "low_disk", "off", "other")
 
 
 class HotTier:
@@ -45,10 +44,10 @@ class HotTier:
     ) -> None:
         self._provider = provider
         self._clock = clock
-        self._corruptions: deque[float] = deque(maxlen=_CORRUPTIONS_MAX)
         self._replaced: deque[tuple[ArchiveId, Offset, Offset]] = deque(maxlen=_REPLACED_MAX)
         self._off_until_s = 0.0
         self._seen: dict[str, int] = {}
+        self._refused: dict[str, int] = {}
         self._lines = RateLimit(per_minute=6)
         self._hits = stats.counter("hot_tier_hits")
         self._misses = stats.counter("hot_tier_misses")
@@ -57,6 +56,7 @@ class HotTier:
         self._size = stats.gauge("hot_tier_size_bytes")
         self._latency = stats.histogram("hot_tier_read_latency")
         self._evictions = {reason: stats.counter("hot_tier_evictions", reason=reason) for reason in EVICTION_REASONS}
+        self._refusals = {reason: stats.counter("hot_tier_refused_fills", reason=reason) for reason in REFUSAL_REASONS}
         self._dropped = stats.counter("hot_tier_dropped_fills")
 
     @property
@@ -101,6 +101,8 @@ class HotTier:
                 self._count()
             except Exception as error:  # noqa: BLE001
                 self._off(_reason(error))
+        else:
+            self._refusals["off"].inc()
 
     def reader_at(self, owner: ArchiveId, reader: ReaderId, next_offset: Offset, place_ms: TimestampMs) -> None:
         """A reader goes on at this offset, where the data are as old as ``place_ms`` says."""
@@ -164,14 +166,21 @@ class HotTier:
             counter = self._evictions.get(invalid if reason == "invalid" else reason, self._evictions["fault"])
             counter.inc(max(0, count - self._seen.get(reason, 0)))
             self._seen[reason] = count
+        for reason, count in found.refused.items():
+            counter = self._refusals.get(reason, self._refusals["other"])
+            counter.inc(max(0, count - self._refused.get(reason, 0)))
+            self._refused[reason] = count
 
     def _damaged(self, owner: ArchiveId, base_offset: Offset) -> None:
-        now_s = self._clock()
         self._forget(owner, base_offset, Offset(base_offset + 1), "fault")
-        self._corruptions.append(now_s)
-        if len(self._corruptions) == _CORRUPTIONS_MAX and now_s - self._corruptions[0] <= _WINDOW_S:
-            self._corruptions.clear()
-            self._off(f"{_CORRUPTIONS_MAX} blocks in it were damaged")
+        if self._lines.allows():
+            operator_log.warning(
+                "a block of the warm cache was damaged and is forgotten: offset %d of partition %d of topic %s%s",
+                base_offset,
+                owner.partition_index,
+                owner.topic_id,
+                self._lines.left_out(),
+            )
 
     def _off(self, why: str, *, empty: bool = True) -> None:
         """Nobody knows what is worth anything in it, so it is emptied."""

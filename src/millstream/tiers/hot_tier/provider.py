@@ -52,7 +52,7 @@ class Hint(msgspec.Struct, frozen=True):
     """What is known of an offered block."""
 
     appended_ms: TimestampMs
-    """Time of its newest record: the age of the data."""
+    """Time of its newest record. It orders the data of a partition; how long a copy stays is counted from its fill."""
 
     source: Source = Source.DEMAND
 
@@ -65,9 +65,11 @@ class TierOptions(msgspec.Struct, frozen=True):
     """This shard's part of ``cache.max.size.bytes``: a hard limit."""
 
     block_bytes_max: int
-    """Largest block that will be offered."""
+    """Largest block that will be offered: a MiB, and the largest batch that clients may send."""
 
     age_max_ms: int
+    """Time that a copy may stay."""
+
     directory: str
     """``cache.path``, or the directory that stands for it."""
 
@@ -86,6 +88,10 @@ class TierStats(msgspec.Struct):
     size_bytes: int = 0
     evicted: dict[str, int] = {}
     """By reason: ``capacity``, ``age``, ``low_disk`` or ``invalid``."""
+    refused: dict[str, int] = {}
+    """Blocks that were offered and not taken, by reason: ``too_large`` for the whole cache, ``worth_less`` than what
+    is there, or ``low_disk``.
+    """
 
 
 class HotTierProvider(Protocol):

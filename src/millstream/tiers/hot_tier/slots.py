@@ -1,6 +1,7 @@
 """Where the blocks of a cache are: slots of one size, in one file or in memory.
 
-A slot of a file begins with a page that says whose block it has; the block follows. A reader of a slot that is being
+A slot of a file begins with a page that says whose block it has; the block follows. A block that is larger than a slot,
+because its batches are, takes several slots, with a piece in each (`slots_of`). A reader of a slot that is being
 filled gets a block that does not match its checksum, or None. Slots are numbers from 0 on and mean nothing after a
 restart.
 
@@ -31,7 +32,8 @@ PAGE_BYTES: Final = 4096
 SLOT_BYTES: Final = 320 * PAGE_BYTES
 """1.25 MiB: a block of 1 MiB, what its last batch is longer, and a page in front."""
 
-BLOCK_BYTES_MAX: Final = SLOT_BYTES - PAGE_BYTES
+PIECE_BYTES: Final = SLOT_BYTES - PAGE_BYTES
+"""Of a block, in one slot."""
 
 _HEADER: Final = struct.Struct("<8s16sIqI")
 """magic, topic id, partition, base offset, length"""
@@ -40,15 +42,20 @@ _MAGIC: Final = b"MSHOT\r\n\x01"
 _PUNCH_HOLE: Final = 3  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 
+def slots_of(size_bytes: int) -> int:
+    """Slots that a block of this size takes."""
+    return max(1, -(-size_bytes // PIECE_BYTES))
+
+
 class Slots(Protocol):
     """Where the blocks of a cache are."""
 
     def read(self, slot: int, owner: ArchiveId, base_offset: Offset) -> memoryview:
-        """The block in a slot. Raises Corruption if the slot holds anything else, OSError."""
+        """The piece of a block in a slot. Raises Corruption if the slot holds anything else, OSError."""
         ...
 
-    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, block: memoryview) -> None:
-        """Fill a slot. Raises OSError. One thread at a time."""
+    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, piece: memoryview) -> None:
+        """Fill a slot with at most `PIECE_BYTES`. Raises OSError. One thread at a time."""
         ...
 
     def free(self, slot: int) -> None:
@@ -76,8 +83,8 @@ class MemorySlots:
             raise Corruption(f"slot {slot} of the warm cache holds another block")
         return found[2]
 
-    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, block: memoryview) -> None:
-        self._blocks[slot] = (owner, base_offset, block)
+    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, piece: memoryview) -> None:
+        self._blocks[slot] = (owner, base_offset, piece)
 
     def free(self, slot: int) -> None:
         self._blocks.pop(slot, None)
@@ -132,12 +139,12 @@ class FileSlots:
         buffer = mmap.mmap(-1, SLOT_BYTES)
         return memoryview(buffer)[: os.preadv(self._direct_fd, [buffer], position)]
 
-    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, block: memoryview) -> None:
-        head = _HEADER.pack(_MAGIC, owner.topic_id.bytes, owner.partition_index, base_offset, len(block))
-        end = PAGE_BYTES + len(block)
+    def write(self, slot: int, owner: ArchiveId, base_offset: Offset, piece: memoryview) -> None:
+        head = _HEADER.pack(_MAGIC, owner.topic_id.bytes, owner.partition_index, base_offset, len(piece))
+        end = PAGE_BYTES + len(piece)
         with self._lock:
             self._staging[: len(head)] = head
-            self._staging[PAGE_BYTES:end] = block
+            self._staging[PAGE_BYTES:end] = piece
             padded = -(-end // PAGE_BYTES) * PAGE_BYTES
             with memoryview(self._staging) as whole:
                 descriptor = self._direct_fd if self.writes_direct else self._fd

@@ -19,7 +19,7 @@ from millstream.core.eviction import Block, BlockKey, PartitionKey, ReaderId, ma
 from millstream.errors import Corruption
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.tiers.hot_tier.provider import EVERY_OFFSET, Hint, TierStats
-from millstream.tiers.hot_tier.slots import BLOCK_BYTES_MAX
+from millstream.tiers.hot_tier.slots import PIECE_BYTES, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,8 @@ _ENOUGH: Final = 1.5
 
 
 class _Place(NamedTuple):
-    slot: int
+    slots: tuple[int, ...]
+    """With a piece of the block each, in order."""
     size_bytes: int
     use: int
 
@@ -44,8 +45,8 @@ class _Place(NamedTuple):
 class SlottedTier:
     """Blocks in slots: a `HotTierProvider`.
 
-    Invariants: the policy knows exactly the blocks in ``_places`` and the one that is being written; each of them has a
-    slot of its own; every other slot is free.
+    Invariants: the policy knows exactly the blocks in ``_places`` and the one that is being written; each of them has
+    slots of its own; every other slot is free.
     """
 
     def __init__(
@@ -55,9 +56,10 @@ class SlottedTier:
         slots_max: int,
         age_max_ms: int,
         free_share_min: float = 0.1,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``now_ms`` is the clock for the age of copies and for readers; it never goes back."""
         self._slots = slots
         self._policy: Policy = make_policy(policy, slots_max, age_max_ms)
         self._slots_max = slots_max
@@ -77,6 +79,7 @@ class SlottedTier:
         self._full = False  # the disk, not the cache
         self._bytes = 0
         self._evicted: dict[str, int] = dict.fromkeys(("capacity", "age", "low_disk", "invalid"), 0)
+        self._refused: dict[str, int] = dict.fromkeys(("too_large", "worth_less", "low_disk"), 0)
 
     def get(self, owner: ArchiveId, base_offset: Offset) -> memoryview | None:
         with self._lock:
@@ -85,7 +88,7 @@ class SlottedTier:
         if place is None:
             return None
         try:
-            block = self._slots.read(place.slot, owner, base_offset)
+            pieces = [self._slots.read(slot, owner, base_offset) for slot in place.slots]
         except Corruption:
             with self._lock:
                 if self._places.get(key) != place:
@@ -95,48 +98,55 @@ class SlottedTier:
             if self._places.get(key) != place:
                 return None
             self._policy.used(key)
-        return block
+        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
     def put(self, owner: ArchiveId, base_offset: Offset, block: memoryview, hint: Hint) -> bool:
-        if len(block) > BLOCK_BYTES_MAX:
-            return False
         with self._writing:
             with self._lock:
-                slot = self._admit(owner, base_offset, hint.appended_ms)
-                if slot is None:
+                slots = self._admit(owner, base_offset, hint.appended_ms, slots_of(len(block)))
+                if not slots:
                     return BlockKey(self._partition(owner), base_offset) in self._places
                 key = self._written = BlockKey(self._partition(owner), base_offset)
             written = False
             try:
-                self._slots.write(slot, owner, base_offset, block)
+                for number, slot in enumerate(slots):
+                    piece = block[number * PIECE_BYTES : (number + 1) * PIECE_BYTES]
+                    self._slots.write(slot, owner, base_offset, piece)
                 written = True
             finally:
                 with self._lock:
                     self._written = None
                     if written and not self._lost:
-                        self._places[key] = _Place(slot, len(block), next(self._uses))
+                        self._places[key] = _Place(slots, len(block), next(self._uses))
                         self._bytes += len(block)
                     else:
                         self._policy.remove(key)
-                        self._free.append(slot)
+                        self._free.extend(slots)
                     self._lost = False
             return key in self._places
 
-    def _admit(self, owner: ArchiveId, base_offset: Offset, appended_ms: TimestampMs) -> int | None:
-        """A slot for the block; None if it is here, or is refused."""
+    def _admit(self, owner: ArchiveId, base_offset: Offset, appended_ms: TimestampMs, count: int) -> tuple[int, ...]:
+        """Slots for the block; none if it is here, or is refused."""
         now_ms = TimestampMs(self._now_ms())
         key = BlockKey(self._partition(owner), base_offset)
         self._expire(now_ms)
-        if key in self._places or not self._has_space():
-            return None
-        admission = self._policy.offer(Block(key, appended_ms), now_ms)
+        if key in self._places:
+            return ()
+        if not self._has_space():
+            self._refused["low_disk"] += 1
+            return ()
+        admission = self._policy.offer(Block(key, appended_ms, count), now_ms)
         for victim in admission.victims:
             self._give_back(victim, "capacity")
         if not admission.admitted:
-            return None
+            self._refused["too_large" if admission.too_large else "worth_less"] += 1
+            return ()
+        return tuple(self._next_slot() for _ in range(count))
+
+    def _next_slot(self) -> int:
         if self._free:
             return self._free.popleft()
-        assert self._unused < self._slots_max, "the policy admits no more blocks than there are slots"
+        assert self._unused < self._slots_max, "the policy admits no more blocks than there are slots for"
         self._unused += 1
         return self._unused - 1
 
@@ -160,7 +170,7 @@ class SlottedTier:
 
     def stats(self) -> TierStats:
         with self._lock:
-            return TierStats(len(self._places), self._bytes, dict(self._evicted))
+            return TierStats(len(self._places), self._bytes, dict(self._evicted), dict(self._refused))
 
     def close(self) -> None:
         self._slots.close()
@@ -191,7 +201,7 @@ class SlottedTier:
         return not self._full
 
     def _shrink(self, slots: int) -> None:
-        while len(self._places) > slots and (victim := self._policy.first_to_leave()) is not None:
+        while self._unused - len(self._free) > slots and (victim := self._policy.first_to_leave()) is not None:
             self._policy.remove(victim)
             self._give_back(victim, "low_disk")
         for slot in self._free:
@@ -204,5 +214,5 @@ class SlottedTier:
             self._lost = True
             return
         place = self._places.pop(key)
-        self._free.append(place.slot)
+        self._free.extend(place.slots)
         self._bytes -= place.size_bytes
