@@ -70,13 +70,20 @@ def plan(file: str, bootstrap: str | None, as_json: bool) -> None:
 @click.command("run")
 @file_argument
 @click.option("--once", is_flag=True, help="Read what there is and end.")
+@click.option(
+    "--replay", is_flag=True, help="Read again what a table lost that was set back, and a topic that was made again."
+)
 @brokers_option
 @as_json_option
-def run(file: str, once: bool, bootstrap: str | None, as_json: bool) -> None:
-    """Run a pipeline until it has read everything (--once, or available_now) or is stopped; then print a summary."""
+def run(file: str, once: bool, replay: bool, bootstrap: str | None, as_json: bool) -> None:
+    """Run a pipeline until it has read everything (--once, or available_now) or is stopped; then print a summary.
+
+    The run takes over from another one of the same pipeline, on whatever host that is. A table that was set back to an
+    older version, and a topic that was deleted and made again, are refused unless --replay is given.
+    """
     from millstream.cli.pipeline_spark import run_pipeline
 
-    run_pipeline(load_file(file, bootstrap), once=True if once else None, as_json=as_json)
+    run_pipeline(load_file(file, bootstrap), once=True if once else None, replay=replay, as_json=as_json)
 
 
 @click.command("backfill")

@@ -74,14 +74,14 @@ def exported(loaded: Loaded, target: str) -> list[str]:
             spark.stop()
 
 
-def run_pipeline(loaded: Loaded, *, once: bool | None, as_json: bool) -> None:
+def run_pipeline(loaded: Loaded, *, once: bool | None, replay: bool, as_json: bool) -> None:
     """Run, show how it goes, and print what it did."""
     with plain_errors(loaded):
         _need_pyspark()
     from millstream.pipeline.runner import prepared
 
     view = RunView(loaded.pipeline.pipeline)
-    opened = prepared(loaded.pipeline, loaded.directory, watch=view)
+    opened = prepared(loaded.pipeline, loaded.directory, watch=view, replay=replay)
     _go(loaded, view, opened, loaded.pipeline.trigger.available_now if once is None else once, as_json=as_json)
 
 

@@ -17,19 +17,26 @@ left for the table format's own clean-up.
 """
 
 import logging
+import os
+import socket
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
+from millstream.errors import Unavailable
 from millstream.pipeline.attempt import attempted
 from millstream.pipeline.dead_letters import finish_replay
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
+from millstream.pipeline.tables.guard import Moved, reaches, require_own, set_back
 from millstream.pipeline.tables.table import CommitRecord, Table
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
+_CLAIMS: Final = 5
+"""Attempts to claim a table that other runs claim at the same time."""
 COMPACT_EVERY: Final = 10
 """Commits between two looks at whether there are many small files."""
 
@@ -57,7 +64,8 @@ class TableSink:
     """Commits the batches of one sink. Open it before the first batch; one thread at a time.
 
     Invariants: batches come in order; ``last`` is the record of the sink's last commit, of this run or an earlier
-    one. ``begin`` is where the sink began, for its first record.
+    one. ``begin`` is where the sink began, for its first record, ``cluster`` what it reads. With ``replay`` a table
+    that was set back is taken from where it stands, and ``lost`` is the record that it was set back behind.
     """
 
     def __init__(
@@ -68,23 +76,86 @@ class TableSink:
         pipeline: str,
         sink: str,
         compact: bool = True,
+        replay: bool = False,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.table = table
         self.dead_letters = dead_letters
         self.last: CommitRecord | None = None
         self.begin = ""
+        self.cluster = ""
+        self.lost: CommitRecord | None = None
+        self._replay = replay
+        self._guard: CommitRecord | None = None
+        self._writer = f"host {socket.gethostname()}, process {os.getpid()}, run {uuid.uuid4().hex[:8]}"
         self._pipeline = pipeline
         self._sink = sink
         self._compact = compact
         self._pause = pause
         self._commits = 0
+        self._was_missing = False
         self.letters_schema: Any = None
 
-    def recall(self) -> CommitRecord | None:
-        """The record of this sink's last commit, from the table; None if there is none."""
-        self.last = self.table.last(f"{self._pipeline}.{self._sink}")
+    def take(self) -> CommitRecord | None:
+        """Claim the table, if it exists and is not claimed yet; returns the record of this sink's last batch.
+
+        From then on no other run of the name adds a batch, and what an older one adds is in ``last``.
+
+        Raises:
+            SetBack: the table was set back behind that batch, or made again, and nothing is to be replayed.
+            Unavailable: runs of the name that begin at once take it from each other.
+        """
+        if self._guard is None:
+            if self.table.exists():
+                self._take()
+            else:
+                self._was_missing = True
         return self.last
+
+    def _take(self) -> None:
+        for _ in range(_CLAIMS):
+            try:
+                self._claim()
+            except Moved as moved:
+                _LOG.info("%s: %s", self._owner, moved.message)
+            else:
+                return
+        raise Unavailable(f"{self._owner}: other runs of this pipeline claim its table at the same time")
+
+    def _claim(self) -> None:
+        """One attempt to claim the table.
+
+        Raises:
+            Moved: another run was faster.
+        """
+        found = self.table.guard(self._owner)
+        last = self.table.standing(self._owner)
+        lost = found if found is not None and not reaches(last, found) else None
+        if lost is not None and not self._replay:
+            raise set_back(self.table.shown, lost, last)
+        begun = last if last is not None and last.begun else None
+        epoch = 1 if found is None else found.epoch + 1
+        claim = self._of(begun, epoch) if begun is not None else self._empty(epoch)
+        attempted(self.table, claim, lambda: self.table.claim(claim, found), self._pause, claim=True)
+        guard = self.table.guard(self._owner)
+        if guard is None or (guard.epoch, guard.writer) != (claim.epoch, claim.writer):
+            raise Moved("another run has claimed the table meanwhile")
+        self._guard, self.last = guard, guard if guard.begun else None
+        self.lost = lost
+
+    def _of(self, record: CommitRecord, epoch: int) -> CommitRecord:
+        return msgspec.structs.replace(record, epoch=epoch, writer=self._writer)
+
+    def _empty(self, epoch: int) -> CommitRecord:
+        nothing = dict.fromkeys(("rows", "rejected", "bytes", "total_rows", "total_rejected", "total_bytes"), 0)
+        return CommitRecord(
+            pipeline=self._pipeline, sink=self._sink, query="", batch=-1, offsets="",
+            epoch=epoch, writer=self._writer, **nothing,
+        )  # fmt: skip
+
+    @property
+    def _owner(self) -> str:
+        return f"{self._pipeline}.{self._sink}"
 
     def open_dead_letters(self) -> Any:
         """Make the table of dead letters, if they are kept; returns the schema of its files."""
@@ -96,20 +167,24 @@ class TableSink:
         """Make or widen the tables and finish what a crash has left undone; returns the schema of the table's files.
 
         Raises:
-            Rejected: the table has columns of other types.
+            Rejected: the table does not take such rows; as ``take``.
+            Unavailable: another run made the table at the same time.
         """
         written = self.table.prepare(schema)
         self.open_dead_letters()
-        last = self.recall()
-        if last is not None:
-            self._publish(last)
+        if self._guard is None:
+            self._take()
+            if self._was_missing and self.last is not None:
+                raise Unavailable(f"{self._owner}: another run of this pipeline began at the same time; start it again")
+        if self.last is not None:
+            self._publish(self.last)
         if self.dead_letters is not None:
-            finish_replay(self.table, self.dead_letters, f"{self._pipeline}.{self._sink}", self._pause)
+            finish_replay(self.table, self.dead_letters, self._owner, self._pause)
         return written
 
     def holds(self, query: str, number: int) -> bool:
         """Whether the table has a batch already."""
-        done = self.table.committed(f"{self._pipeline}.{self._sink}", query)
+        done = self.table.committed(self._owner, query)
         return done is not None and done >= number
 
     def commit(self, batch: Batch) -> Outcome:
@@ -120,13 +195,15 @@ class TableSink:
             OutcomeUnknown: it may have been added; the next attempt finds out.
         """
         if self.holds(batch.query, batch.number):
-            last = self.recall()
+            last = self.table.guard(self._owner)
             assert last is not None, "a table that holds a batch has its record"
+            require_own(self.table.shown, last, self._of(last, self._epoch))
+            self._guard = self.last = last
             self._publish(last)
             return Outcome(last, self.table.version(), repeated=True)
         record = self._record(batch)
         version = self._commit(record, list(batch.files))
-        self.last = record
+        self._guard = self.last = record
         self._publish(record)
         self._commits += 1
         if self._compact and self._commits % COMPACT_EVERY == 0:
@@ -150,7 +227,15 @@ class TableSink:
             total_bytes=size + (last.total_bytes if last else 0),
             dead_letters=batch.dead_letters if self.dead_letters is not None else (),
             begin=last.begin if last is not None else self.begin,
+            epoch=self._epoch,
+            writer=self._writer,
+            cluster=self.cluster,
         )
+
+    @property
+    def _epoch(self) -> int:
+        assert self._guard is not None, "a sink is opened before its first batch"
+        return self._guard.epoch
 
     def _publish(self, record: CommitRecord) -> None:
         """Add the dead letters that a commit of the table names to their own table."""
@@ -165,7 +250,8 @@ class TableSink:
         attempted(letters, own, lambda: letters.commit(own, files), self._pause)
 
     def _commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
-        return attempted(self.table, record, lambda: self.table.commit(record, files), self._pause)
+        after = self._guard
+        return attempted(self.table, record, lambda: self.table.commit(record, files, after), self._pause)
 
     def _merge(self) -> None:
         """Compact both tables. A failure is logged and stops nothing, because no row depends on it."""

@@ -66,14 +66,30 @@ class Location:
         with filesystem.open_input_stream(f"{path}/{name}") as stream:
             return stream.read()
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file; on this machine's disks it appears whole or not at all."""
+    def remove_file(self, name: str) -> None:
+        filesystem, path = self.open()
+        filesystem.delete_file(f"{path}/{name}")
+
+    def write(self, name: str, content: bytes, *, sync: bool = False) -> None:
+        """Write a file; on this machine's disks it appears whole or not at all, and with ``sync`` outlives a crash."""
         filesystem, path = self.open()
         temporary = f".new-{os.getpid()}-{name}" if self.is_local else name
         with filesystem.open_output_stream(f"{path}/{temporary}") as stream:
             stream.write(content)
         if self.is_local:
+            if sync:
+                _sync(f"{path}/{temporary}")
             os.replace(f"{path}/{temporary}", f"{path}/{name}")
+            if sync:
+                _sync(path)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def absolute(target: str, directory: str) -> str:

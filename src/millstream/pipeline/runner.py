@@ -77,7 +77,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     sinks: list[SinkSummary]
 
 
-def run(pipeline: Pipeline, directory: str = ".", *, once: bool | None = None, watch: Watch | None = None) -> Summary:
+def run(
+    pipeline: Pipeline,
+    directory: str = ".",
+    *,
+    once: bool | None = None,
+    watch: Watch | None = None,
+    replay: bool = False,
+) -> Summary:
     """Run a pipeline until it has read everything (``available_now``, or ``once``) or is stopped.
 
     Args:
@@ -85,25 +92,29 @@ def run(pipeline: Pipeline, directory: str = ".", *, once: bool | None = None, w
         directory: what relative paths in it are relative to.
         once: read what there is and end, or do not; None leaves it to the declaration.
         watch: follows the run.
+        replay: read again what a table that was set back has lost, and topics that were made again. Otherwise both are
+            refused.
 
     Raises:
         Rejected: the declaration is wrong, or does not fit a table; ``Missing``: a topic or a subject is not there.
         Unavailable: it runs already; no Java; no broker; a library is not installed.
         SinkFailed: a query failed.
     """
-    with prepared(pipeline, directory, watch=watch) as running:
+    with prepared(pipeline, directory, watch=watch, replay=replay) as running:
         return running.run(pipeline.trigger.available_now if once is None else once)
 
 
 @contextmanager
-def prepared(pipeline: Pipeline, directory: str, *, watch: Watch | None = None) -> Generator["Run"]:
+def prepared(
+    pipeline: Pipeline, directory: str, *, watch: Watch | None = None, replay: bool = False
+) -> Generator["Run"]:
     """A run that holds the pipeline's lock and has its tables open; its queries are gone when the block ends."""
     found = problems_of(pipeline)
     if found:
         raise Rejected("; ".join(f"{'.'.join(map(str, problem.path))}: {problem.message}" for problem in found))
     directory = os.path.abspath(directory)
     state = PipelineState(state_directory(pipeline, directory))
-    running = Run(pipeline, directory, state, watch or NoWatch())
+    running = Run(pipeline, directory, state, watch or NoWatch(), replay=replay)
     with prepared_run(running, state):
         yield running
 
@@ -129,6 +140,8 @@ class Run:
         state: PipelineState,
         watch: Watch,
         until: Mapping[str, Offsets] | None = None,
+        *,
+        replay: bool = False,
     ) -> None:
         self.sinks: list[SinkQuery] = []
         self._pipeline = pipeline
@@ -136,6 +149,7 @@ class Run:
         self._state = state
         self._watch = watch
         self._until = until or {}
+        self._replay = replay
         self._stopping = False
 
     @contextmanager
@@ -192,7 +206,7 @@ class Run:
         name = sink_name(sink)
         kind = TopicQuery if kind_of(sink) == "topic" else TableQuery
         state, until = self._state.sink(name), self._until.get(name)
-        made = kind(self._pipeline, index, self._directory, state, run_id, self._watch, until)
+        made = kind(self._pipeline, index, self._directory, state, run_id, self._watch, until, replay=self._replay)
         made.open(spark, logs)
         return made
 
@@ -207,6 +221,7 @@ class Run:
         from millstream.pipeline.session import pipeline_session
 
         index, before = self.sinks.index(sink), sink.schema
+        self._replay = False  # what was there to replay when the run began is being replayed
         if failure.table_changed:
             _LOG.info("%s; opening it again", failure.message)
             self._watch.phase(f"{sink.name}: {sink.target} was changed, opening it again")

@@ -102,6 +102,7 @@ class SinkQuery:
     ``backlog`` is how many offsets lie ahead when it opens, ``read`` how many of them and of later ones it has gone
     over. ``ends`` is where the last batch ended, ``done`` what it did, ``done_at`` when (seconds since 1970).
     ``until`` is where reading ends for good; None is nowhere.
+    ``replay``: what a table or a topic lost by being set back or made again is read again.
     ``restarts`` counts those since the last batch; the runner owns it, and a batch sets it to 0.
     """
 
@@ -114,7 +115,10 @@ class SinkQuery:
         run_id: str,
         watch: Watch,
         until: Offsets | None = None,
+        *,
+        replay: bool = False,
     ) -> None:
+        self.replay = replay
         self.name = sink_name(pipeline.sinks[index])
         self.target = shown_target(pipeline.sinks[index], directory)
         self.stopping = False
@@ -257,7 +261,7 @@ class SinkQuery:
 
     def _begin_at(self, logs: Logs, last: CommitRecord | None) -> dict[str, str]:
         """Options of the source; also finds out how much lies ahead."""
-        starts = self._starts = find_start(self._pipeline, self._state, last, logs)
+        starts = self._starts = find_start(self._pipeline, self._state, last, logs, replay=self.replay)
         finished = self._state.finished_batch()
         self.ends = _positions(self._state.offsets(finished)) if finished is not None else starts
         source_partitions = logs.source_partitions()

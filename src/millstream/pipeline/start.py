@@ -8,7 +8,7 @@ asking the cluster). What was resolved is pinned before the first batch runs.
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,12 +16,14 @@ from millstream.errors import Rejected
 from millstream.pipeline.checks import option_text, size, start_ms, topics_of
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.state import Offsets, SinkState
+from millstream.pipeline.tables.guard import offsets_of
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.bounds import EARLIEST, starting, subscription
 from millstream.spark.logs import Logs, SourcePartition
 from millstream.spark.offsets import read_offset
 from millstream.spark.options import READ, parse_options
 
+_NO_ID: Final = "0" * 32
 _LOG: Final = logging.getLogger("millstream.pipeline")
 
 
@@ -45,7 +47,9 @@ def declared_start(pipeline: Pipeline) -> dict[str, str]:
     return {"startingTimestamp": str(moment), "startingOffsetsByTimestampStrategy": "latest"}
 
 
-def find_start(pipeline: Pipeline, state: SinkState, last: CommitRecord | None, logs: Logs) -> Offsets:
+def find_start(
+    pipeline: Pipeline, state: SinkState, last: CommitRecord | None, logs: Logs, *, replay: bool = False
+) -> Offsets:
     """Offsets at which a sink begins; pins them if they are new.
 
     Args:
@@ -53,20 +57,30 @@ def find_start(pipeline: Pipeline, state: SinkState, last: CommitRecord | None, 
         state: of the sink.
         last: the record of the sink's last commit, None for a sink that has none.
         logs: asks the cluster.
+        replay: topics that were made again are read from their beginning.
 
     Raises:
-        Rejected: a topic does not exist.
+        Rejected: a topic does not exist; the record is of another topic or cluster.
         MillstreamError: the cluster does not answer.
     """
-    pinned = state.start()
     source_partitions = logs.source_partitions()
+    replaced = {} if last is None else _replaced_topics(last, logs, source_partitions)
+    if replaced and last is not None:
+        if not replay:
+            raise Rejected(
+                f"{last.sink}: {'; '.join(replaced.values())}, so the offsets that the table's record has mean other "
+                "records. 'millstream pipeline run --replay' reads what is there now from its beginning, into the same "
+                "table"
+            )
+        state.forget()
+    pinned = state.start()
     if pinned is not None and state.query_id() is not None:
         return _complete(pinned, source_partitions)
     if last is not None:
         _LOG.warning(
             "%s: its checkpoint is gone; going on where the table says it was, batch %d", last.sink, last.batch
         )
-        found = ends_of(last)
+        found = {topic: dict(ends) for topic, ends in offsets_of(last).items() if topic not in replaced}
     elif pinned is not None:
         return _complete(pinned, source_partitions)
     else:
@@ -75,6 +89,22 @@ def find_start(pipeline: Pipeline, state: SinkState, last: CommitRecord | None, 
         for (topic, partition), offset in logs.start(source_partitions, starting(options, streaming=True)).items():
             found.setdefault(topic, {})[str(partition)] = offset
     return _complete(state.pin_start(found, replace=last is not None), source_partitions)
+
+
+def _replaced_topics(last: CommitRecord, logs: Logs, source_partitions: Sequence[SourcePartition]) -> dict[str, str]:
+    """Topics that are others than those of a record, with what has become of them."""
+    now = {place.topic: place.topic_id for place in source_partitions}
+    before = {topic.name: id_ for id_, topic in read_offset(json.loads(last.offsets)).topics.items()}
+    cluster = logs.cluster.metadata([]).cluster_id
+    if last.cluster and cluster and last.cluster != cluster:
+        return {
+            name: f"topic {name} was read from cluster {last.cluster}, and this is cluster {cluster}" for name in now
+        }
+    return {
+        name: f"topic {name} was deleted and made again (its id was {before[name]} and is {id_})"
+        for name, id_ in now.items()
+        if name in before and {before[name], id_}.isdisjoint({_NO_ID}) and before[name] != id_
+    }
 
 
 def encode_offsets(offsets: Offsets) -> str:
@@ -93,27 +123,47 @@ def open_logs(pipeline: Pipeline) -> Logs:
     return Logs(options, subscription(options))
 
 
-def check_checkpoint(state: SinkState, committed: int | None, table: str) -> None:
-    """Refuse a checkpoint that is ahead of its table: going on would leave a hole.
+def check_checkpoint(state: SinkState, last: CommitRecord | None, table: str, *, replay: bool = False) -> bool:
+    """Whether a sink may go on from its checkpoint. It may not if another run of the pipeline has gone further: then
+    the table says where to go on, and the checkpoint is to be forgotten. So it is with ``replay`` where it is ahead.
 
     Raises:
-        Rejected: it is.
+        Rejected: the checkpoint is ahead of the table, and going on would leave a hole.
     """
-    finished = state.finished_batch()
-    if finished is not None and (committed is None or committed < finished):
+    query, finished, ahead = state.query_id(), state.finished_batch(), False
+    if query is None:
+        return True
+    if last is not None and last.query != query:
+        ends = offsets_of(last)
+        at = _positions(state.offsets(finished)) if finished is not None else state.start() or {}
+        ahead = any(
+            offset > ends.get(topic, {}).get(partition, 0)
+            for topic, partitions in at.items()
+            for partition, offset in partitions.items()
+        )
+        if not ahead:
+            return finished is None and all(
+                at.get(topic, {}).get(partition) == end
+                for topic, partitions in ends.items()
+                for partition, end in partitions.items()
+            )
+    committed = last.batch if last is not None and last.query == query else None
+    if ahead or (finished is not None and (committed is None or committed < finished)):
+        if replay:
+            return False
+        reached = "begins behind the table's last batch" if finished is None else f"has finished batch {finished}"
         holds = "none of this query's batches" if committed is None else f"batch {committed}"
         raise Rejected(
-            f"the checkpoint has finished batch {finished}, and the table {table} holds {holds}: the table was "
-            f"replaced or set back. To read everything into it again, remove {state.directory}"
+            f"the checkpoint {reached}, and the table {table} holds {holds}: the table was "
+            "made again or set back. 'millstream pipeline run --replay' sends again what it lacks"
         )
+    return True
 
 
-def ends_of(record: CommitRecord) -> Offsets:
-    """Where a commit ends."""
-    offset = read_offset(json.loads(record.offsets))
+def _positions(offset: Mapping[str, Any]) -> Offsets:
     return {
         topic.name: {str(partition): position.offset for partition, position in topic.partitions.items()}
-        for topic in offset.topics.values()
+        for topic in read_offset(offset).topics.values()
     }
 
 

@@ -4,7 +4,8 @@ Without a query between topic and table the source's own tasks write the files, 
 the tasks at the query's end do.
 """
 
-from typing import Any
+import logging
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +23,8 @@ from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_tabl
 from millstream.pipeline.task import batch_name, clear_reports, read_reports
 from millstream.spark.logs import Logs
 
+_LOG: Final = logging.getLogger("millstream.pipeline")
+
 
 class TableQuery(SinkQuery):
     """Fills a table: tasks write files, the driver commits them."""
@@ -31,7 +34,10 @@ class TableQuery(SinkQuery):
         keeps = pipeline.errors.mode == "dead_letter"
         table = open_table(sink, self._directory)
         letters = open_table(sink, self._directory, suffix=DEAD_LETTERS_SUFFIX) if keeps else None
-        self._table = TableSink(table, letters, pipeline=pipeline.pipeline, sink=self.name, compact=sink.compact)
+        self._table = TableSink(
+            table, letters, pipeline=pipeline.pipeline, sink=self.name, compact=sink.compact, replay=self.replay
+        )
+        self._table.cluster = logs.cluster.metadata([]).cluster_id or ""
         self._recall()
         letters_schema = self._table.open_dead_letters()
         letters_address = letters.location.address if letters is not None else None
@@ -63,12 +69,17 @@ class TableQuery(SinkQuery):
                 self._state.pin_start(decode_offsets(backfill.begin))
 
     def _recall(self) -> None:
-        """Learn from the table how far this sink has come, and whether its checkpoint fits."""
-        last = self._table.recall()
-        query = self._state.query_id()
-        if query is not None:
-            committed = self._table.table.committed(f"{self._pipeline.pipeline}.{self.name}", query)
-            check_checkpoint(self._state, committed, self.target)
+        """Claim the table, and learn from it how far this sink has come and whether its checkpoint fits."""
+        last = self._table.take()
+        lost = self._table.lost
+        if lost is not None:
+            _LOG.warning("%s: the table was set back; what it lost is read again", self.name)
+            self._state.forget()
+            if last is None and lost.begin:
+                self._state.pin_start(decode_offsets(lost.begin))
+        elif not check_checkpoint(self._state, last, self.target, replay=self.replay):
+            _LOG.warning("%s: the checkpoint here is not that of the table's last batch; the table counts", self.name)
+            self._state.forget()
         if last is not None:
             self.total_rows, self.total_rejected = last.total_rows, last.total_rejected
             self.total_bytes = last.total_bytes

@@ -32,11 +32,11 @@ class Faulty:
     def __getattr__(self, name):
         return getattr(self.table, name)
 
-    def commit(self, record, files):
+    def commit(self, record, files, after=None):
         fault = self.plan.pop(0) if self.plan else None
         if fault == "before":
             raise OSError("no answer")
-        version = self.table.commit(record, files)
+        version = self.table.commit(record, files, after)
         if fault == "after":
             raise OSError("no answer")
         if fault == "mute":

@@ -1,8 +1,13 @@
 """Delta tables through ``deltalake``, without a JVM.
 
-The guard is Delta's own: a ``txn`` action of the commit names writer and batch, and delta-rs refuses a concurrent
-commit with the same name. The name carries the query's id, because batch numbers of another checkpoint mean something
-else. The batch's record is in the commit's info, which Delta keeps as long as its log (30 days by default).
+A writer's guard is Delta's own: a ``txn`` action of each commit has the writer's name and the number of its record. It
+is in the table's state, so neither the log's clean-up nor commits of others hide it, and delta-rs refuses a concurrent
+commit with the same name. The record itself is a file, ``_millstream/<writer>/<number>.json``, which is there before
+the commit that names it; directories that begin with an underscore are left alone by Delta's clean-up. Numbers are
+times in nanoseconds, so no two attempts share one.
+
+``RESTORE`` brings rows back and leaves the ``txn`` action. Therefore a record has the version that it was committed
+after, and the commits since then are looked through for one that restores an older version.
 """
 
 import json
@@ -21,10 +26,16 @@ from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, with_rules
 from millstream.pipeline.locations import Location
 from millstream.pipeline.tables.columns import new_columns, plain
+from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableChanged, made_again
 
 _RECORD: Final = "millstream.record"
+_GUARDS: Final = "_millstream"
 _HISTORY: Final = 1000
+_KEPT_RECORDS: Final = 1000
+"""Records of a writer that stay, for tables that are set back."""
+_PRUNE_EVERY: Final = 100
+_RESTORE: Final = "RESTORE"
 _CHECK: Final = "delta.constraints."
 _READER: Final = 3
 _WRITER: Final = 7
@@ -63,6 +74,7 @@ class DeltaTable:
         self._table: Any = None
         self._schema: Any = None
         self._pinned: _Rules | None = None
+        self._known: dict[tuple[str, int], CommitRecord] = {}
 
     @property
     def location(self) -> Location:
@@ -76,7 +88,7 @@ class DeltaTable:
         if table is not None:
             self._require_known(table)
             if schema is not None:
-                new_columns(self._shown, schema, _row_schema(table))
+                new_columns(self.shown, schema, _row_schema(table))
 
     def prepare(self, schema: Any) -> Any:
         table = self._existing()
@@ -87,11 +99,11 @@ class DeltaTable:
             )
             table = self._fresh()
         self._require_known(table)
-        new = new_columns(self._shown, schema, _row_schema(table))
+        new = new_columns(self.shown, schema, _row_schema(table))
         if new:
             if _mapped(table):
                 raise Rejected(
-                    f"{self._shown} has column mapping and lacks {', '.join(field.name for field in new)}: its owner "
+                    f"{self.shown} has column mapping and lacks {', '.join(field.name for field in new)}: its owner "
                     "has to add such columns"
                 )
             table.alter.add_columns(self._delta.Schema.from_arrow(pa.schema(new)).fields)
@@ -100,24 +112,105 @@ class DeltaTable:
         self._schema = _row_schema(table)
         return self._schema
 
-    def last(self, owner: str) -> CommitRecord | None:
+    def guard(self, owner: str) -> CommitRecord | None:
         table = self._existing()
-        for entry in table.history(_HISTORY) if table is not None else ():
-            text = entry.get(_RECORD)
-            if text is not None:
-                record = msgspec.json.decode(text, type=CommitRecord)
-                if record.owner == owner:
-                    return record
-        return None
+        return None if table is None else self._guard(table, owner)
+
+    def standing(self, owner: str) -> CommitRecord | None:
+        table = self._existing()
+        return None if table is None else self._standing(table, self._guard(table, owner))
+
+    def claim(self, record: CommitRecord, after: CommitRecord | None) -> None:
+        table = self._fresh()
+        require_same(self._guard(table, record.owner), after)
+        self._add(table, record, [])
+
+    def last(self, owner: str) -> CommitRecord | None:
+        found = self.guard(owner)
+        return found if found is not None and found.begun else None
 
     def committed(self, owner: str, query: str) -> int | None:
-        table = self._existing()
-        return None if table is None else table.transaction_version(_app_id(owner, query))
+        found = self.guard(owner)
+        return found.batch if found is not None and found.begun and found.query == query else None
 
-    def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
+    def _guard(self, table: Any, owner: str) -> CommitRecord | None:
+        """The record of a writer in a version of the table.
+
+        Raises:
+            Rejected: its file is gone.
+        """
+        number = table.transaction_version(_app_id(owner))
+        if number is None:
+            return _former_record(table, owner)
+        if (owner, number) not in self._known:
+            try:
+                text = (self._location / _GUARDS / owner).read(f"{number}.json")
+            except FileNotFoundError:
+                raise Rejected(
+                    f"{self.shown} names a record of {owner} that is not in its directory {_GUARDS}: was it copied or "
+                    "cleaned without that directory?"
+                ) from None
+            self._known[owner, number] = msgspec.json.decode(text, type=CommitRecord)
+        return self._known[owner, number]
+
+    def _older(self, version: int) -> Any:
+        """The table as it was.
+
+        Raises:
+            Rejected: the log has that version no longer.
+        """
+        try:
+            return self._delta.DeltaTable(self._location.address, version=version, storage_options=self._storage)
+        except self._delta.exceptions.DeltaError as error:
+            raise Rejected(f"{self.shown} was set back to version {version}, which cannot be read: {error}") from error
+
+    def _standing(self, table: Any, found: CommitRecord | None) -> CommitRecord | None:
+        if found is None or not found.at:
+            return found
+        if found.table != str(table.metadata().id):
+            return None
+        version = self._effective(table, found)
+        return found if version is None else self._guard(self._older(version), found.owner)
+
+    def _effective(self, table: Any, found: CommitRecord) -> int | None:
+        """The version that the table was set back to, if that is older than a record; None if the record stands.
+
+        A table is set back by a commit that names an older version, and the last such commit decides. Those that are
+        no longer in the log cannot be known; they are held for harmless.
+        """
+        begun, now = int(found.at), int(table.version())
+        if now <= begun:
+            return None
+        restored: dict[int, int] = {}
+        for entry in table.history(now - begun):
+            if entry.get("operation") == _RESTORE and entry["version"] > begun:
+                restored[entry["version"]] = self._target(entry["operationParameters"])
+        version = now
+        while marks := [at for at in restored if at <= version]:
+            version = restored[max(marks)]
+        if version == now:
+            return None
+        return None if self._guard(self._older(version), found.owner) == found else version
+
+    def _target(self, parameters: Mapping[str, Any]) -> int:
+        if parameters.get("version") not in (None, "null"):
+            return int(parameters["version"])
+        table = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
+        table.load_as_version(str(parameters.get("timestamp") or parameters.get("datetime")))
+        return int(table.version())
+
+    def commit(self, record: CommitRecord, files: list[WrittenFile], after: CommitRecord | None = None) -> str:
         table = self._fresh()
         if self._pinned is not None:
-            self._pinned.require(_Rules.of(table), self._shown)
+            self._pinned.require(_Rules.of(table), self.shown)
+        found = self._guard(table, record.owner)
+        require_own(self.shown, found, record)
+        if after is not None:
+            require_standing(self.shown, found, self._standing(table, found), after)
+        self._add(table, record, files)
+        return self.version()
+
+    def _add(self, table: Any, record: CommitRecord, files: list[WrittenFile]) -> None:
         now = int(time.time() * 1000)
         actions = [
             self._delta.transaction.AddAction(file.path, file.bytes, _partition(file), now, True, file.stats)
@@ -128,9 +221,8 @@ class DeltaTable:
             "append",
             table.schema(),
             partition_by=list(table.metadata().partition_columns),
-            commit_properties=self._properties(record),
+            commit_properties=self._properties(table, record),
         )
-        return self.version()
 
     def scan(self) -> Iterator[Any]:
         return iter(self._fresh().to_pyarrow_dataset().to_batches())
@@ -141,7 +233,8 @@ class DeltaTable:
             for topic, partitions in record_offsets.items()
             for partition, offsets in partitions.items()
         )  # a topic's name has no quotes
-        self._fresh().delete(predicate, commit_properties=self._properties(record))
+        table = self._fresh()
+        table.delete(predicate, commit_properties=self._properties(table, record))
 
     def version(self) -> str:
         return str(self._fresh().version())
@@ -161,7 +254,7 @@ class DeltaTable:
         table = self._fresh()
         self._require_known(table, upkeep=True)
         declared = table.metadata().configuration.get("delta.deletedFileRetentionDuration")
-        hours = max(24 * keep_days, 0 if declared is None else _interval_hours(declared, self._shown))
+        hours = max(24 * keep_days, 0 if declared is None else _interval_hours(declared, self.shown))
         old = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False)
         gone = [path for path in old if os.path.exists(os.path.join(self._location.address, path))]
         if gone:
@@ -179,17 +272,27 @@ class DeltaTable:
             unknown.append("column mapping")
         if unknown:
             what = "is not maintained here" if upkeep else "is not written to by a pipeline"
-            raise Rejected(f"{self._shown} has {'; '.join(unknown)}. Such a table {what}")
+            raise Rejected(f"{self.shown} has {'; '.join(unknown)}. Such a table {what}")
 
     @property
-    def _shown(self) -> str:
+    def shown(self) -> str:
         return f"Delta table {self._location.address}"
 
-    def _properties(self, record: CommitRecord) -> Any:
-        """What makes a commit the one of this record."""
-        transaction = self._delta.Transaction(_app_id(record.owner, record.query), record.batch)
-        text = msgspec.json.encode(record).decode()
-        return self._delta.CommitProperties(custom_metadata={_RECORD: text}, app_transactions=[transaction])
+    def _properties(self, table: Any, record: CommitRecord) -> Any:
+        """What makes a commit the one of this record. Its file is there before the commit that names it."""
+        before = table.transaction_version(_app_id(record.owner)) or 0
+        number = max(before + 1, time.time_ns())
+        record = msgspec.structs.replace(record, table=str(table.metadata().id), at=str(table.version()))
+        text = msgspec.json.encode(record)
+        place = self._location / _GUARDS / record.owner
+        place.make()
+        place.write(f"{number}.json", text, sync=True)
+        self._known = {(record.owner, number): record}
+        if number % _PRUNE_EVERY == 0:
+            for name in place.files(".json")[:-_KEPT_RECORDS]:
+                place.remove_file(name)
+        transaction = self._delta.Transaction(_app_id(record.owner), number)
+        return self._delta.CommitProperties(custom_metadata={_RECORD: text.decode()}, app_transactions=[transaction])
 
     def _existing(self) -> Any:
         if self._table is None and not self._delta.DeltaTable.is_deltatable(self._location.address, self._storage):
@@ -205,12 +308,23 @@ class DeltaTable:
         except self._delta.exceptions.DeltaError as error:
             if "Unsupported" not in str(error):
                 raise
-            raise Rejected(f"{self._shown} cannot be opened: {error}") from error
+            raise Rejected(f"{self.shown} cannot be opened: {error}") from error
         return self._table
 
 
-def _app_id(owner: str, query: str) -> str:
-    return f"millstream.{owner}.{query}"
+def _app_id(owner: str) -> str:
+    return f"millstream.{owner}"
+
+
+def _former_record(table: Any, owner: str) -> CommitRecord | None:
+    """The record that an earlier release has left in the log, where alone it kept them."""
+    for entry in table.history(_HISTORY):
+        text = entry.get(_RECORD)
+        if text is not None:
+            record = msgspec.json.decode(text, type=CommitRecord)
+            if record.owner == owner:
+                return record
+    return None
 
 
 class _Rules(msgspec.Struct, frozen=True):

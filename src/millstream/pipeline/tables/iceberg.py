@@ -1,11 +1,15 @@
 """Iceberg tables through ``pyiceberg``, without a JVM.
 
-The record of the last batch is a property of the table, set in the transaction that adds the batch's files. It is
-atomic with the snapshot and outlives the snapshot's expiry. There is one property for each writer, and it names the
-query, because batch numbers of another checkpoint mean something else.
+A writer's record is a property of the table, set in the transaction that adds the batch's files: it is atomic with the
+snapshot and outlives the snapshot's expiry. The record has the snapshot's id. A roll-back changes the present snapshot
+and leaves the properties, so a record stands only if its snapshot is the present one or an ancestor of it. Snapshots
+carry the record in their summary, too, so that the newest one that stands is found.
 
-pyiceberg repeats a refused commit by itself and rebases it, which would let two drivers add the same batch. That is
-switched off for commits of batches: a refused one comes back as an error, and the caller looks the batch up first.
+pyiceberg repeats a refused commit by itself and rebases it, which would let two runs add the same batch. That is
+switched off: a refused one comes back as an error, and the caller looks the batch up first. Every commit makes a
+snapshot, also a claim and a batch without rows, because catalogs compare snapshots and may join changes of properties.
+
+Files carry Iceberg's field ids, and upkeep reads them by id: a name may belong to another column when files are merged.
 """
 
 import os
@@ -24,8 +28,11 @@ from millstream.pipeline.files import FileWriter, WrittenFile
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, conform, with_rules
 from millstream.pipeline.locations import Location, absolute
 from millstream.pipeline.tables.columns import new_columns, plain
+from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableChanged, made_again
 
+_OWNER: Final = "millstream.owner"
+_RECORD: Final = "millstream.record"
 _FORMAT: Final = 2
 """The newest format version that is written here."""
 _SMALL_BYTES: Final = 32 << 20
@@ -94,7 +101,7 @@ class IcebergTable:
             table = self._fresh()
             self._require_known(table)
             if schema is not None:
-                new_columns(self._shown, schema, _row_schema(table))
+                new_columns(self.shown, schema, _row_schema(table))
 
     def prepare(self, schema: Any) -> Any:
         if not self.exists():
@@ -102,7 +109,7 @@ class IcebergTable:
             self._catalog.create_table_if_not_exists(self._name, schema)
         table = self._fresh()
         self._require_known(table)
-        new = new_columns(self._shown, schema, _row_schema(table))
+        new = new_columns(self.shown, schema, _row_schema(table))
         if new:
             with table.update_schema() as update:
                 for field in new:
@@ -113,23 +120,52 @@ class IcebergTable:
         self._schema = _row_schema(table)
         return self._schema
 
-    def last(self, owner: str) -> CommitRecord | None:
-        if not self._catalog.table_exists(self._name):
+    def guard(self, owner: str) -> CommitRecord | None:
+        return _guard(self._fresh(), owner) if self.exists() else None
+
+    def standing(self, owner: str) -> CommitRecord | None:
+        if not self.exists():
             return None
-        text = self._fresh().properties.get(_property(owner))
-        return None if text is None else msgspec.json.decode(text, type=CommitRecord)
+        table = self._fresh()
+        return _standing(table, _guard(table, owner))
+
+    def claim(self, record: CommitRecord, after: CommitRecord | None) -> None:
+        table = self._fresh()
+        require_same(_guard(table, record.owner), after)
+        self._add(table, record, [])
+
+    def last(self, owner: str) -> CommitRecord | None:
+        found = self.guard(owner)
+        return found if found is not None and found.begun else None
 
     def committed(self, owner: str, query: str) -> int | None:
-        record = self.last(owner)
-        return record.batch if record is not None and record.query == query else None
+        found = self.guard(owner)
+        return found.batch if found is not None and found.begun and found.query == query else None
 
-    def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
-        with self._transaction(record) as transaction:
-            table, place = self._table, _files(self._table).address
+    def commit(self, record: CommitRecord, files: list[WrittenFile], after: CommitRecord | None = None) -> str:
+        table = self._fresh()
+        if self._pinned is not None:
+            self._pinned.require(_Rules.of(table), self.shown)
+        found = _guard(table, record.owner)
+        require_own(self.shown, found, record)
+        if after is not None:
+            require_standing(self.shown, found, _standing(table, found), after)
+        self._add(table, record, files)
+        return self.version()
+
+    def _add(self, table: Any, record: CommitRecord, files: list[WrittenFile]) -> None:
+        """Commit files and record as one snapshot. Without files, too: the snapshot is what a concurrent commit of
+        another run is refused by.
+        """
+        place = _files(table).address
+        record = msgspec.structs.replace(record, table=str(table.metadata.table_uuid), at="")
+        with self._once(table) as transaction:
             with transaction.update_snapshot(snapshot_properties=_snapshot(record)).fast_append() as append:
                 for file in files:
                     append.append_data_file(_data_file(table, f"{place}/{file.path}", file))
-        return self.version()
+            made = transaction.table_metadata.current_snapshot()
+            record = msgspec.structs.replace(record, at=_at(made))
+            transaction.set_properties({_property(record.owner): msgspec.json.encode(record).decode()})
 
     def scan(self) -> Iterator[Any]:
         return iter(self._fresh().scan().to_arrow_batch_reader())
@@ -185,11 +221,8 @@ class IcebergTable:
         return len(known) - len(self._fresh().snapshots())
 
     def _transaction(self, record: CommitRecord) -> Any:
-        """A transaction that adds a record, and holds only while the table's rules are those of ``prepare``."""
-        table = self._fresh()
-        if self._pinned is not None:
-            self._pinned.require(_Rules.of(table), self._shown)
-        transaction = self._once(table)
+        """A transaction that adds a record."""
+        transaction = self._once(self._fresh())
         transaction.set_properties({_property(record.owner): msgspec.json.encode(record).decode()})
         return transaction
 
@@ -217,10 +250,10 @@ class IcebergTable:
         """
         unknown = _unknown(table)
         if unknown:
-            raise Rejected(f"{self._shown} has {'; '.join(unknown)}. A pipeline does not write to such a table")
+            raise Rejected(f"{self.shown} has {'; '.join(unknown)}. A pipeline does not write to such a table")
 
     @property
-    def _shown(self) -> str:
+    def shown(self) -> str:
         return f"Iceberg table {self._name}"
 
     def _fresh(self) -> Any:
@@ -395,7 +428,66 @@ def _property(owner: str) -> str:
 
 
 def _snapshot(record: CommitRecord) -> dict[str, str]:
-    return {"millstream.query": record.query, "millstream.batch": str(record.batch)}
+    return {_OWNER: record.owner, _RECORD: msgspec.json.encode(record).decode()}
+
+
+def _guard(table: Any, owner: str) -> CommitRecord | None:
+    text = table.properties.get(_property(owner))
+    return None if text is None else msgspec.json.decode(text, type=CommitRecord)
+
+
+def _standing(table: Any, found: CommitRecord | None) -> CommitRecord | None:
+    if found is None or not found.at:
+        return found
+    if found.table != str(table.metadata.table_uuid):
+        return None
+    return found if _stands(table, found.at) else _newest_record(table, found.owner)
+
+
+def _at(snapshot: Any) -> str:
+    """A snapshot's place in the history: its id and its sequence number."""
+    return f"{snapshot.snapshot_id}:{snapshot.sequence_number or 0}"
+
+
+def _history(table: Any) -> Iterator[Any]:
+    """The present snapshot and its ancestors, as far as they are not expired."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+
+
+def _stands(table: Any, at: str) -> bool:
+    """Whether a snapshot is the present one or an ancestor of it.
+
+    Expired snapshots leave gaps in a history, and some writers leave no trace of the gap. Sequence numbers grow along
+    it, so a gap hides an ancestor only between its neighbours. What a gap may hide is held for there, because expiry is
+    everyday upkeep, unless the snapshot itself is not expired.
+    """
+    if not at:
+        return True
+    wanted, sequence = map(int, at.split(":"))
+    oldest: Any = None
+    for snapshot in _history(table):
+        if snapshot.snapshot_id == wanted:
+            return True
+        if sequence and (snapshot.sequence_number or 0) < sequence:
+            return False
+        oldest = snapshot
+    if oldest is None or oldest.parent_snapshot_id is None:
+        return oldest is not None and table.snapshot_by_id(wanted) is None
+    return True
+
+
+def _newest_record(table: Any, owner: str) -> CommitRecord | None:
+    """The newest record of a writer in the table's history."""
+    for snapshot in _history(table):
+        summary = snapshot.summary
+        if summary is not None and summary.get(_OWNER) == owner:
+            record = msgspec.json.decode(summary[_RECORD], type=CommitRecord)
+            return msgspec.structs.replace(record, at=_at(snapshot))
+    return None
 
 
 def _path(location: str) -> str:

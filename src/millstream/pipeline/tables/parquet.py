@@ -4,13 +4,18 @@
 
     <path>/millstream_batch=<name>/part-….parquet   one directory a batch, a partition to Hive-style readers
     <path>/_millstream_staging/…                    files of batches that are not committed yet
+    <path>/_millstream_staging/<writer>/<epoch>/    what the run that has claimed the directory commits
 
 A batch becomes visible by the rename of its directory, which carries the record too: it is there whole or not at all,
 and a repeated one finds it. That needs a rename that is atomic, so the path is on a file system of this machine or a
 shared disk, not in an object store. Files are never merged, because no reader could be kept from seeing rows twice
 meanwhile; a Delta or Iceberg table does that, and is what to prefer.
+
+A run commits from a directory of its epoch, and a later run's claim is the rename of that directory: from then on the
+older run's rename finds nothing.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -22,12 +27,14 @@ import pyarrow.parquet as pq
 from millstream.errors import Rejected
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.locations import Location
+from millstream.pipeline.tables.guard import Moved, require_own, set_back
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
 
 _STAGING: Final = "_millstream_staging"
 _KEYS: Final = ("millstream_batch", "batch")
 """Keys of the directories. The second is that of tables that were begun by earlier versions; they keep it."""
 _RECORD: Final = "_record.json"
+_CLAIM: Final = "claim.json"
 
 
 class ParquetTable:
@@ -74,23 +81,63 @@ class ParquetTable:
                 raise Rejected(incompatible(f"Parquet directory {self._root.address}", differences))
         return schema
 
+    @property
+    def shown(self) -> str:
+        return f"Parquet directory {self._root.address}"
+
+    def guard(self, owner: str) -> CommitRecord | None:
+        claimed = self._claimed(owner)
+        last = self.last(owner)
+        if claimed is None:
+            return last
+        return claimed if last is None else msgspec.structs.replace(last, epoch=claimed.epoch, writer=claimed.writer)
+
+    def standing(self, owner: str) -> CommitRecord | None:
+        return self.guard(owner)  # a batch that is not there has no record
+
+    def claim(self, record: CommitRecord, after: CommitRecord | None) -> None:
+        claims = self._claims(record.owner)
+        claims.make()
+        epochs = self._epochs(record.owner)
+        found = max(epochs, default=0)
+        if (after.epoch if after is not None else 0) != found:
+            raise Moved("another run has claimed the directory meanwhile")
+        place = os.path.join(claims.address, str(record.epoch))
+        try:
+            # The rename takes the directory away that an older run commits from; of several, one succeeds.
+            if found:
+                os.rename(os.path.join(claims.address, str(found)), place)
+            else:
+                os.mkdir(place)
+        except OSError as error:
+            raise Moved(f"another run has claimed the directory meanwhile ({error.strerror})") from error
+        (claims / str(record.epoch)).write(_CLAIM, msgspec.json.encode(record), sync=True)
+
     def last(self, owner: str) -> CommitRecord | None:
         found = [record for record in map(_record, self._batches()) if record is not None and record.owner == owner]
-        latest = max(found, key=lambda record: record.total_rows + record.total_rejected, default=None)
         # Batches without a row change no total; among equals the later number counts.
-        if latest is not None:
-            same = [record for record in found if record.query == latest.query]
-            latest = max(same, key=lambda record: record.batch)
-        return latest
+        return max(
+            found,
+            key=lambda record: (record.epoch, record.total_rows + record.total_rejected, record.batch),
+            default=None,
+        )
 
     def committed(self, owner: str, query: str) -> int | None:
         found = [record for record in map(_record, self._batches()) if record is not None and record.owner == owner]
         return max((record.batch for record in found if record.query == query), default=None)
 
-    def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
+    def commit(self, record: CommitRecord, files: list[WrittenFile], after: CommitRecord | None = None) -> str:
+        require_own(self.shown, self._claimed(record.owner), record)
+        if after is not None and after.begun and self.committed(after.owner, after.query) != after.batch:
+            raise set_back(self.shown, after, self.last(record.owner))
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{record.sink}-{record.query}-{record.batch:08d}")
-        prepared = self._root / _STAGING / f"batch-{name}"
-        prepared.make()
+        claim = self._claims(record.owner) / str(record.epoch)
+        if after is None:
+            claim.make()  # of dead letters: their writer's claim is in the other table
+        prepared = claim / f"batch-{name}"
+        # Not with the directories above it: a later claim has renamed them, which must end this commit.
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(prepared.address)
         wanted = {file.path for file in files}
         for left in os.listdir(prepared.address):
             if left not in wanted:
@@ -102,6 +149,26 @@ class ParquetTable:
         prepared.write(_RECORD, msgspec.json.encode(record))
         os.rename(prepared.address, os.path.join(self._root.address, f"{self._key}={name}"))
         return self.version()
+
+    def _claims(self, owner: str) -> Location:
+        return self.location / owner
+
+    def _epochs(self, owner: str) -> list[int]:
+        try:
+            return [int(name) for name in os.listdir(self._claims(owner).address) if name.isdigit()]
+        except FileNotFoundError:
+            return []
+
+    def _claimed(self, owner: str) -> CommitRecord | None:
+        """The last claim; None without one."""
+        epochs = self._epochs(owner)
+        if not epochs:
+            return None
+        try:
+            claim = msgspec.json.decode((self._claims(owner) / str(max(epochs))).read(_CLAIM), type=CommitRecord)
+        except FileNotFoundError:
+            return None
+        return msgspec.structs.replace(claim, epoch=max(epochs), query="", batch=-1, offsets="")
 
     def scan(self) -> Iterator[Any]:
         raise Rejected(f"{self._root.address}: the rows of a plain Parquet directory are not read back")

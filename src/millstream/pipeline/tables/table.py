@@ -25,6 +25,10 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``total_*`` everything of this sink so far. ``dead_letters`` are files of the dead-letter table: they belong to this
     commit and are added there after it. ``begin`` is where the sink began, as offsets by topic and partition; of a
     backfill's records it is where the backfill ends. It is empty in records of versions that did not keep it.
+
+    ``epoch`` counts the runs that have claimed the table, and ``writer`` is the last of them, for people. ``table`` is
+    the table's id, ``at`` the place in its history that the commit went to, in a form of the table's own, ``cluster``
+    the id of the cluster that is read.
     """
 
     pipeline: str
@@ -40,6 +44,16 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: int
     dead_letters: tuple[WrittenFile, ...] = ()
     begin: str = ""
+    epoch: int = 0
+    writer: str = ""
+    table: str = ""
+    at: str = ""
+    cluster: str = ""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a batch was committed: a claim of a new writer has none."""
+        return bool(self.offsets)
 
     @property
     def owner(self) -> str:
@@ -55,6 +69,11 @@ class TableChanged(Rejected):
 
 class Table(Protocol):
     """One table. Only the driver commits, and only from one thread at a time."""
+
+    @property
+    def shown(self) -> str:
+        """What messages call the table."""
+        ...
 
     @property
     def location(self) -> Location:
@@ -84,24 +103,47 @@ class Table(Protocol):
         """
         ...
 
+    def guard(self, owner: str) -> CommitRecord | None:
+        """The record of a writer's last commit or claim, from the table as it is now; None without a table."""
+        ...
+
+    def standing(self, owner: str) -> CommitRecord | None:
+        """The newest record of a writer that the table's present history holds. It is ``guard`` unless the table was
+        set back behind it, or made again.
+        """
+        ...
+
+    def claim(self, record: CommitRecord, after: CommitRecord | None) -> None:
+        """Add a record without rows, if the guard is ``after``.
+
+        May raise any error of the table's library; then the outcome is unknown until ``guard`` is asked.
+
+        Raises:
+            Moved: the guard is another one.
+        """
+        ...
+
     def last(self, owner: str) -> CommitRecord | None:
-        """The record of the last commit of a writer, from the table as it is now; None without a table."""
+        """The record of the last batch of a writer, from the table as it is now; None if there is none."""
         ...
 
     def committed(self, owner: str, query: str) -> int | None:
         """The last batch of a query that the table holds, from the table as it is now; None if it holds none."""
         ...
 
-    def commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
+    def commit(self, record: CommitRecord, files: list[WrittenFile], after: CommitRecord | None = None) -> str:
         """Add files and record in one commit; returns the table's version.
 
-        The table's rules are read again: what its owner has changed since ``prepare`` refuses the commit.
+        The table's rules are read again: what its owner has changed since ``prepare`` refuses the commit. With
+        ``after``, the guard has to be that record and to stand.
 
         May raise any error of the table's library; then the outcome is unknown until
         ``committed`` is asked.
 
         Raises:
             TableChanged: the rules are others.
+            TakenOver: another run has claimed the table.
+            SetBack: ``after`` does not stand.
             Rejected: the table was dropped and made again.
         """
         ...
@@ -144,7 +186,7 @@ def made_again(table: str, before: str, now: str) -> str:
     """The sentence for a table that took the place of another of its name."""
     return (
         f"{table} was dropped and made again (its id was {before} and is {now}); what this run has read is not in it. "
-        "Start the pipeline again with a new state directory to fill it from the beginning"
+        "'millstream pipeline run --replay' fills it from the beginning"
     )
 
 

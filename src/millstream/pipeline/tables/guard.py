@@ -1,0 +1,126 @@
+"""The guard of a table: who writes to it under a name, and up to where.
+
+::
+
+    claim (epoch 4) ► batch 7 ► batch 8 ► … ► claim (epoch 5) by another run ► batch 9
+                                            │
+                                            the run of epoch 4 finds it at its next commit, and ends
+
+A writer's *record* is in the table's own commits. A run begins with a *claim*: a commit without rows whose record
+repeats the last one and has the next epoch. Every commit of a run checks, in the same atomic step, that no later claim
+is there, so two runs of one name never both add a batch, whatever hosts and state directories they have.
+
+A record holds for the history that it went with. An owner may set a table back to an older version; the guard itself
+may survive that, and the rows behind it do not. So a table tells whether a record still *stands*, and which record of
+the same writer is the newest that does. A run that finds a record that does not stand is refused, because it would
+leave a gap, or sends the gap again where it is told to.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from millstream.errors import MillstreamError, Rejected
+from millstream.pipeline.tables.table import CommitRecord
+from millstream.spark.offsets import read_offset
+
+
+class TakenOver(Rejected):
+    """Another run of the same name has claimed the table; nothing of the batch was added."""
+
+
+class SetBack(Rejected):
+    """The table's rows do not reach as far as its guard."""
+
+
+class Moved(MillstreamError):
+    """The record is not the one that was read; nothing was added. Read it again."""
+
+
+def require_own(shown: str, found: CommitRecord | None, record: CommitRecord) -> None:
+    """Refuse a commit of a run that another one has taken over from.
+
+    Args:
+        shown: what messages call the table.
+        found: the table's record of the writer.
+        record: the record of the commit.
+
+    Raises:
+        TakenOver: the table's record has a later epoch.
+    """
+    if found is not None and found.epoch > record.epoch:
+        by = found.writer or "a later release"
+        raise TakenOver(
+            f"{shown}: another run of pipeline {record.pipeline} has taken over ({by}); this run ends, and what it had "
+            "not committed is read by that one"
+        )
+
+
+def require_same(found: CommitRecord | None, after: CommitRecord | None) -> None:
+    """Refuse a claim that does not follow the record that it repeats.
+
+    Raises:
+        Moved: it does not.
+    """
+    if position(found) != position(after):
+        raise Moved("the table's record of this pipeline has changed meanwhile")
+
+
+def require_standing(
+    shown: str, found: CommitRecord | None, standing: CommitRecord | None, after: CommitRecord
+) -> None:
+    """Refuse a commit onto a table that was set back behind the run's last batch.
+
+    Args:
+        shown: what messages call the table.
+        found: the table's record of the writer.
+        standing: the newest one that its present history holds.
+        after: the run's last record.
+
+    Raises:
+        SetBack: it was.
+    """
+    if position(found) != position(after) or not reaches(standing, after):
+        raise set_back(shown, after, standing)
+
+
+def reaches(standing: CommitRecord | None, record: CommitRecord) -> bool:
+    """Whether a table that holds ``standing`` has the batch of a record. A claim that was undone costs no rows."""
+    if not record.begun:
+        return True
+    return standing is not None and (standing.query, standing.batch) == (record.query, record.batch)
+
+
+def position(record: CommitRecord | None) -> tuple[int, str, int] | None:
+    """What tells records of one writer apart."""
+    return None if record is None else (record.epoch, record.query, record.batch)
+
+
+def set_back(shown: str, record: CommitRecord, standing: CommitRecord | None) -> SetBack:
+    """The refusal of a table that was set back."""
+    now = "none of its batches" if standing is None or not standing.begun else f"rows up to {shown_offsets(standing)}"
+    return SetBack(
+        f"{shown} was set back or made again: pipeline {record.pipeline} has written up to {shown_offsets(record)}, "
+        f"and the table holds {now}. 'millstream pipeline run --replay' sends what lies between again"
+    )
+
+
+def shown_offsets(record: CommitRecord) -> str:
+    """Where a record ends, for people."""
+    try:
+        ends = offsets_of(record)
+    except (Rejected, ValueError):
+        return f"batch {record.batch}"
+    places = [f"{topic}-{partition}: {end}" for topic, ends_ in ends.items() for partition, end in ends_.items()]
+    return f"batch {record.batch} ({', '.join(places)})" if places else f"batch {record.batch}"
+
+
+def offsets_of(record: CommitRecord) -> Mapping[str, Mapping[str, int]]:
+    """The offsets at which a record ends, by topic and partition; none of a claim without a batch."""
+    if not record.begun:
+        return {}
+    decoded: Any = json.loads(record.offsets)
+    return {
+        topic.name: {str(partition): at.offset for partition, at in topic.partitions.items()}
+        for topic in read_offset(decoded).topics.values()
+    }

@@ -1,0 +1,314 @@
+"""The guard of a table: one run of a name writes, and a record holds only for the history that it went with."""
+
+import json
+import os
+import shutil
+from types import SimpleNamespace
+
+import deltalake
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+from table_support import Writer
+
+from millstream.errors import Rejected, Unavailable
+from millstream.pipeline.model import Pipeline, Sink, Source
+from millstream.pipeline.start import check_checkpoint, find_start
+from millstream.pipeline.state import SinkState
+from millstream.pipeline.tables.guard import SetBack, TakenOver, offsets_of
+from millstream.pipeline.tables.table import CommitRecord
+from millstream.spark.logs import SourcePartition
+
+N = pa.schema([("n", pa.int64())])
+KINDS = ["delta", "iceberg", "parquet"]
+
+
+def ends(offset, topic_id="1" * 32):
+    """Where a batch ends, as in Spark's log."""
+    return json.dumps({"bundles": 0, "topics": {topic_id: {"n": "t", "p": {"0": [offset, 0, 1]}}}, "v": 1})
+
+
+def opened(tmp_path, kind, query="q", **options):
+    writer = Writer(tmp_path, kind, query=query, **options)
+    writer.sink.take()
+    return writer.open(N)
+
+
+def numbers(writer):
+    if writer.kind == "parquet":
+        root = os.path.dirname(writer.table.location.address)
+        return sorted(pa.dataset.dataset(root, partitioning="hive").to_table().column("n").to_pylist())
+    return [row["n"] for row in writer.rows()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_run_takes_over_and_the_older_one_ends(tmp_path, kind):
+    one = opened(tmp_path, kind)
+    one.append([{"n": 1}], ends(1))
+    files = one.files([{"n": 2}])
+    two = opened(tmp_path, kind, "another")
+    assert two.sink.last.offsets == ends(1)
+    with pytest.raises(TakenOver, match=rf"has taken over \(host .*, process {os.getpid()}, run .*\); this run ends"):
+        one.commit(files, ends(2))
+    two.append([{"n": 2}], ends(2))
+    with pytest.raises(TakenOver):
+        one.append([{"n": 2}], ends(2))
+    assert numbers(two) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_is_taken_over_while_it_commits_adds_nothing(tmp_path, kind, monkeypatch):
+    one = opened(tmp_path, kind)
+    one.append([{"n": 1}], ends(1))
+    two = []
+    where = {"delta": "_add", "iceberg": "_add", "parquet": "_claims"}[kind]
+    original = getattr(type(one.table), where)
+
+    def add(self, *args):
+        if self is one.table and not two:
+            two.append(None)
+            two[0] = opened(tmp_path, kind, "another")  # behind the check, before the commit
+        return original(self, *args)
+
+    monkeypatch.setattr(type(one.table), where, add)
+    with pytest.raises(TakenOver):
+        one.append([{"n": 2}], ends(2))
+    two[0].append([{"n": 2}], ends(2))
+    assert numbers(two[0]) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_runs_that_claim_at_once_the_later_one_writes(tmp_path, kind, monkeypatch):
+    opened(tmp_path, kind).append([{"n": 1}], ends(1))
+    one = Writer(tmp_path, kind, query="one")
+    original = type(one.table).claim
+    others = []
+
+    def claim(self, record, after):
+        if self is one.table and not others:
+            others.append(None)
+            others[0] = opened(tmp_path, kind, "two")
+            others[0].append([{"n": 2}], ends(2))
+        original(self, record, after)
+
+    monkeypatch.setattr(type(one.table), "claim", claim)
+    assert one.sink.take().offsets == ends(2), "what the other has added counts"
+    one.open(N).append([{"n": 3}], ends(3))
+    with pytest.raises(TakenOver):
+        others[0].append([{"n": 4}], ends(4))
+    assert numbers(one) == [1, 2, 3]
+
+
+def test_first_runs_that_make_a_table_at_once_do_not_both_begin(tmp_path):
+    one = Writer(tmp_path, "delta")
+    assert one.sink.take() is None
+    opened(tmp_path, "delta", "two").append([{"n": 1}], ends(1))
+    with pytest.raises(Unavailable, match="another run of this pipeline began at the same time"):
+        one.open(N)
+
+
+def set_back(writer, version):
+    if writer.kind == "delta":
+        writer.delta().restore(version)
+    else:
+        with writer.iceberg().manage_snapshots() as manage:
+            manage.rollback_to_snapshot(version)
+
+
+def version_of(writer):
+    return writer.delta().version() if writer.kind == "delta" else writer.iceberg().current_snapshot().snapshot_id
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_was_set_back_is_refused_and_sent_the_gap_where_it_is_told_to(tmp_path, kind):
+    one = opened(tmp_path, kind)
+    one.append([{"n": 1}], ends(1))
+    first = version_of(one)
+    one.append([{"n": 2}], ends(2))
+    files = one.files([{"n": 3}])
+    set_back(one, first)
+    text = r"has written up to batch 1 \(t-0: 2\), and the table holds rows up to batch 0 \(t-0: 1\)\..* --replay"
+    with pytest.raises(SetBack, match=text):
+        one.commit(files, ends(3))
+    deltas = Writer(tmp_path, kind, name="other").open(N)
+    deltas.append([{"n": 9}])  # what others add behind it changes nothing
+    with pytest.raises(SetBack, match=text):
+        opened(tmp_path, kind, "two")
+    again = opened(tmp_path, kind, "three", replay=True)
+    assert offsets_of(again.sink.last) == {"t": {"0": 1}}
+    assert again.sink.lost.offsets == ends(2)
+    again.append([{"n": 2}], ends(2))
+    opened(tmp_path, kind, "four").append([{"n": 3}], ends(3))
+    assert numbers(again) == [1, 2, 3, 9]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_is_set_back_to_a_version_with_the_last_batch_goes_on(tmp_path, kind):
+    one = opened(tmp_path, kind)
+    one.append([{"n": 1}], ends(1))
+    last = version_of(one)
+    Writer(tmp_path, kind, name="other").open(N).append([{"n": 9}])
+    set_back(one, last)
+    one.append([{"n": 2}], ends(2))
+    opened(tmp_path, kind, "two").append([{"n": 3}], ends(3))
+    assert numbers(one) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_is_set_back_behind_a_claim_alone_goes_on(tmp_path, kind):
+    one = opened(tmp_path, kind)
+    one.append([{"n": 1}], ends(1))
+    last = version_of(one)
+    two = opened(tmp_path, kind, "two")
+    set_back(two, last)
+    two.append([{"n": 2}], ends(2))
+    with pytest.raises(TakenOver):
+        one.append([{"n": 2}], ends(2))
+    opened(tmp_path, kind, "three").append([{"n": 3}], ends(3))
+    assert numbers(one) == [1, 2, 3]
+
+
+def test_a_delta_table_that_was_set_back_and_forth_stands(tmp_path):
+    one = opened(tmp_path, "delta")
+    one.append([{"n": 1}], ends(1))
+    one.append([{"n": 2}], ends(2))
+    last = version_of(one)
+    set_back(one, 0)
+    set_back(one, last)
+    opened(tmp_path, "delta", "two").append([{"n": 3}], ends(3))
+    assert numbers(one) == [1, 2, 3]
+
+
+def test_neither_commits_of_others_nor_a_clean_log_hide_the_record_of_a_delta_table(tmp_path):
+    one = opened(tmp_path, "delta")
+    one.append([{"n": 1}], ends(1))
+    others = deltalake.DeltaTable(str(tmp_path / "t"))
+    for _ in range(3):
+        deltalake.write_deltalake(others, pa.table({"n": pa.array([7], pa.int64())}), mode="append")
+    others.optimize.compact()
+    others.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    others.create_checkpoint()
+    log = tmp_path / "t" / "_delta_log"
+    for file in log.glob("*.json"):
+        if int(file.stem) < others.version():
+            file.unlink()
+    two = opened(tmp_path, "delta", "two")
+    assert two.sink.last.offsets == ends(1)
+    two.append([{"n": 2}], ends(2))
+    assert numbers(two) == [1, 2, 7, 7, 7]
+
+
+def test_expired_snapshots_do_not_hide_the_record_of_an_iceberg_table(tmp_path):
+    one = opened(tmp_path, "iceberg")
+    one.append([{"n": 1}], ends(1))
+    Writer(tmp_path, "iceberg", name="other").open(N).append([{"n": 7}])
+    assert one.table.expire(0) > 0
+    two = opened(tmp_path, "iceberg", "two")
+    two.append([{"n": 2}], ends(2))
+    assert numbers(two) == [1, 2, 7]
+
+
+def test_a_delta_table_that_was_copied_without_its_records_is_refused(tmp_path):
+    opened(tmp_path, "delta").append([{"n": 1}], ends(1))
+    shutil.rmtree(tmp_path / "t" / "_millstream")
+    with pytest.raises(Rejected, match="was it copied or cleaned without that directory"):
+        opened(tmp_path, "delta", "two")
+
+
+def test_records_of_earlier_releases_count(tmp_path):
+    record = CommitRecord(
+        pipeline="p", sink="s", query="q", batch=3, offsets=ends(4), rows=1, rejected=0, bytes=1,
+        total_rows=4, total_rejected=0, total_bytes=4,
+    )  # fmt: skip
+    text = msgspec.json.encode(record).decode()
+    table = deltalake.DeltaTable.create(str(tmp_path / "t"), schema=N)
+    properties = deltalake.CommitProperties(
+        custom_metadata={"millstream.record": text}, app_transactions=[deltalake.Transaction("millstream.p.s.q", 3)]
+    )
+    table.create_write_transaction([], "append", N, commit_properties=properties)
+    Writer(tmp_path, "iceberg").open(N)
+    catalog = Writer(tmp_path, "iceberg").table._catalog
+    with catalog.load_table("ns.t").transaction() as transaction:
+        transaction.set_properties({"millstream.p.s": text})
+    for kind in ("delta", "iceberg"):
+        writer = opened(tmp_path, kind, "two")
+        assert (writer.sink.last.batch, writer.sink.last.total_rows, writer.sink.last.epoch) == (3, 4, 1)
+        writer.append([{"n": 1}], ends(5))
+
+
+@pytest.fixture
+def state(tmp_path):
+    state = SinkState(str(tmp_path / "state"))
+    os.makedirs(os.path.join(state.checkpoint, "commits"))
+    os.makedirs(os.path.join(state.checkpoint, "offsets"))
+    return state
+
+
+def checkpoint(state, query, *offsets):
+    with open(os.path.join(state.checkpoint, "metadata"), "w") as file:
+        file.write(f'{{"id": "{query}"}}')
+    for number, offset in enumerate(offsets):
+        with open(os.path.join(state.checkpoint, "offsets", str(number)), "w") as file:
+            file.write(f"v1\n{{}}\n{ends(offset)}")
+        with open(os.path.join(state.checkpoint, "commits", str(number)), "w") as file:
+            file.write("v1\n{}")
+
+
+def last_of(tmp_path, query, *offsets):
+    writer = opened(tmp_path, "delta", query)
+    for offset in offsets:
+        writer.append([{"n": offset}], ends(offset))
+    return writer.table.last("p.s")
+
+
+def test_a_checkpoint_counts_only_if_the_table_s_last_batch_is_its_own(tmp_path, state):
+    checkpoint(state, "q", 1, 2)
+    assert check_checkpoint(state, last_of(tmp_path, "q", 1, 2), "t")
+    another = last_of(tmp_path, "another", 3)
+    assert not check_checkpoint(state, another, "t"), "another run has gone on"
+    for last in (None, msgspec.structs.replace(another, offsets=ends(1))):
+        with pytest.raises(Rejected, match="made again or set back"):
+            check_checkpoint(state, last, "t")
+        assert not check_checkpoint(state, last, "t", replay=True)
+
+
+def test_a_checkpoint_that_begins_where_the_table_s_record_ends_counts(tmp_path, state):
+    checkpoint(state, "new")
+    state.pin_start({"t": {"0": 2, "1": 0}})
+    assert check_checkpoint(state, last_of(tmp_path, "old", 2), "t")
+    assert not check_checkpoint(state, last_of(tmp_path, "other", 5), "t")
+
+
+class OneTopic:
+    """The topic ``t`` of one partition, as the cluster has it now."""
+
+    def __init__(self, topic_id="1" * 32, cluster_id="c"):
+        self.topic_id = topic_id
+        self.cluster = SimpleNamespace(metadata=lambda _: SimpleNamespace(cluster_id=cluster_id))
+
+    def source_partitions(self):
+        return [SourcePartition("t", self.topic_id, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        (OneTopic("2" * 32), "topic t was deleted and made again"),
+        (OneTopic(cluster_id="d"), "topic t was read from cluster c, and this is cluster d"),
+    ],
+)
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_topic_that_is_another_one_is_refused_and_read_from_its_beginning_where_it_is_told_to(
+    tmp_path, state, now, text, kept
+):
+    pipeline = Pipeline(pipeline="p", source=Source(topic="t"), sinks=[Sink(delta="t")])
+    last = msgspec.structs.replace(last_of(tmp_path, "q", 100), cluster="c")
+    if kept:
+        checkpoint(state, "q", 100)
+        state.pin_start({"t": {"0": 0}})
+    assert find_start(pipeline, state, last, OneTopic()) == {"t": {"0": 0 if kept else 100}}
+    with pytest.raises(Rejected, match=text):
+        find_start(pipeline, state, last, now)
+    assert find_start(pipeline, state, last, now, replay=True) == {"t": {"0": -2}}
+    assert state.query_id() is None
