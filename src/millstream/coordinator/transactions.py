@@ -105,7 +105,9 @@ class Transactions:
         self._shard = shard
         self._topic = StateTopic(TRANSACTION_STATE, metadata, controller, shard.reactor)
         self._settings = TransactionSettings(
-            settings.transaction_max_timeout_ms, settings.transactional_id_expiration_ms
+            settings.transaction_max_timeout_ms,
+            settings.transactional_id_expiration_ms,
+            settings.transaction_abort_timed_out_interval_ms,
         )
         self._expiry_interval_us = settings.transaction_remove_expired_interval_ms * 1000
         self._write_marker = write_marker

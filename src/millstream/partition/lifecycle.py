@@ -50,9 +50,6 @@ from millstream.telemetry.log import log as operator_log
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.partition_archive import PartitionArchive
 
-EXPIRY_US: Final = 600_000_000
-"""Kafka's interval (producer.id.expiration.check.interval.ms)."""
-
 EXPIRY_SHARE: Final = 0.1
 
 SHOW_US: Final = 10_000_000
@@ -438,8 +435,9 @@ class Lifecycle:
         Looks(self._shard.reactor, self._storage, self._table).start()
 
     def start_expiry(self) -> None:
-        """Forget idempotent producers that appended nothing for long, from now on every ``EXPIRY_US``."""
-        self._shard.reactor.call_later(EXPIRY_US, self._expire)
+        """Forget idempotent producers that appended nothing for long, from now on at each check interval."""
+        interval_us = self._settings.producer_id_expiration_check_interval_ms * 1000
+        self._shard.reactor.call_later(interval_us, self._expire)
 
     def show_producers(self) -> None:
         """Keep the number of remembered producers in the metrics, from now on."""

@@ -22,7 +22,7 @@ from millstream.wire.messages.produce import (
 class Transaction:
     """A transactional producer that has begun."""
 
-    def __init__(self, client, name):
+    def __init__(self, client, name, timeout_ms=60_000):
         self.call = client.connection.call
         self.name = name
         while (
@@ -31,7 +31,7 @@ class Transaction:
             .error_code
         ):
             pass
-        while (answer := client.producer_id(transactional_id=name, transaction_timeout_ms=60_000)).error_code:
+        while (answer := client.producer_id(transactional_id=name, transaction_timeout_ms=timeout_ms)).error_code:
             assert answer.error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS)
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
 

@@ -151,6 +151,12 @@ class GroupProperties:
         doc="Time without writes after which a partition drops the state of an idempotent producer.",
         live=True,
     )
+    producer_id_expiration_check_interval_ms = Property(
+        "producer.id.expiration.check.interval.ms",
+        Integer(1, unit="ms"),
+        600_000,
+        doc="Interval between two searches for idempotent producers whose state has expired.",
+    )
     producer_ids_max = Property(
         "producer.ids.max",
         Integer(1),

@@ -30,6 +30,13 @@ class TransactionProperties:
         3_600_000,
         doc="Interval between two searches for transactional ids that have expired.",
     )
+    transaction_abort_timed_out_interval_ms = Property(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Integer(1, unit="ms"),
+        1_000,
+        doc="Interval between two searches for transactions that are open for longer than their timeout. A transaction "
+        "is aborted at most so long after its timeout. The default of Apache Kafka is 10,000.",
+    )
     transaction_state_log_num_partitions = Property(
         "transaction.state.log.num.partitions",
         Integer(1, 1_000),

@@ -6,8 +6,9 @@
 - Offsets of consumers without membership expire that long after their commit, and offsets with their own retention time
   (OffsetCommit up to version 4) after that time.
 
-An empty group without offsets is deleted, too. Groups with a write in flight wait for the next round: a tombstone must
-not overtake a commit.
+An empty group without offsets is deleted, too. An offset for whose partition an open transaction has another one does
+not expire, and neither does its group; those of other partitions do. Groups with a write in flight wait for the next
+round: a tombstone must not overtake a commit.
 """
 
 from collections.abc import Iterator
@@ -44,15 +45,17 @@ def tombstones(group_id: str, topic_partitions: list[tuple[str, int]]) -> Iterat
 
 def expire_group(step: Step, group: Group, forgotten: list[Group]) -> None:
     """Write tombstones for what has expired. ``forgotten`` gets the group once its deletion is durable."""
-    if group.writes_in_flight or group.pending_offsets:
+    if group.writes_in_flight:
         return
+    held = group.pending_offsets.topic_partitions()
     expired = [
         (topic, partition)
         for topic, partition, offset in group.offsets
-        if _is_expired(group, topic, offset, step.wall_ms, step.settings.offsets_retention_ms)
+        if (topic, partition) not in held
+        and _is_expired(group, topic, offset, step.wall_ms, step.settings.offsets_retention_ms)
     ]
     kept = sum(len(partitions) for partitions in group.offsets.topics.values()) - len(expired)
-    goes = not kept and group.is_empty and not group.pending_joins
+    goes = not kept and not held and group.is_empty and not group.pending_joins
     for removed, records in tombstones(group.group_id, expired):
         step.write(records, PendingRemoval(group, removed, None))
         step.counts.expired_offsets += len(removed)

@@ -323,7 +323,7 @@ class TransactionCoordinator:
             return
         transaction.markers_written = False
         if image.state is TransactionState.ONGOING:
-            self._remind(self._now_us + max(self._left_ms(image), 0) * 1000, transaction)
+            self._remind_of_timeout(transaction, image)
         elif image.state in PREPARING:
             self._send_markers(transaction, image)
 
@@ -357,6 +357,12 @@ class TransactionCoordinator:
         """Time until an open transaction is aborted."""
         return image.start_ms + image.timeout_ms - self._wall_ms
 
+    def _remind_of_timeout(self, transaction: Transaction, image: Image) -> None:
+        """Look at an open transaction when its time is over, together with others: at the next look of all."""
+        interval_us = self.settings.abort_interval_ms * 1000
+        at_us = self._now_us + max(self._left_ms(image), 0) * 1000
+        self._remind(-(-at_us // interval_us) * interval_us, transaction)
+
     def _remind(self, at_us: int, transaction: Transaction) -> None:
         """Look at a transaction at ``at_us``, or earlier: then it is decided what comes next."""
         if transaction.remind_us and transaction.remind_us <= at_us:
@@ -384,7 +390,7 @@ class TransactionCoordinator:
             return
         if image.state is TransactionState.ONGOING:
             if self._left_ms(image) > 0:
-                self._remind(self._now_us + self._left_ms(image) * 1000, transaction)
+                self._remind_of_timeout(transaction, image)
             elif image.ends_with_epoch and image.is_exhausted:
                 who = (transaction.transactional_id, image.producer_id, image.producer_epoch)
                 self._remind(self._now_us + _AGAIN_US, transaction)  # an id may not be had now

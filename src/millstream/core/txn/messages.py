@@ -17,6 +17,8 @@ class TransactionSettings(msgspec.Struct, frozen=True):
 
     timeout_max_ms: int = 900_000
     expiration_ms: int = 7 * 24 * 3600 * 1000
+    abort_interval_ms: int = 1
+    """Between two looks for transactions that have timed out."""
 
 
 # Inputs. ``spare_id`` is an unused producer id, if the coordinator has asked for one (``Outputs.wants_id``).

@@ -65,3 +65,17 @@ def test_a_deleted_topic_takes_the_offsets_of_open_transactions_along(is_success
     assert bool([value for _, value in d.log if value is None]) is not is_successor
     d.end_transaction(7, commits=True)
     assert bool(d.coordinator.groups["g"].offsets if "g" in d.coordinator.groups else {}) is is_successor
+
+
+def test_an_open_transaction_keeps_only_its_own_partitions_from_expiring():
+    d = Driver(offsets_retention_ms=1_000)
+    d.commit({("t", 0): 1, ("t", 1): 2})
+    d.commit({("t", 1): 5}, producer=PRODUCER)
+    d.advance(2_000)
+    d.expire()
+    assert d.fetch() == {("t", 1): 2}
+    d.expire()
+    assert d.fetch() == {("t", 1): 2}, "nor does the group go"
+    d.end_transaction(7, commits=False)
+    d.expire()
+    assert d.fetch() == {}

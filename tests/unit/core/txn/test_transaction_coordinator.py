@@ -33,8 +33,10 @@ WALL_MS = 1_700_000_000_000
 class World:
     """A coordinator with its log. Writes are durable at once unless ``hold`` is set."""
 
-    def __init__(self, stored: dict[str, Image] | None = None, next_id: int = 100) -> None:
-        self.core = TransactionCoordinator(TransactionSettings())
+    def __init__(
+        self, stored: dict[str, Image] | None = None, next_id: int = 100, settings: TransactionSettings | None = None
+    ) -> None:
+        self.core = TransactionCoordinator(settings or TransactionSettings())
         self.stored = dict(stored or {})
         self.next_id = next_id
         self.us, self.wall_ms = 1_000_000, WALL_MS
@@ -319,6 +321,21 @@ def test_no_walk_through_the_last_epochs_hands_out_an_epoch_twice_or_leaves_a_tr
     world.advance(60_000)
     world.written()
     assert world.image.partitions == frozenset(), "a transaction is open for ever"
+
+
+def test_transactions_that_time_out_are_looked_for_at_intervals() -> None:
+    world = World(settings=TransactionSettings(abort_interval_ms=10_000))
+    world.us = 4_000_000
+    who = world.init(timeout_ms=5000)
+    world.add(who)
+    assert world.core.deadline_us == 10_000_000
+    world.us, world.wall_ms = 10_000_000, world.wall_ms + 6000
+    world.step(DeadlinePassed())
+    assert [one.commits for one in world.markers] == [False]
+    world.written()
+    later = world.init(timeout_ms=5000)
+    world.add(later)
+    assert world.core.deadline_us == 20_000_000
 
 
 def test_a_producer_without_transactions_gets_another_id_at_the_end_of_its_epochs() -> None:
