@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -84,3 +85,34 @@ def test_a_cluster_by_one_command_survives_a_broker_and_goes_on_later(tmp_path):
         assert "orders" in run("topic", "list", "--bootstrap", about["bootstrap"])
     finally:
         end(process, signal.SIGTERM)
+
+
+def test_ports_are_kept_out_of_the_kernel_s_range_and_a_taken_one_is_replaced_with_a_word(tmp_path):
+    directory = tmp_path / "dev"
+    process, about = start(directory)
+    try:
+        first, last = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+        plan = json.loads((directory / "dev.json").read_text())
+        ports = [int(plan[kind][node].rpartition(":")[2]) for kind in ("listen", "peer", "http") for node in "123"]
+        assert len(set(ports)) == 9
+        assert not [port for port in ports if first <= port <= last]
+        gone = about["brokers"][2]
+        os.kill(gone["pid"], signal.SIGKILL)
+        assert process.stderr.readline().startswith("broker 3 has ended")
+        host, _, port = gone["bootstrap"].rpartition(":")
+        with socket.create_server((host, int(port))):
+            done = subprocess.run(
+                [*COMMAND, "dev", "restart", "3", "--data", str(directory)],
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        again = written(directory)["brokers"][2]
+        assert again["bootstrap"] != gone["bootstrap"]
+        moved = again["bootstrap"].rpartition(":")[2]
+        assert (
+            f"broker 3: another process listens on {gone['bootstrap']}; its port for clients is {moved}" in done.stderr
+        )
+        assert json.loads((directory / "dev.json").read_text())["listen"]["3"] == again["bootstrap"], "remembered"
+        run("topic", "list", "--bootstrap", again["bootstrap"])
+    finally:
+        end(process, signal.SIGINT)

@@ -75,6 +75,7 @@ NOT_HERE = {
             "replica_looked_at_bytes",
             "replica_lost",
             "replica_term_max",
+            "replica_throttled",
             "replica_under_replicated",
         ),
         ONE,

@@ -5,7 +5,9 @@ import time
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from test_cluster import QUIET, Unordered, all_in_sync, create, partitions, read, wait_for
+from test_cluster_repairs import metric
 
 from millstream.client.connection import Connection
 from millstream.core.controller.commands import FEATURE_LEVEL
@@ -124,6 +126,49 @@ def test_partitions_move_under_load_and_nothing_is_lost_or_doubled(three):
         wait_for(lambda: len(load.acked) > before + 100, DEADLINE_S)
     assert not load.failed
     assert read(three.bootstrap, "moved", 3, len(load.acked)) == Unordered(load.acked)
+
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+def throttle(three, topic, bytes_per_s):
+    """Limit the transfers of a topic, as ``kafka-reassign-partitions --throttle`` does; None takes the limit away."""
+    operation = AlterConfigOpType.DELETE if bytes_per_s is None else AlterConfigOpType.SET
+    rates = [ConfigEntry(name, bytes_per_s, incremental_operation=operation) for name in RATES]
+    replicas = [ConfigEntry(name, bytes_per_s and "*", incremental_operation=operation) for name in REPLICAS]
+    resources = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=replicas)]
+    resources += [ConfigResource(ResourceType.BROKER, str(node), incremental_configs=rates) for node in three.brokers]
+    admin = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
+    for resource in resources:
+        (done,) = admin.incremental_alter_configs([resource]).values()
+        done.result(30)
+
+
+def put_off(three):
+    """How many transfers all brokers have put off because of a throttle."""
+    return sum(metric(broker, "millstream_replica_throttled") for broker in three.brokers.values())
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_throttled_move_waits_and_ends_when_the_throttle_is_taken_away(three):
+    create(three.brokers[1], "slow", 1, 1)
+    (home,) = replicas_of(three.brokers[1], "slow")[0]
+    producer = Producer({"bootstrap.servers": three.bootstrap} | QUIET)
+    for _ in range(64):
+        producer.produce("slow", bytes(128 << 10), partition=0)
+    assert producer.flush(60) == 0
+    throttle(three, "slow", "1000")
+    before = put_off(three)
+    target = home % 3 + 1
+    assert move(three.brokers[2], "slow", {0: [target]}) == [(0, None)]
+    wait_for(lambda: put_off(three) > before, DEADLINE_S)
+    assert moving(three.brokers[1]), "8 MiB at 1000 bytes a second"
+    throttle(three, "slow", None)
+    wait_for(lambda: not moving(three.brokers[1]), DEADLINE_S)
+    assert replicas_of(three.brokers[1], "slow") == [[target]]
+    assert len(read(three.bootstrap, "slow", 1, 64)) == 64
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ from millstream.cluster.producer_ids import ProducerIds
 from millstream.cluster.quorum_controller import QuorumController
 from millstream.cluster.snapshots import Snapshots
 from millstream.cluster.state_files import SnapshotStore
+from millstream.cluster.throttles import Throttles
 from millstream.cluster.transfers import Transfers
 from millstream.config.settings import Settings
 from millstream.coordinator.across_brokers import AcrossBrokers
@@ -360,6 +361,8 @@ class ShardProcess:
     def _watch_replicas(self) -> None:
         """Tell who leads the partitions with several replicas, and which of them are in sync."""
         metadata = self.metadata
+        if self.peers is not None:
+            Throttles(metadata, self.peers.raft.installs.throttle, self.shard.count)
 
         def alive() -> frozenset[int]:
             return frozenset(metadata.state.registry.alive())

@@ -24,7 +24,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -35,6 +34,7 @@ import msgspec
 
 from millstream.cli.failure import CommandFailed
 from millstream.cli.output import remark
+from millstream.config.ports import free_ports, is_free
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -163,17 +163,30 @@ class DevCluster:
                     f"{len(before.listen)}, or leave --keep out to begin anew"
                 )
             plan = msgspec.structs.replace(before, options=list(options))
+            for node in plan.listen:
+                self._move_ports(plan, node)
         else:
             for node in before.listen if before is not None else ():
                 shutil.rmtree(self._data / str(node), ignore_errors=True)
                 (self._data / f"{node}.log").unlink(missing_ok=True)
             self._path.unlink(missing_ok=True)
-            ports = iter(_free_ports(3 * count))
+            ports = iter(free_ports(3 * count, HOST))
             nodes = range(1, count + 1)
             listen, peer, http = ({node: f"{HOST}:{next(ports)}" for node in nodes} for _ in range(3))
             plan = _Plan(listen, peer, http, list(options))
         _replace(self._plan_path, plan)
         return plan
+
+    def _move_ports(self, plan: _Plan, node: int) -> None:
+        """Give a broker that does not run other ports for those that another process has taken meanwhile, and say so.
+        The broker tells the others where it is when it registers.
+        """
+        for what, addresses in (("clients", plan.listen), ("other brokers", plan.peer), ("HTTP", plan.http)):
+            before = addresses[node]
+            if not is_free(int(before.rpartition(":")[2]), HOST):
+                (port,) = free_ports(1, HOST)
+                addresses[node] = f"{HOST}:{port}"
+                remark(f"broker {node}: another process listens on {before}; its port for {what} is {port} from now on")
 
     def _stop_all(self) -> None:
         """Stop every broker in ``cluster.json``, and every child that is not in it yet."""
@@ -215,6 +228,8 @@ class DevCluster:
             if before is not None and _runs(self._data / str(node), before.pid):
                 _signal(before.pid, signal.SIGTERM)
                 _await_end(before.pid, time.monotonic() + STOP_TIMEOUT_S)
+            self._move_ports(plan, node)
+            _replace(self._plan_path, plan)
             self._spawn(plan, node)
             broker = self.brokers[node] = self._await(node)
             self._save()
@@ -335,12 +350,3 @@ def _ending(code: int) -> str:
 def _last_line(path: Path) -> str:
     lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1].removeprefix("error: ") if lines else "it wrote nothing"
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has now, all different."""
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports

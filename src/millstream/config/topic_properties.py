@@ -215,15 +215,15 @@ class TopicConfig(EventProperties):
         "follower.replication.throttled.replicas",
         ThrottledReplicas(),
         (),
-        doc="Replicas (partition:broker, or * for all) whose fetches from their leader are throttled. No effect on "
-        "a single node.",
+        doc="Replicas (partition:broker, or * for all) that receive files at the rate of "
+        "follower.replication.throttled.rate at most.",
     )
     leader_throttled_replicas = Property(
         "leader.replication.throttled.replicas",
         ThrottledReplicas(),
         (),
-        doc="Replicas (partition:broker, or * for all) whose transfers to followers are throttled. No effect on a "
-        "single node.",
+        doc="Replicas (partition:broker, or * for all) that, while they lead, send to replicas that catch up at the "
+        "rate of leader.replication.throttled.rate at most.",
     )
     storage_mode = _inherits(
         Settings.storage_mode,

@@ -350,7 +350,7 @@ class Receiver:
             self._note(receiving, self._install)
         self._tell(receiving, now)
         self._asked += 1
-        wait_us = self._host.installs.wait_us(now, self._part_bytes)
+        wait_us = self._host.installs.wait_us(self._group.group, now, self._part_bytes)
         if wait_us < _WAIT_MIN_US:
             self._after_pause(receiving, self._asked)
         else:

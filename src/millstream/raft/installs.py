@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from millstream.raft.throttle import Throttle
+
 if TYPE_CHECKING:
     from millstream.model.quantities import RaftGroupId
     from millstream.telemetry.metrics import StatsSlab
@@ -32,6 +34,8 @@ class Installs:
         self.sent_bytes = stats.counter("replica_install_sent_bytes")
         self._receiving = stats.gauge("replica_installing")
         self._left = stats.gauge("replica_install_left")
+        self.throttle = Throttle(stats.counter("replica_throttled").inc)
+        """Limits of an operator for replicas that catch up, files included."""
         self._bytes_per_s = bytes_per_s
         self._next_us = 0
         self._progress: dict[int, InstallProgress] = {}
@@ -55,7 +59,7 @@ class Installs:
         self._receiving.set(len(self._progress))
         self._left.set(sum(one.end_offset - one.next_offset for one in self._progress.values()))
 
-    def wait_us(self, now_us: int, size_bytes: int) -> int:
-        """How long to wait after a part of this size before the next is asked for."""
+    def wait_us(self, group: RaftGroupId, now_us: int, size_bytes: int) -> int:
+        """How long a group waits after a part of this size before it asks for the next."""
         self._next_us = max(self._next_us, now_us) + int(size_bytes * 1_000_000 / self._bytes_per_s)
-        return self._next_us - now_us
+        return max(self._next_us - now_us, self.throttle.wait_us(group, now_us, size_bytes))

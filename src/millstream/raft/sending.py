@@ -1,8 +1,9 @@
 """Sends entries to a peer: reads them from the log and lends them to the transport.
 
 The core orders one range of entries at a time for each peer. Entries in the log cache are lent; the worker reads older
-ones, and the order stays open meanwhile. An order that cannot be carried out is returned to the core, and the peer is
-probed again after its next heartbeat.
+ones, and the order stays open meanwhile. An order that cannot be carried out, or is throttled (`throttle`), is returned
+to the core, and the peer is probed again after its next heartbeat. A replica catches up if it does not vote yet, or if
+the log cache has not what it lacks.
 """
 
 from __future__ import annotations
@@ -41,9 +42,16 @@ class Sending:
         if send.start > end or (send.start == end and send.limit > end):
             group.core.send_failed(send)
             return
+        learns = send.to not in group.configuration.voters and send.start < group.committed_position
+        if learns and not self._may_send():
+            group.core.send_failed(send)
+            return
         limit = min(send.limit, end)
         try:
             found = group.log.read_entries(send.start, limit, APPEND_BYTES)
+            if found is None and not learns and not self._may_send():
+                group.core.send_failed(send)
+                return
             if found is None:
                 group.log.read_entries_cold(send.start, limit, APPEND_BYTES, partial(self._on_read, send))
         except Rejected:
@@ -51,7 +59,11 @@ class Sending:
             group.core.send_failed(send)
             return
         if found is not None:
-            self._send(send, found)
+            self._send(send, found, catches_up=learns)
+
+    def _may_send(self) -> bool:
+        """Whether the throttle lets entries to a replica that catches up pass."""
+        return self._host.installs.throttle.may_send(self._group.group, self._host.now())
 
     def _on_read(self, send: Send, found: EntryRead | MillstreamError) -> None:
         """The worker has read, or has not."""
@@ -64,12 +76,14 @@ class Sending:
             group.warn(f"entries for replica {send.to} can't be read: {found.message}")
             group.core.send_failed(send)
         else:
-            self._send(send, found)
+            self._send(send, found, catches_up=True)
         self._host.schedule(group)
 
-    def _send(self, send: Send, found: EntryRead) -> None:
+    def _send(self, send: Send, found: EntryRead, *, catches_up: bool) -> None:
         group = self._group
         size = len(found.buf)
+        if catches_up:
+            self._host.installs.throttle.sent(group.group, size)
         append = group.core.sent(send, found.end, size)
         if append is None:
             found.buf.release()

@@ -359,6 +359,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("replica_installs", "Logs that replicas here have received as files and adopted."),
     _gauge("replica_installing", "Logs that replicas here are receiving as files now."),
     _gauge("replica_install_left", "Offsets that these logs still lack."),
+    _counter("replica_throttled", "Transfers to replicas that were put off by *.replication.throttled.rate."),
     _counter("replica_install_received_bytes", "Bytes of record batches received for such logs.", _BYTES),
     _counter("replica_install_sent_bytes", "Bytes of record batches sent for logs of replicas elsewhere.", _BYTES),
     _counter("replica_looked_at_bytes", "Bytes of segments that were read to find damage.", _BYTES),

@@ -20,27 +20,23 @@ Brokers are numbered from 1. Each is a ``Broker`` of this package with a data di
 the same time, because none of them serves before a majority is there.
 """
 
-import random
 import shutil
 import signal
-import socket
 import tempfile
 from collections.abc import Collection, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import permutations, product
 from pathlib import Path
 from typing import Literal
 
+from millstream.config.ports import free_ports as free_ports
 from millstream.testing.namespaces import Namespaces, may_make
 from millstream.testing.process import Broker
 from millstream.testing.proxies import Proxies
 
 Networks = bool | Literal["proxies"]
 """Whether the way between brokers can be cut: by namespaces if this process may make them, or else by proxies."""
-
-_FIRST_PORT = 10_000
-"""Below it are ports of known services."""
 
 
 class Cluster:
@@ -216,19 +212,3 @@ def _namespaces(nodes: Iterable[int]) -> Namespaces | None:
 def _loopback(node: int) -> str:
     _ = node
     return "127.0.0.1"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now, all different. They are none of those that the kernel gives to connections, so that
-    nobody gets one before its broker listens.
-    """
-    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    others = [port for port in range(_FIRST_PORT, 1 << 16) if not first <= port <= last]
-    sockets: list[socket.socket] = []
-    while len(sockets) < count:
-        with suppress(OSError):
-            sockets.append(socket.create_server(("127.0.0.1", random.choice(others or [0]))))
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports

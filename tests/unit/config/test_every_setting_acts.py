@@ -32,8 +32,6 @@ WITHIN = {
 """Settings that act within the room of settings: they bound or make other values."""
 
 TAKEN = {
-    "leader.replication.throttled.replicas": "read by tools that show what they have set",
-    "follower.replication.throttled.replicas": "read by tools that show what they have set",
     "remote.storage.enable": "one value is taken, the other is refused with the reason",
     "preallocate": "one value is taken, the other is refused with the reason",
     "unclean.leader.election.enable": "one value is taken, the other is refused with the reason",

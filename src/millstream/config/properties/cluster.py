@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.config.forms import Boolean, Choice, Integer, OptionalHostPort, OptionalInteger
+from millstream.config.forms import INT64_MAX, Boolean, Choice, Integer, OptionalHostPort, OptionalInteger
 from millstream.config.listeners import Seeds
 from millstream.config.property import Property
 
@@ -104,6 +104,22 @@ class ClusterProperties:
         100 << 20,
         doc="How fast the replicas of this broker receive logs as files, all together. A replica is sent files if its "
         "leader no longer has every entry that it lacks.",
+    )
+    leader_replication_throttled_rate = Property(
+        "leader.replication.throttled.rate",
+        Integer(0, INT64_MAX, unit="bytes"),
+        INT64_MAX,
+        doc="How many bytes a second this broker sends to replicas that catch up, of partitions that "
+        "leader.replication.throttled.replicas of their topic names. New records are not throttled.",
+        live=True,
+    )
+    follower_replication_throttled_rate = Property(
+        "follower.replication.throttled.rate",
+        Integer(0, INT64_MAX, unit="bytes"),
+        INT64_MAX,
+        doc="How many bytes a second the replicas of this broker receive as files, of partitions that "
+        "follower.replication.throttled.replicas of their topic names.",
+        live=True,
     )
     replica_lag_time_max_ms = Property(
         "replica.lag.time.max.ms",
