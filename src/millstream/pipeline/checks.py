@@ -77,8 +77,8 @@ def topics_of(source: Source) -> tuple[str, ...]:
     return (source.topic,) if isinstance(source.topic, str) else tuple(source.topic)
 
 
-def decoder_of(declared: Source | SideTable) -> Decoder:
-    """The decoder of a checked source.
+def decoder_of(declared: Source | SideTable, *, fail_on_schema: bool = False) -> Decoder:
+    """The decoder of a checked source. ``fail_on_schema``: a record's schema that does not fit ends the decoding.
 
     Raises:
         Rejected: its schema is wrong.
@@ -92,7 +92,7 @@ def decoder_of(declared: Source | SideTable) -> Decoder:
         if declared.schema is None:
             raise Rejected("the schema of the JSON values has not been inferred yet; the first run does that")
         return JsonDecoder(parse_schema(declared.schema))
-    return registry_decoder_of(declared)
+    return registry_decoder_of(declared, fail_on_schema=fail_on_schema)
 
 
 def start_ms(start: str) -> int | None:
@@ -186,8 +186,11 @@ def option_text(value: str | int | bool) -> str:
 
 
 def _schema_problems(path: Path, declared: Source | SideTable) -> Iterator[Problem]:
-    if declared.pinned is not None:
-        yield Problem((*path, "pinned"), "pinned is set by the runner; name registry and subject", at_key=True)
+    for name in ("pinned", "columns"):
+        if getattr(declared, name) is not None:
+            yield Problem((*path, name), f"{name} is set by the runner; name registry and subject", at_key=True)
+    if declared.message is not None and declared.format != "protobuf":
+        yield Problem((*path, "message"), "message is for format protobuf", at_key=True)
     if has_schema_ids(declared):
         yield from _registry_problems(path, declared)
         return

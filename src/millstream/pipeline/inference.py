@@ -2,10 +2,10 @@
 
 ``inferred`` reads up to ``SAMPLE`` records of a topic, from its beginning, and takes each member's type from them:
 ``boolean``, ``bigint`` (``decimal(38, 0)`` beyond 64 bits), ``double``, ``string``, ``array<…>``, ``struct<…>``; a
-member that is only ever null is a string. What was found is kept in the state directory and used by every later run, so
-that columns do not depend on when a run begins. Records that do not fit it are dead letters; members that came later
-are ignored, until the file declares them. A member with two types in the sample is not guessed at: the run ends and
-says which one, and the schema is to be declared.
+member that is only ever null is a string. A member without one type (two types in the sample, an object without
+members, deep nesting) is ``json``: its values are kept as JSON text. What was found is kept in the state directory and
+used by every later run, so that columns do not depend on when a run begins. Records that do not fit it are dead
+letters; members that came later are ignored, until the file declares them.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ def inferred(pipeline: Pipeline, state: PipelineState, *, pin: bool) -> Pipeline
         pin: keep those that are new.
 
     Raises:
-        Rejected: a topic is empty or has no JSON objects, or a member has several types.
+        Rejected: a topic is empty or has no JSON objects, or a member has the name of a column beside them.
         MillstreamError: the cluster does not answer.
     """
     if not needs_inference(pipeline.source) and not any(map(needs_inference, pipeline.tables.values())):

@@ -11,6 +11,7 @@ import msgspec
 
 Format = Literal["raw", "string", "json", "avro", "protobuf"]
 ErrorMode = Literal["fail", "dead_letter", "drop"]
+SchemaErrorMode = Literal["fail", "dead_letter"]
 
 DEFAULT_BROKERS: Final = "127.0.0.1:9092"
 
@@ -20,7 +21,8 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     ``schema`` declares the fields of a JSON value: a mapping of field to type, or one text in Spark's DDL; without it
     they are inferred by the first run. ``registry`` is the URL of a schema registry, for records with schema ids, and
-    ``subject`` names the schema there (``<topic>-value``); ``pinned`` is set by the runner alone, to that schema.
+    ``subject`` names the schema there (``<topic>-value``), ``message`` the Protobuf message in full (by default the
+    first one). ``pinned`` and ``columns`` are set by the runner alone: that schema, and columns that fields go into.
     ``start`` (``earliest``, ``latest`` or a time in ISO 8601) counts for the first run only. ``options`` are further
     options of the Spark source (``docs/spark.md``).
     """
@@ -30,7 +32,9 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     schema: str | dict[str, str] | None = None
     registry: str | None = None
     subject: str | None = None
+    message: str | None = None
     pinned: str | None = None
+    columns: str | None = None
     start: str = "earliest"
     max_records: int | None = None
     max_bytes: str = "4GiB"
@@ -39,7 +43,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 class SideTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A topic that the query joins with: read whole when a run begins, visible to SQL under the name of its key.
-    ``format`` to ``pinned`` are as in ``Source``.
+    ``format`` to ``columns`` are as in ``Source``.
     """
 
     topic: str
@@ -47,7 +51,9 @@ class SideTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     schema: str | dict[str, str] | None = None
     registry: str | None = None
     subject: str | None = None
+    message: str | None = None
     pinned: str | None = None
+    columns: str | None = None
 
 
 class Transform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -86,10 +92,12 @@ class Errors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """What becomes of a record that cannot be decoded.
 
     ``dead_letter`` keeps it beside each table, in ``<table>_dead_letters``, and, with ``topic``, in a topic; ``fail``
-    stops the pipeline; ``drop`` counts it and goes on.
+    stops the pipeline; ``drop`` counts it and goes on. ``on_schema: fail`` stops the pipeline for a record whose schema
+    does not fit the columns, or is not the subject's; by default that is a record like any other.
     """
 
     mode: ErrorMode = "dead_letter"
+    on_schema: SchemaErrorMode = "dead_letter"
     topic: str | None = None
 
 

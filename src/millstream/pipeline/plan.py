@@ -21,7 +21,7 @@ from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import shown_target
 from millstream.pipeline.task import SourceSettings
 from millstream.pipeline.topic_query import records_of
-from millstream.pipeline.wire_schemas import pinned
+from millstream.pipeline.wire_schemas import pinned, with_kept_columns
 from millstream.spark.bounds import starting
 from millstream.spark.logs import Logs
 from millstream.spark.offsets import read_offset
@@ -108,7 +108,7 @@ def plan(spark: SparkSession, pipeline: Pipeline, directory: str, state: Pipelin
     Raises:
         MillstreamError: as ``analyse``, or the cluster does not answer.
     """
-    pipeline = inferred(pipeline, state, pin=False)
+    pipeline = with_kept_columns(inferred(pipeline, state, pin=False), state)
     analysed = analyse(spark, pipeline, directory)
     cores = spark.sparkContext.defaultParallelism
     logs = open_logs(pipeline)

@@ -40,7 +40,7 @@ from millstream.pipeline.table_query import rows_writer
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table, shown_target
 from millstream.pipeline.tables.table import RecordOffsets, Table
 from millstream.pipeline.task import batch_name
-from millstream.pipeline.wire_schemas import pinned
+from millstream.pipeline.wire_schemas import fitted, pinned, with_kept_columns
 
 _LETTERS: Final = 2000
 """Dead letters of one commit. Their places are in its record, a few bytes each."""
@@ -84,7 +84,7 @@ def replay(pipeline: Pipeline, directory: str = ".", *, watch: Watch | None = No
         if not any(_has_letters(sink, directory) for _, sink in sinks):
             return [_nothing(sink, directory) for _, sink in sinks]
         require_topics(pipeline, source=False, sinks=False)
-        pipeline = pinned(inferred(pipeline, state, pin=True))
+        pipeline = pinned(with_kept_columns(inferred(pipeline, state, pin=True), state))
         watch.phase("starting Spark")
         spark = pipeline_session(pipeline)
         make_side_tables(spark, pipeline)
@@ -117,6 +117,8 @@ class _SinkReplay:
         self._index = index
         self._sink = sink
         self._directory = directory
+        if pipeline.transform is None and sink.sql is None:
+            pipeline = self._pipeline = fitted(pipeline, open_table(sink, directory).columns())
         self._decoder = decoder_of(pipeline.source)
         self._rows = row_schema(self._decoder.fields)
         self._run_id = uuid.uuid4().hex[:8]

@@ -19,9 +19,10 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         pa.field("error", pa.string()),
+        pa.field("column", pa.string()),
     ]
 )
-"""A record that did not decode, as it was, and why."""
+"""A record that did not decode, as it was, why, and the column at fault (null: the record as a whole)."""
 
 
 def row_schema(fields: Sequence[Field]) -> Any:

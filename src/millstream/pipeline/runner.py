@@ -38,7 +38,7 @@ from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import Offsets, open_logs
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import open_table, shown_target
-from millstream.pipeline.wire_schemas import pinned
+from millstream.pipeline.wire_schemas import fitted, keep_columns, pinned, with_kept_columns
 from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
 from millstream.spark.workers import RESTARTS, restart_pause_s
@@ -171,7 +171,8 @@ class Run:
 
         self._watch.phase(f"asking {self._pipeline.brokers} for the topics")
         require_topics(self._pipeline, patience_s=RUN_PATIENCE_S)
-        self._pipeline = pinned(inferred(self._pipeline, self._state, pin=True))
+        self._pipeline = pinned(with_kept_columns(inferred(self._pipeline, self._state, pin=True), self._state))
+        self._pipeline = keep_columns(self._pipeline, self._state)
         self._inspect_tables()
         logs = open_logs(self._pipeline)
         try:
@@ -194,9 +195,11 @@ class Run:
         for sink in self._pipeline.sinks:
             if kind_of(sink) != "topic":
                 self._watch.phase(f"looking at {shown_target(sink, self._directory)}")
-                direct = self._pipeline.transform is None and sink.sql is None
-                schema = row_schema(decoder_of(self._pipeline.source).fields) if direct else None
-                open_table(sink, self._directory).inspect(schema)
+                table, schema = open_table(sink, self._directory), None
+                if self._pipeline.transform is None and sink.sql is None:
+                    declared = fitted(self._pipeline, table.columns())
+                    schema = row_schema(decoder_of(declared.source).fields)
+                table.inspect(schema)
 
     def _opened(self, index: int, run_id: str, spark: "SparkSession", logs: Logs) -> SinkQuery:
         from millstream.pipeline.table_query import TableQuery
@@ -229,6 +232,7 @@ class Run:
             self._pipeline = pinned(self._pipeline)
             if self._pipeline.source.pinned == before:
                 raise failure
+            self._pipeline = keep_columns(self._pipeline, self._state)
             _LOG.info("%s; taking the latest schema", failure.message)
             self._watch.phase(f"{sink.name}: a newer schema, widening {sink.target}")
         sink.close()

@@ -153,9 +153,10 @@ def _value_options(declared: Source | SideTable) -> dict[str, str]:
         return {}
     if has_schema_ids(declared):
         assert declared.registry is not None, "a checked declaration names its registry"
+        message = {} if declared.message is None else {"value.message": declared.message}
         return {
             "value.format": declared.format, "schema.registry.url": declared.registry,
-            "value.subject": subject_of(declared),
+            "value.subject": subject_of(declared), **message,
         }  # fmt: skip
     if declared.format == "string":
         return {"value.format": "string"}

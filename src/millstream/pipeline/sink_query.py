@@ -143,6 +143,7 @@ class SinkQuery:
         self._frame: DataFrame | None = None
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
+        self._left_out: set[int] = set()
         self._settings: SourceSettings
 
     def open(self, spark: SparkSession, logs: Logs) -> None:
@@ -226,6 +227,11 @@ class SinkQuery:
     def _note_origins(self, reports: Sequence[Report]) -> None:
         for report in reports:
             self.origins.add(report.origins)
+            for schema_id, names in report.left_out.items():
+                if schema_id not in self._left_out:
+                    self._left_out.add(schema_id)
+                    what = ", ".join(names)
+                    _LOG.warning("%s: no column for %s of schema %d: left out", self.name, what, schema_id)
 
     def _on_batch(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
@@ -286,7 +292,8 @@ class SinkQuery:
         mode, reports = self._pipeline.errors.mode, (Location(self._state.directory) / "reports").address
         kept = dead_letters if mode == "dead_letter" else None
         schema = None if kept is None or letters_schema is None else encode_schema(letters_schema)
-        return SourceSettings(self._pipeline.source, mode, self._run_id, reports, kept, table, schema)
+        fail = self._pipeline.errors.on_schema == "fail"
+        return SourceSettings(self._pipeline.source, mode, self._run_id, reports, kept, table, schema, fail)
 
     def _progress(self, done: BatchDone, query: str) -> Progress:
         return Progress(

@@ -4,6 +4,7 @@
 
     <state>/lock                    held by the process that runs the pipeline; its content is that process's id
     <state>/schemas.json            schemas of JSON values that were inferred, if any
+    <state>/columns.json            columns of views whose records have schema ids, if any
     <state>/<sink>/start.json       offsets at which the sink began, written once before its first batch
     <state>/<sink>/checkpoint/      Spark's own; its ``metadata`` names the query
     <state>/<sink>/progress.json    figures of the last batch, replaced whole
@@ -74,6 +75,15 @@ class PipelineState:
     def keep_schemas(self, schemas: Mapping[str, Mapping[str, str]]) -> None:
         """Keep inferred schemas; synced, because later runs must have the same columns."""
         _write(os.path.join(self.directory, "schemas.json"), json.dumps(schemas, indent=2).encode(), sync=True)
+
+    def columns(self) -> dict[str, str]:
+        """Columns of values with schema ids by the name of their view, each an Arrow schema as text."""
+        content = _read(os.path.join(self.directory, "columns.json"))
+        return {} if content is None else json.loads(content)
+
+    def keep_columns(self, columns: Mapping[str, str]) -> None:
+        """Keep the columns of views; synced, because later runs must have at least the same."""
+        _write(os.path.join(self.directory, "columns.json"), json.dumps(columns, indent=2).encode(), sync=True)
 
     def sink(self, name: str) -> "SinkState":
         return SinkState(os.path.join(self.directory, name))

@@ -21,6 +21,7 @@ from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import check_checkpoint, decode_offsets, encode_offsets
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
 from millstream.pipeline.task import batch_name, clear_reports, read_reports
+from millstream.pipeline.wire_schemas import fitted
 from millstream.spark.logs import Logs
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
@@ -43,6 +44,7 @@ class TableQuery(SinkQuery):
         letters_address = letters.location.address if letters is not None else None
         self._direct = pipeline.transform is None and sink.sql is None
         if self._direct:
+            pipeline = self._pipeline = fitted(pipeline, table.columns())
             self._schema = self._table.open(source_schema(pipeline))
         written_here = table.location.address if self._direct else None
         self._settings = self._source_settings(letters_address, written_here, letters_schema)

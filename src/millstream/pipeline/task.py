@@ -25,13 +25,15 @@ from millstream.pipeline.layout import conform, decode_schema
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import ErrorMode, Source
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA, METADATA, row_schema
+from millstream.spark.fitting import Fault, isolated
+from millstream.spark.registry_values import RegistryDecoder
 from millstream.spark.stats import ReadStats
 from millstream.spark.task import ReadTask
-from millstream.spark.values import Decoded
+from millstream.spark.values import Decoded, Decoder, SchemaRefused, fault_arrays
 
 
 class SourceSettings(msgspec.Struct, frozen=True):
-    """What all tasks of a sink's query share.
+    """What all tasks of a sink's query share. ``fail_on_schema`` ends the run at a record whose schema does not fit.
 
     ``reports`` and ``dead_letters`` are directories; ``dead_letters`` is None where they are not kept. ``table`` is the
     directory of the table that a task without a query writes to. ``run`` differs each time a pipeline is started.
@@ -45,15 +47,19 @@ class SourceSettings(msgspec.Struct, frozen=True):
     dead_letters: str | None
     table: str | None = None
     letters_schema: str | None = None
+    fail_on_schema: bool = False
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a task has done: rows decoded, records rejected, files with dead letters, where records were read from."""
+    """What a task has done: rows decoded, records rejected, files with dead letters, where records were read from, and
+    by schema id the fields that were left out because no column is for them.
+    """
 
     rows: int = 0
     rejected: int = 0
     dead_letters: tuple[WrittenFile, ...] = ()
     origins: ReadStats = msgspec.field(default_factory=ReadStats)
+    left_out: dict[int, tuple[str, ...]] = {}
 
 
 def batch_name(run: str, batch: int) -> str:
@@ -61,8 +67,12 @@ def batch_name(run: str, batch: int) -> str:
     return f"{batch:08d}-{run}"
 
 
-def decoded_rows(task: ReadTask, settings: SourceSettings, batch: int, *, held_bytes: int = 0) -> Iterator[Any]:
+def decoded_rows(
+    task: ReadTask, settings: SourceSettings, batch: int, *, held_bytes: int = 0, table: Any = None
+) -> Iterator[Any]:
     """Yield the rows of a task as record batches; leaves a report.
+
+    With ``table``, the schema of a table, rows are conformed to it; one that does not fit is a dead letter, too.
 
     Raises:
         Rejected: a record does not decode, and the pipeline wants to fail.
@@ -71,19 +81,23 @@ def decoded_rows(task: ReadTask, settings: SourceSettings, batch: int, *, held_b
     # Decoding in a worker needs numba, planning does not.
     from millstream.spark.read import read_task
 
-    decoder = decoder_of(settings.source)
+    decoder = decoder_of(settings.source, fail_on_schema=settings.fail_on_schema)
     schema = row_schema(decoder.fields)
     letters = _DeadLetters(settings, f"part-{batch_name(settings.run, batch)}-{task.index}")
     rows, origins = 0, ReadStats()
     for records in read_task(task, origins, held_bytes=held_bytes):
-        decoded = decoder.decode(records.column("value"))
+        decoded = _decoded(decoder, records)
         if decoded.errors.null_count < len(decoded.errors):
-            letters.add(records, decoded.errors)
+            letters.add(records, decoded.errors, decoded.places)
             records, decoded = _without_bad(records, decoded)
-        rows += records.num_rows
         columns = [*decoded.columns.flatten(), *(records.column(name) for _, name, _ in METADATA)]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-    report = Report(rows, letters.count, tuple(letters.close()), origins)
+        found = pa.RecordBatch.from_arrays(columns, schema=schema)
+        if table is not None:
+            found = _conformed(found, records, table, letters)
+        rows += found.num_rows
+        yield found
+    left_out = decoder.left_out if isinstance(decoder, RegistryDecoder) else {}
+    report = Report(rows, letters.count, tuple(letters.close()), origins, left_out)
     location = Location(settings.reports) / batch_name(settings.run, batch)
     location.make()
     location.write(f"{task.index}.json", msgspec.json.encode(report))
@@ -94,8 +108,8 @@ def written_files(task: ReadTask, settings: SourceSettings, batch: int, schema: 
     assert settings.table is not None, "a task without a query has a table to write to"
     stem = f"part-{batch_name(settings.run, batch)}-{task.index}"
     writer = FileWriter(Location(settings.table), stem, schema)
-    for rows in decoded_rows(task, settings, batch, held_bytes=GROUP_BYTES):
-        writer.write(conform(rows, schema))
+    for rows in decoded_rows(task, settings, batch, held_bytes=GROUP_BYTES, table=schema):
+        writer.write(rows)
     yield files_batch(writer.close())
 
 
@@ -124,25 +138,59 @@ class _DeadLetters:
         self._schema = DEAD_LETTER_SCHEMA if text is None else decode_schema(text)
         self._writer = FileWriter(Location(location), stem, self._schema) if location is not None else None
 
-    def add(self, records: Any, errors: Any) -> None:
+    def add(self, records: Any, errors: Any, places: Any) -> None:
         bad = errors.is_valid()
-        records, errors = records.filter(bad), errors.filter(bad)
+        records, errors, places = records.filter(bad), errors.filter(bad), places.filter(bad)
         if self._fail:
-            first = {name: records.column(name)[0].as_py() for name in ("topic", "partition", "offset")}
             raise Rejected(
-                f"{first['topic']}-{first['partition']}, offset {first['offset']} does not decode: "
-                f"{errors[0].as_py()}; errors.mode dead_letter keeps such records apart and goes on"
+                f"{_place(records, 0)} does not decode: {errors[0].as_py()}; errors.mode dead_letter keeps such "
+                "records apart and goes on"
             )
         self.count += records.num_rows
         if self._writer is not None:
-            names = DEAD_LETTER_SCHEMA.names[:-1]
-            arrays = [*(records.column(name) for name in names), errors]
+            names = DEAD_LETTER_SCHEMA.names[:-2]
+            arrays = [*(records.column(name) for name in names), errors, places]
             self._writer.write(conform(pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTER_SCHEMA), self._schema))
 
     def close(self) -> Sequence[WrittenFile]:
         return () if self._writer is None else self._writer.close()
 
 
+def _conformed(rows: Any, records: Any, table: Any, letters: _DeadLetters) -> Any:
+    """Rows in the table's columns, without those that do not fit, whose records become dead letters."""
+    try:
+        return conform(rows, table)
+    except Exception:  # noqa: BLE001 (of any kind: the rows are looked at one by one)
+        faults: dict[int, Fault] = {}
+    kind = pa.struct(list(table))
+
+    def part(start: int, end: int) -> Any:
+        return conform(rows.slice(start, end - start), table).to_struct_array().cast(kind)
+
+    found = isolated(rows.num_rows, part, pa.nulls(1, kind), faults)
+    errors, places = fault_arrays(faults, rows.num_rows)
+    letters.add(records, errors, places)
+    kept = found.filter(errors.is_null())
+    return pa.RecordBatch.from_arrays(kept.flatten(), schema=table)
+
+
+def _decoded(decoder: Decoder, records: Any) -> Decoded:
+    """Raises Rejected: a record's schema does not fit, and the pipeline wants to fail."""
+    try:
+        return decoder.decode(records.column("value"))
+    except SchemaRefused as error:
+        raise Rejected(
+            f"{_place(records, error.row)}: {error.message}; nothing of its batch was committed. errors.on_schema "
+            "dead_letter keeps such records apart and goes on"
+        ) from error
+
+
+def _place(records: Any, row: int) -> str:
+    at = {name: records.column(name)[row].as_py() for name in ("topic", "partition", "offset")}
+    return f"{at['topic']}-{at['partition']}, offset {at['offset']}"
+
+
 def _without_bad(records: Any, decoded: Decoded) -> tuple[Any, Decoded]:
     good = decoded.errors.is_null()
-    return records.filter(good), Decoded(decoded.columns.filter(good), decoded.errors.filter(good))
+    arrays = (array.filter(good) for array in (decoded.columns, decoded.errors, decoded.places))
+    return records.filter(good), Decoded(*arrays)

@@ -26,7 +26,7 @@ from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.task import clear_reports, read_reports
 from millstream.spark.logs import Logs, topic_error
 
-_HEADERS: Final = ("topic", "partition", "offset", "error")
+_HEADERS: Final = ("topic", "partition", "offset", "error", "column")
 
 
 class TopicQuery(SinkQuery):

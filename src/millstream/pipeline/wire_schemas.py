@@ -1,26 +1,33 @@
 """Values with schema ids in a pipeline: the columns of a run are fixed when it begins.
 
 ``pinned`` asks the registry once for the latest schema of each subject and puts the answer into the declaration, which
-travels to all tasks. ``spark.registry_values`` says what becomes of records of other versions. A record that needs more
-columns stops the query before its batch is committed; the run then pins the newer schema, widens the table and repeats
-the batch, so no field is lost.
+travels to all tasks. ``schemas.decoded`` says what becomes of records of other versions. A record of a newer version
+that needs more columns stops the query before its batch is committed; the run then pins the newer schema, widens the
+table and repeats the batch, so no field is lost.
+
+The columns of the view ``source`` are kept in the state directory and only ever grow (``with_kept_columns``,
+``keep_columns``): a field that the subject's owner drops, or turns into something else, changes no query. Where tasks
+write into a table directly, fields go into the columns that the table has (``fitted``).
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from millstream.errors import Rejected
+from millstream.pipeline.layout import decode_schema, encode_schema
 from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Pipeline, SideTable, Source
-from millstream.pipeline.rows import METADATA
+from millstream.pipeline.rows import METADATA, row_schema
+from millstream.pipeline.state import PipelineState
 from millstream.spark.registry_values import RegistryDecoder, latest_schema
 
 WIRE_FORMATS: Final = ("avro", "protobuf")
 _OWN_NAMES: Final = frozenset(name for name, _, _ in METADATA)
 
 
-def registry_decoder_of(declared: Source | SideTable) -> RegistryDecoder:
+def registry_decoder_of(declared: Source | SideTable, *, fail_on_schema: bool = False) -> RegistryDecoder:
     """The decoder of a source with schema ids; ``pinned`` comes first.
 
     Raises:
@@ -29,11 +36,61 @@ def registry_decoder_of(declared: Source | SideTable) -> RegistryDecoder:
     """
     assert declared.pinned is not None and declared.registry is not None, "pinned() comes before decoding"
     subject = subject_of(declared)
-    decoder = RegistryDecoder(declared.format, declared.registry, subject, declared.pinned)
+    topics = (declared.topic,) if isinstance(declared.topic, str) else declared.topic
+    decoder = RegistryDecoder(
+        declared.format,
+        declared.registry,
+        subject,
+        declared.pinned,
+        table=decode_schema(declared.columns) if declared.columns is not None else None,
+        own=_OWN_NAMES,
+        subjects=[f"{topic}-value" for topic in topics],
+        fail_on_schema=fail_on_schema,
+    )
     for field in decoder.fields:
         if field.name.lower() in _OWN_NAMES:
             raise Rejected(f"{subject} has a field {field.name}, the name of a column of the pipeline's own")
     return decoder
+
+
+def with_kept_columns(pipeline: Pipeline, state: PipelineState) -> Pipeline:
+    """The declaration with the columns that its views had in earlier runs."""
+    return _with_columns(pipeline, state.columns())
+
+
+def keep_columns(pipeline: Pipeline, state: PipelineState) -> Pipeline:
+    """Keep the columns that the views have now; the declaration with them.
+
+    Raises:
+        MillstreamError: as ``registry_decoder_of``.
+    """
+    named: dict[str, Source | SideTable] = {"source": pipeline.source, **pipeline.tables}
+    found = {
+        name: encode_schema(row_schema(registry_decoder_of(declared).fields))
+        for name, declared in named.items()
+        if has_schema_ids(declared)
+    }
+    if found and found != state.columns():
+        state.keep_columns(found)
+    return _with_columns(pipeline, found)
+
+
+def fitted(pipeline: Pipeline, table: Any) -> Pipeline:
+    """The declaration whose fields go into the columns of a table; ``table`` is its Arrow schema, None without one."""
+    if table is None or not has_schema_ids(pipeline.source):
+        return pipeline
+    source = msgspec.structs.replace(pipeline.source, columns=encode_schema(table))
+    return msgspec.structs.replace(pipeline, source=source)
+
+
+def _with_columns(pipeline: Pipeline, known: Mapping[str, str]) -> Pipeline:
+    def held(declared: Any, name: str) -> Any:
+        if name not in known or not has_schema_ids(declared):
+            return declared
+        return msgspec.structs.replace(declared, columns=known[name])
+
+    tables = {name: held(table, name) for name, table in pipeline.tables.items()}
+    return msgspec.structs.replace(pipeline, source=held(pipeline.source, "source"), tables=tables)
 
 
 def has_schema_ids(declared: Source | SideTable) -> bool:
@@ -51,7 +108,7 @@ def pinned(pipeline: Pipeline) -> Pipeline:
     """The declaration with the latest schema of each subject that it reads.
 
     Raises:
-        Missing: the registry has no such subject.
+        Missing: the registry has no such subject, or the schema no such message.
         Unavailable: the registry does not answer, or its libraries are not installed.
     """
     source = _pinned(pipeline.source, ("source",))
@@ -63,7 +120,8 @@ def _pinned(declared: Any, path: tuple[str, ...]) -> Any:
     if not has_schema_ids(declared):
         return declared
     try:
-        schema = latest_schema(declared.registry, subject_of(declared))
+        schema = latest_schema(declared.registry, subject_of(declared), declared.message)
     except Rejected as error:
-        raise Missing(error.message, (*path, "subject" if declared.subject else "registry")) from None
+        place = "message" if declared.message else "subject" if declared.subject else "registry"
+        raise Missing(error.message, (*path, place)) from None
     return msgspec.structs.replace(declared, pinned=schema)

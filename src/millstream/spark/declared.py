@@ -3,7 +3,8 @@
 ``carrier string not null, dep_delay double, tags array<string>``, or the same as a mapping of field to type. Types are
 those that a JSON value can carry: ``boolean``, ``tinyint`` to ``bigint``, ``float``, ``double``, ``decimal(p, s)``,
 ``string``, ``binary`` (base64), ``date``, ``timestamp``, ``array<…>``, ``map<string, …>``, ``struct<name: type, …>``.
-A field that is ``not null`` must be there, and not be null, in every record.
+``json`` is any JSON value, kept as its text in a string column. A field that is ``not null`` must be there, and not be
+null, in every record.
 """
 
 import re
@@ -14,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from millstream.errors import Rejected
+from millstream.spark.fitting import JSON_TEXT
 
 ArrowType: TypeAlias = Any
 """A ``pyarrow.DataType``; pyarrow ships no types."""
@@ -23,7 +25,7 @@ _SIMPLE: Final[Mapping[str, ArrowType]] = {
     "tinyint": pa.int8(), "byte": pa.int8(), "smallint": pa.int16(), "short": pa.int16(),
     "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(),
     "float": pa.float32(), "real": pa.float32(), "double": pa.float64(),
-    "string": pa.string(), "binary": pa.binary(),
+    "string": pa.string(), "binary": pa.binary(), "json": JSON_TEXT,
     "date": pa.date32(), "timestamp": pa.timestamp("us", tz="UTC"),
 }  # fmt: skip
 _TOKEN: Final = re.compile(r"\s*(?:(`[^`]+`|[A-Za-z_][\w$-]*|\d+)|([<>(),:]))")

@@ -27,6 +27,7 @@ from millstream.format.events import decode_descriptor
 from millstream.spark.data_directory import require_own
 from millstream.spark.declared import ArrowType, parse_schema
 from millstream.spark.event_chunks import ChunkFile, EventRun
+from millstream.spark.fitting import stored
 from millstream.spark.loss import LossPolicy
 from millstream.spark.planner import ReadRange, Segment
 from millstream.spark.stats import ReadStats, write_stats
@@ -96,7 +97,7 @@ def event_schema(settings: EventSettings) -> Any:
     Raises:
         Rejected: the declared schema is wrong.
     """
-    fields = [(field.name, field.type) for field in parse_schema(settings.schema)]
+    fields = [(field.name, stored(field.type)) for field in parse_schema(settings.schema)]
     more = [(DATA_COLUMN, pa.binary())] if settings.read_data else []
     return pa.schema([*fields, *BESIDE, *more])
 

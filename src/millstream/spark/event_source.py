@@ -49,7 +49,14 @@ def check_event_options(options: Options) -> None:
     Raises:
         Rejected: there is one.
     """
-    for name in ("value.format", "schema.registry.url", "value.subject", "includeHeaders", "events.data"):
+    for name in (
+        "value.format",
+        "schema.registry.url",
+        "value.subject",
+        "value.message",
+        "includeHeaders",
+        "events.data",
+    ):
         meant = options["events"] if name == "events.data" else not options["events"]
         if name in options.given and not meant:
             raise Rejected(

@@ -190,6 +190,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "Schema registry for records with schema ids: avro, protobuf, and json with JSON Schema.",
     ),
     Option("value.subject", _text, None, "Subject whose latest schema the columns have; <topic>-value."),
+    Option("value.message", _text, None, "Protobuf message that the columns are of, named in full; the first one."),
     Option(
         "events", _boolean, False,
         "Whether the topic is an event topic: columns are the fields of the metadata (value.schema, or inferred from "

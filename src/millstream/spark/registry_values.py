@@ -1,15 +1,15 @@
 """Values with schema ids as one fixed set of columns: those of the schema that a query was planned with.
 
 ``latest_schema`` asks the registry once for the latest schema of a subject; the answer, as text, travels to all tasks.
-Records of other versions are converted to it. A record whose schema has more fields, or wider types, ends the query
-before its batch is committed: nothing of it would fit. The next start takes the newer schema, so no field is lost.
+Each record is read with its own schema and fitted to the columns (``schemas.decoded``). A record of a newer version
+that has more fields, or wider types, ends the query before its batch is committed: nothing of it would fit. The next
+start takes the newer schema, so no field is lost.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from millstream.errors import Rejected, Unavailable, how_to_install
 from millstream.spark.declared import Field
@@ -20,37 +20,67 @@ class SchemaChanged(Rejected):
     """Records need columns that the query's schema does not have; a new start gets them."""
 
 
-class RegistryDecoder:
-    """Decodes values to the columns of one schema."""
+class Pinned(msgspec.Struct, frozen=True):
+    """A subject's latest schema as a query was planned with it.
 
-    def __init__(self, value_format: str, registry: str, subject: str, pinned: str) -> None:
+    ``reader`` is a ``schemas.Resolved`` as JSON, ``message`` the message that the columns are of, in full (Protobuf).
+    """
+
+    reader: msgspec.Raw
+    message: str | None = None
+
+
+class RegistryDecoder:
+    """Decodes values to the columns of one schema. ``left_out`` has fields without a column, by schema id."""
+
+    def __init__(
+        self,
+        value_format: str,
+        registry: str,
+        subject: str,
+        pinned: str,
+        *,
+        table: Any = None,
+        own: frozenset[str] = frozenset(),
+        subjects: Sequence[str] = (),
+        fail_on_schema: bool = False,
+    ) -> None:
         """Args:
             value_format: ``avro``, ``protobuf`` or ``json``.
             registry: the URL of the registry.
             subject: names the schema in sentences.
             pinned: what ``latest_schema`` returned.
+            table: the Arrow schema of columns that are there and that fields are written into; None without.
+            own: names of the table's columns that are no fields of the value, in lower case.
+            subjects: further subjects that records' schemas may be of.
+            fail_on_schema: a schema that does not fit raises ``SchemaRefused``.
 
         Raises:
-            Rejected: the schema is of another format, or has no columns.
+            Rejected: the schema is of another format, or not valid.
             Unavailable: a library is not installed.
         """
         schemas = _schemas()
-        from millstream.spark.schemas.source import Resolved
-
-        reader = msgspec.json.decode(pinned, type=Resolved)
+        held = msgspec.json.decode(pinned, type=Pinned)
+        reader = msgspec.json.decode(held.reader, type=schemas.Resolved)
         if reader.schema.type != value_format.upper():
             raise Rejected(f"{subject} is a schema of type {reader.schema.type}, and format is {value_format}")
+        source = schemas.RegistrySchemas({"url": registry})
+        columns = schemas.columns_of(schemas.members_of(reader, held.message), table, own)
+        named = {"message": held.message} if reader.schema.type == "PROTOBUF" else {}
         kinds = {"avro": schemas.AvroDecoder, "protobuf": schemas.ProtobufDecoder, "json": schemas.JsonSchemaDecoder}
-        self._decoder: Any = kinds[value_format](schemas.RegistrySchemas({"url": registry}), reader)
+        self._decoder: Any = kinds[value_format](
+            source, reader, columns=columns, subjects=subjects, fail_on_schema=fail_on_schema, **named
+        )
         self._subject = subject
-        self._type = _spark_form(self._decoder.type)
-        self.fields: Sequence[Field] = tuple(Field(field.name, field.type) for field in self._type)
+        self.left_out: dict[int, tuple[str, ...]] = self._decoder.left_out
+        self.fields: Sequence[Field] = tuple(Field(field.name, field.type) for field in self._decoder.type)
 
     def decode(self, values: Any) -> Decoded:
         """Columns and errors, as long as ``values``.
 
         Raises:
             SchemaChanged: a record has more than the query's schema.
+            SchemaRefused: a record's schema does not fit.
             Unavailable: the registry does not answer; nothing is said of any record.
         """
         found = self._decoder.decode(values)
@@ -61,17 +91,27 @@ class RegistryDecoder:
                 f"this start do not. Nothing of the batch was committed. Start again: that takes the latest schema of "
                 f"{self._subject}"
             )
-        return Decoded(found.columns.cast(self._type), found.errors)
+        return Decoded(found.columns, found.errors, found.places)
 
 
-def latest_schema(registry: str, subject: str) -> str:
+def latest_schema(registry: str, subject: str, message: str | None = None) -> str:
     """The latest schema of a subject with all that it refers to, as text.
 
+    ``message`` names the Protobuf message that the columns are of, in full. Without one it is the first message of the
+    subject's oldest version, if the latest still has it, so the order of messages in later versions changes nothing.
+
     Raises:
-        Rejected: the registry has no such subject.
+        Rejected: the registry has no such subject, or the schema no such message.
         Unavailable: the registry does not answer, or its libraries are not installed.
     """
-    return msgspec.json.encode(_schemas().RegistrySchemas({"url": registry}).latest(subject)).decode()
+    schemas = _schemas()
+    source = schemas.RegistrySchemas({"url": registry})
+    reader = source.latest(subject)
+    if reader.schema.type == "PROTOBUF":
+        message = schemas.message_of(source, reader, message)
+    elif message is not None:
+        raise Rejected(f"{subject} is a schema of type {reader.schema.type}, and message is for Protobuf")
+    return msgspec.json.encode(Pinned(msgspec.Raw(msgspec.json.encode(reader)), message)).decode()
 
 
 def _schemas() -> Any:
@@ -83,14 +123,3 @@ def _schemas() -> Any:
             f"records with schema ids need {package}, which is not installed: " + how_to_install("pipeline,schemas")
         ) from error
     return schemas
-
-
-def _spark_form(kind: Any) -> Any:
-    """A type with list elements named as Spark names them."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _spark_form(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_spark_form(kind.key_type), _spark_form(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _spark_form(kind.value_type)))
-    return kind

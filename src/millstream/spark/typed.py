@@ -39,7 +39,7 @@ TOPIC_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timesta
 ERROR_COLUMN: Final = "_error"
 VALUE_COLUMN: Final = "_value"
 
-_COMPANIONS: Final = ("value.schema", "schema.registry.url", "value.subject")
+_COMPANIONS: Final = ("value.schema", "schema.registry.url", "value.subject", "value.message")
 
 
 class ValueFormat(msgspec.Struct, frozen=True):
@@ -49,6 +49,8 @@ class ValueFormat(msgspec.Struct, frozen=True):
     schema: str | None = None
     registry: str | None = None
     subject: str | None = None
+    message: str | None = None
+    topics: tuple[str, ...] = ()
     pinned: str | None = None
 
 
@@ -67,7 +69,7 @@ def value_format(options: Options) -> ValueFormat | None:
     for name in ("includeHeaders", "filter.pushdown"):
         if options[name]:
             raise Rejected(f"options value.format and {name} exclude each other")
-    schema, registry, subject = (options[name] for name in _COMPANIONS)
+    schema, registry, subject, message = (options[name] for name in _COMPANIONS)
     if kind == "json" and (schema is None) == (registry is None):
         raise Rejected(
             "value.format=json needs either value.schema or, for records with schema ids, schema.registry.url"
@@ -81,7 +83,9 @@ def value_format(options: Options) -> ValueFormat | None:
         if len(names) != 1:
             raise Rejected("several topics with schema ids need value.subject: the schema that the columns have")
         subject = f"{names[0]}-value"
-    return ValueFormat(kind, schema, registry, subject)
+    if message is not None and kind != "protobuf":
+        raise Rejected(f"option value.message is for value.format=protobuf, not for {kind}")
+    return ValueFormat(kind, schema, registry, subject, message, tuple(options["subscribe"] or ()))
 
 
 def settled(value: ValueFormat) -> ValueFormat:
@@ -93,7 +97,7 @@ def settled(value: ValueFormat) -> ValueFormat:
     """
     if value.registry is None or value.subject is None:
         return value
-    return msgspec.structs.replace(value, pinned=latest_schema(value.registry, value.subject))
+    return msgspec.structs.replace(value, pinned=latest_schema(value.registry, value.subject, value.message))
 
 
 def decoder_for(value: ValueFormat) -> Decoder:
@@ -107,7 +111,8 @@ def decoder_for(value: ValueFormat) -> Decoder:
         decoder = StringDecoder()
     elif value.registry is not None:
         assert value.subject is not None and value.pinned is not None, "settled() comes before decoding"
-        decoder = RegistryDecoder(value.format, value.registry, value.subject, value.pinned)
+        subjects = [f"{topic}-value" for topic in value.topics]
+        decoder = RegistryDecoder(value.format, value.registry, value.subject, value.pinned, subjects=subjects)
     else:
         assert value.schema is not None, "value_format() refuses JSON without a schema"
         decoder = JsonDecoder(parse_schema(value.schema))

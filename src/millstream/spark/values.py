@@ -6,14 +6,15 @@ record never ends the batch: what becomes of it is the pipeline's decision.
 
 JSON is decoded strictly by msgspec. A field of the wrong type, a number outside its type, a missing required field, and
 anything that is no JSON object are errors. Fields that the schema does not name are ignored. A missing field is null. A
-timestamp is text in RFC 3339; without a zone it is UTC. A record without a value (a tombstone) is a row of nulls,
-unless a field is required.
+timestamp is text in RFC 3339; without a zone it is UTC. A field of type ``json`` is any JSON value, kept as the text
+that the record has. A record without a value (a tombstone) is a row of nulls, unless a field is required.
 """
 
 import base64
 import binascii
 import datetime as dt
 import decimal
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Protocol, TypeAlias
 
@@ -21,17 +22,30 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.errors import Rejected
 from millstream.spark.declared import ArrowType, Field
+from millstream.spark.fitting import JSON_TEXT, Fault, Misfit, built, fault_of, is_json_text, stored
 
 Array: TypeAlias = Any
 """A ``pyarrow.Array``."""
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """``columns`` is a StructArray with a field for each column; ``errors`` is a StringArray, null where it decoded."""
+    """``columns`` is a StructArray with a field for each column; ``errors`` is a StringArray, null where it decoded.
+    ``places`` is a StringArray with the column at fault, null where it is the record as a whole.
+    """
 
     columns: Array
     errors: Array
+    places: Array
+
+
+class SchemaRefused(Rejected):
+    """A record's schema does not fit, and the reader wants to stop there. ``row`` counts from 0 in the batch."""
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class Decoder(Protocol):
@@ -54,7 +68,7 @@ class RawDecoder:
 
     def decode(self, values: Array) -> Decoded:
         columns = pa.StructArray.from_arrays([values], ["value"])
-        return Decoded(columns, pa.nulls(len(values), pa.string()))
+        return Decoded(columns, *_no_faults(len(values)))
 
 
 class StringDecoder:
@@ -64,51 +78,55 @@ class StringDecoder:
 
     def decode(self, values: Array) -> Decoded:
         try:
-            texts, errors = pc.cast(values, pa.string()), pa.nulls(len(values), pa.string())
+            texts, faults = pc.cast(values, pa.string()), _no_faults(len(values))
         except pa.ArrowInvalid:
             pairs = [_text(value) for value in values.to_pylist()]
             texts = pa.array([text for text, _ in pairs], pa.string())
-            errors = pa.array([error for _, error in pairs], pa.string())
-        return Decoded(pa.StructArray.from_arrays([texts], ["value"]), errors)
+            faults = fault_arrays({i: Fault(error, "value") for i, (_, error) in enumerate(pairs) if error}, len(pairs))
+        return Decoded(pa.StructArray.from_arrays([texts], ["value"]), *faults)
 
 
 class JsonDecoder:
     """JSON objects of a declared schema."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        self.fields = tuple(fields)
-        self._names = [f"f{index}" for index in range(len(self.fields))]
-        self._record = _record_type(self.fields)
-        self._decoder = msgspec.json.Decoder(self._record)
-        self._tombstone_error = next((f"no value, and {f.name} is required" for f in self.fields if f.required), None)
+        self.fields = tuple(Field(field.name, stored(field.type), field.required) for field in fields)
+        self._declared = tuple(fields)
+        self._converts = [_converter(field.type) for field in fields]
+        self._decoder = msgspec.json.Decoder(_record_type(self._declared))
+        required = next((field.name for field in fields if field.required), None)
+        self._tombstone = None if required is None else Fault(f"no value, and {required} is required", required)
 
     def decode(self, values: Array) -> Decoded:
         rows: list[Any] = []
-        errors: list[str | None] = []
+        faults: dict[int, Fault] = {}
         decode, empty = self._decoder.decode, _Nothing()
-        for value in values.to_pylist():
-            error = None
+        for index, value in enumerate(values.to_pylist()):
             row: Any = empty
             if value is None:
-                error = self._tombstone_error
+                if self._tombstone is not None:
+                    faults[index] = self._tombstone
             else:
                 try:
                     row = decode(value)
                 except msgspec.DecodeError as problem:
-                    error = str(problem)
-                except (UnicodeDecodeError, RecursionError, OverflowError) as problem:
-                    error = f"not readable as JSON: {problem}"
+                    faults[index] = Fault(str(problem), _place(str(problem)))
+                except Exception as problem:  # noqa: BLE001 (of any kind: a record never ends its batch)
+                    faults[index] = fault_of(ValueError(f"not readable as JSON: {problem}"))
             rows.append(row)
-            errors.append(error)
-        return self._columns(rows, errors)
-
-    def _columns(self, rows: list[Any], errors: list[str | None]) -> Decoded:
-        arrays: list[Array] = []
-        for name, field in zip(self._names, self.fields, strict=True):
-            values = [getattr(row, name) for row in rows]
-            arrays.append(_array(values, field, errors))
+        arrays = [
+            self._column([getattr(row, f"f{number}") for row in rows], number, faults)
+            for number in range(len(self._declared))
+        ]
         columns = pa.StructArray.from_arrays(arrays, [field.name for field in self.fields])
-        return Decoded(columns, pa.array(errors, pa.string()))
+        return Decoded(columns, *fault_arrays(faults, len(rows)))
+
+    def _column(self, values: list[Any], number: int, faults: dict[int, Fault]) -> Array:
+        """The column of a field; values that its type cannot hold are faults of their records."""
+        field, convert = self.fields[number], self._converts[number]
+        if convert is not None:
+            values = [_converted(convert, value, index, field.name, faults) for index, value in enumerate(values)]
+        return built(values, field.type, faults, field.name)
 
 
 class _Nothing:
@@ -118,6 +136,32 @@ class _Nothing:
         return None
 
 
+def fault_arrays(faults: dict[int, Fault], length: int) -> tuple[Array, Array]:
+    """Reasons and places of so many records, null where there is no fault."""
+    if not faults:
+        return _no_faults(length)
+    found = [faults.get(index) for index in range(length)]
+    reasons = [None if fault is None else fault.reason for fault in found]
+    places = [None if fault is None else fault.column for fault in found]
+    return pa.array(reasons, pa.string()), pa.array(places, pa.string())
+
+
+def _no_faults(length: int) -> tuple[Array, Array]:
+    return pa.nulls(length, pa.string()), pa.nulls(length, pa.string())
+
+
+_PLACE: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
+_MISSING: Final = re.compile(r"missing required field `([^`]+)`")
+
+
+def _place(message: str) -> str | None:
+    """The member that msgspec names at the end of a message."""
+    found = _PLACE.search(message)
+    if (missing := _MISSING.search(message)) is not None:
+        return f"{found[1]}.{missing[1]}" if found is not None and found[1] else missing[1]
+    return found[1] or None if found is not None else None
+
+
 def _text(value: bytes | None) -> tuple[str | None, str | None]:
     try:
         return (None if value is None else value.decode()), None
@@ -125,35 +169,11 @@ def _text(value: bytes | None) -> tuple[str | None, str | None]:
         return None, f"not UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
 
 
-def _array(values: list[Any], field: Field, errors: list[str | None]) -> Array:
-    """The column of a field; values that its type cannot hold become errors of their records."""
-    convert = _CONVERSIONS.get(field.type.id)
-    if convert is not None:
-        values = [_converted(convert, value, index, field, errors) for index, value in enumerate(values)]
-    elif pa.types.is_nested(field.type):
-        values = [value if value is None else _plain(value, field.type) for value in values]
+def _converted(convert: Any, value: Any, index: int, name: str, faults: dict[int, Fault]) -> Any:
     try:
-        return pa.array(values, field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
-        return pa.array([_fits(value, index, field, errors) for index, value in enumerate(values)], field.type)
-
-
-def _fits(value: Any, index: int, field: Field, errors: list[str | None]) -> Any:
-    try:
-        pa.array([value], field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
-        errors[index] = errors[index] or f"{error} - at `$.{field.name}`"
-        return None
-    return value
-
-
-def _converted(convert: Any, value: Any, index: int, field: Field, errors: list[str | None]) -> Any:
-    if value is None:
-        return None
-    try:
-        return convert(value)
-    except (ValueError, OverflowError) as error:
-        errors[index] = errors[index] or f"{error} - at `$.{field.name}`"
+        return convert(value, name)
+    except Exception as error:  # noqa: BLE001 (of any kind: a record never ends its batch)
+        faults.setdefault(index, fault_of(error, name))
         return None
 
 
@@ -170,21 +190,64 @@ def _bytes(value: str) -> bytes:
         raise ValueError(f"not base64: {error}") from None
 
 
-_CONVERSIONS: Final = {pa.timestamp("us").id: _timestamp, pa.binary().id: _bytes}
+def _json(value: msgspec.Raw) -> str | None:
+    text = bytes(value).decode()
+    return None if text == "null" else text
 
 
-def _plain(value: Any, kind: ArrowType) -> Any:
-    """A nested value in the form that pyarrow takes."""
-    if value is None:
-        return None
+_CONVERSIONS: Final = {pa.timestamp("us").id: _timestamp, pa.binary().id: _bytes, JSON_TEXT.id: _json}
+
+
+def _converter(kind: ArrowType) -> Any:
+    """A function of a value that msgspec decoded and its path, to what pyarrow takes; None if they are the same.
+
+    It raises Misfit.
+    """
+    if is_json_text(kind) or not pa.types.is_nested(kind):
+        convert = _CONVERSIONS.get(kind.id)
+        return None if convert is None else _leaf(convert)
     if pa.types.is_struct(kind):
-        return {kind.field(i).name: _plain(getattr(value, f"f{i}"), kind.field(i).type) for i in range(kind.num_fields)}
+        members = [(f"f{i}", kind.field(i).name, _converter(kind.field(i).type)) for i in range(kind.num_fields)]
+
+        def struct(value: Any, path: str) -> Any:
+            return None if value is None else {
+                name: getattr(value, place) if inner is None else inner(getattr(value, place), f"{path}.{name}")
+                for place, name, inner in members
+            }  # fmt: skip
+
+        return struct
+    inner = _converter(kind.item_type if pa.types.is_map(kind) else kind.value_type)
     if pa.types.is_map(kind):
-        return [(key, _plain(item, kind.item_type)) for key, item in value.items()]
-    if pa.types.is_list(kind):
-        return [_plain(item, kind.value_type) for item in value]
-    convert = _CONVERSIONS.get(kind.id)
-    return convert(value) if convert else value
+        return _mapping(inner)
+    return None if inner is None else _sequence(inner)
+
+
+def _mapping(inner: Any) -> Any:
+    def mapping(value: Any, path: str) -> Any:
+        if value is None:
+            return None
+        return [(k, v if inner is None else inner(v, f"{path}[{k!r}]")) for k, v in value.items()]
+
+    return mapping
+
+
+def _sequence(inner: Any) -> Any:
+    def sequence(value: Any, path: str) -> Any:
+        return None if value is None else [inner(item, f"{path}[{index}]") for index, item in enumerate(value)]
+
+    return sequence
+
+
+def _leaf(convert: Any) -> Any:
+    def leaf(value: Any, path: str) -> Any:
+        if value is None:
+            return None
+        try:
+            return convert(value)
+        except Exception as error:
+            raise Misfit(path, str(error)) from error
+
+    return leaf
 
 
 def _record_type(fields: Sequence[Field]) -> Any:
@@ -197,7 +260,10 @@ def _record_type(fields: Sequence[Field]) -> Any:
         name = f"f{index}"
         names[name] = field.name
         kind = _python_type(field.type)
-        members.append((name, kind) if field.required else (name, kind | None, None))
+        if kind is msgspec.Raw:  # which also takes null, and stands in no union
+            members.append((name, kind) if field.required else (name, kind, msgspec.Raw(b"null")))
+        else:
+            members.append((name, kind) if field.required else (name, kind | None, None))
     return msgspec.defstruct("Record", members, rename=names, gc=False)
 
 
@@ -207,13 +273,20 @@ def _integer(bits: int) -> Any:
     return Annotated[int, msgspec.Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)]
 
 
+def _or_null(kind: ArrowType) -> Any:
+    found = _python_type(kind)
+    return found if found is msgspec.Raw else found | None
+
+
 def _python_type(kind: ArrowType) -> Any:
+    if is_json_text(kind):
+        return msgspec.Raw
     if pa.types.is_struct(kind):
         return _record_type([Field(kind.field(i).name, kind.field(i).type) for i in range(kind.num_fields)])
     if pa.types.is_map(kind):
-        return dict[str, _python_type(kind.item_type) | None]
+        return dict[str, _or_null(kind.item_type)]
     if pa.types.is_list(kind):
-        return list[_python_type(kind.value_type) | None]
+        return list[_or_null(kind.value_type)]
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width)
     if pa.types.is_decimal(kind):

@@ -4,6 +4,7 @@ import io
 import json
 
 import fastavro
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -15,11 +16,13 @@ from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.checks import decoder_of, problems_of
 from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Pipeline, Sink, Source
-from millstream.pipeline.wire_schemas import pinned
+from millstream.pipeline.state import PipelineState
+from millstream.pipeline.task import _conformed
+from millstream.pipeline.wire_schemas import fitted, keep_columns, pinned, with_kept_columns
 from millstream.registry.model import Schema
 from millstream.spark import schemas as spark_schemas
 from millstream.spark.registry_values import SchemaChanged
-from millstream.spark.schemas.source import RegistrySchemas, Resolved
+from millstream.spark.schemas.source import RegistrySchemas, Resolved, Use
 
 V1 = [{"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
 V2 = [*V1, {"name": "item", "type": ["null", "string"], "default": None}]
@@ -51,12 +54,15 @@ def registry(monkeypatch):
         def by_id(self, schema_id):
             return self._resolved(schema_id - 1) if schema_id <= len(self.held) else None
 
+        def uses(self, schema_id):
+            return (Use("orders-value", schema_id, False),)
+
         def latest(self, subject):
             self.asked.append(subject)
-            return self._resolved(-1)
+            return msgspec.structs.replace(self._resolved(len(self.held) - 1), subject=subject)
 
         def _resolved(self, index):
-            return Resolved(Schema(json.dumps(schema(self.held[index]))))
+            return Resolved(Schema(json.dumps(schema(self.held[index]))), id=index + 1, version=index + 1)
 
     made = Registry()
     monkeypatch.setattr(spark_schemas, "RegistrySchemas", made)
@@ -119,11 +125,9 @@ def test_what_is_no_registry_makes_no_dead_letters(monkeypatch):
 
 
 def test_a_record_with_more_fields_stops_the_batch_and_the_next_run_has_them(registry):
+    old = pinned(declared())
     registry.held.append(V2)
     values = pa.array([record(2, V2, {"id": 1, "tags": [], "item": "tea"})], pa.binary())
-    registry.held.reverse()
-    old = pinned(declared())
-    registry.held.reverse()
     with pytest.raises(SchemaChanged, match=r"has item string.*Start again"):
         decoder_of(old.source).decode(values)
     new = decoder_of(pinned(declared()).source).decode(values)
@@ -156,3 +160,37 @@ def test_a_wrong_declaration_is_told_in_words(source, words):
     (problem,) = problems_of(declared(**source))
     assert words in problem.message
     assert problems_of(declared()) == []
+
+
+def test_fields_go_into_a_tables_columns_and_views_keep_theirs(registry, tmp_path):
+    state = PipelineState(str(tmp_path))
+    first = keep_columns(pinned(with_kept_columns(declared(), state)), state)
+    registry.held.append([{"name": "id", "type": "long", "aliases": ["number"]}])
+    second = keep_columns(pinned(with_kept_columns(declared(), state)), state)
+    assert [field.name for field in decoder_of(first.source).fields] == ["id", "tags"]
+    assert [field.name for field in decoder_of(second.source).fields] == ["id", "tags"]  # though version 2 has no tags
+    table = pa.schema([pa.field("number", pa.int64(), nullable=False), ("own", pa.bool_()), ("_offset", pa.int64())])
+    fields = decoder_of(fitted(second, table).source).fields
+    assert [(field.name, str(field.type)) for field in fields] == [("number", "int64"), ("own", "bool")]
+    assert fitted(second, None) is second
+    assert problems_of(second)[0].message.startswith("pinned is set by the runner")
+
+
+def test_a_row_that_the_table_refuses_is_a_dead_letter_of_its_record():
+    table = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("s", pa.struct([pa.field("x", pa.int8(), nullable=False)]))])  # fmt: skip  # noqa: E501
+    rows = pa.RecordBatch.from_pylist(
+        [{"id": 1, "s": {"x": 1}}, {"id": None, "s": None}, {"id": 3, "s": {"x": 1000}}, {"id": 4, "s": None}],
+        pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64())]))]),
+    )
+    records = pa.RecordBatch.from_pydict({"offset": pa.array([5, 6, 7, 8])})
+    kept = []
+
+    class Letters:
+        def add(self, records, errors, places):
+            kept.extend(zip(records.column("offset").to_pylist(), errors.to_pylist(), strict=True))
+
+    found = _conformed(rows, records, table, Letters())
+    assert (found.schema, found.to_pylist()) == (table, [{"id": 1, "s": {"x": 1}}, {"id": 4, "s": None}])
+    assert [offset for offset, error in kept if error is not None] == [6, 7]
+    assert "column id is required" in kept[1][1]
+    assert _conformed(rows.slice(0, 1), records, table, None).num_rows == 1

@@ -7,6 +7,7 @@ import json
 import random
 
 import fastavro
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -15,20 +16,31 @@ from millstream.registry.formats.parsed import Named
 from millstream.registry.formats.protobuf_format import ROOT, parse_protobuf, pool_of
 from millstream.registry.model import Schema
 from millstream.spark.schemas import AvroDecoder, ProtobufDecoder, registry_decoder
-from millstream.spark.schemas.source import Resolved
+from millstream.spark.schemas.source import Resolved, Use
 
 
 class Schemas:
-    """A registry in memory; ids count from 1."""
+    """A registry in memory; ids count from 1 and are the versions of one subject, but for those that ``foreign`` and
+    ``deleted`` name.
+    """
 
-    def __init__(self, *resolved):
+    def __init__(self, *resolved, foreign=(), deleted=()):
         self.held = list(resolved)
+        self.foreign, self.deleted = set(foreign), set(deleted)
 
     def by_id(self, schema_id):
         return self.held[schema_id - 1] if 1 <= schema_id <= len(self.held) else None
 
+    def uses(self, schema_id):
+        subject = "others-value" if schema_id in self.foreign else "s"
+        return (Use(subject, schema_id, schema_id in self.deleted),)
+
     def latest(self, subject):
-        return self.held[-1]
+        number = max(n for n in range(1, len(self.held) + 1) if n not in self.foreign | self.deleted)
+        return msgspec.structs.replace(self.held[number - 1], id=number, subject="s", version=number)
+
+    def first(self, subject):
+        return self.held[0]
 
 
 def avro(*fields, references=()):
@@ -126,15 +138,7 @@ def test_avro_types():
     assert decoded.columns.to_pylist() == [{**row, "map": [("a", 0.5)]}]
 
 
-def test_schemas_without_columns_are_refused():
-    with pytest.raises(Rejected, match="no record"):
-        AvroDecoder(Schemas(), Resolved(Schema('"string"')))
-    with pytest.raises(Rejected, match="union of"):
-        AvroDecoder(Schemas(), avro(("u", ["int", "string"])))
-    with pytest.raises(Rejected, match="within itself"):
-        AvroDecoder(Schemas(), avro(("next", ["null", "Order"])))
-    with pytest.raises(Rejected, match="within itself"):
-        ProtobufDecoder(Schemas(), proto("message M { M m = 1; }"))
+def test_a_schema_without_a_message_is_refused():
     with pytest.raises(Rejected, match="no message"):
         ProtobufDecoder(Schemas(), proto("enum E { A = 0; }"))
 
@@ -248,13 +252,14 @@ def test_json_records_of_a_schema_decode_each_by_itself():
 
 
 def test_json_decoding_stops_before_a_record_with_a_member_that_the_columns_lack():
-    values = pa.array([json_bytes(2, {"id": 1}), json_bytes(1, {"id": 2, "item": "tea"})], pa.binary())
-    decoder = registry_decoder(Schemas(J2, J1), "orders-value")
+    values = pa.array([json_bytes(1, {"id": 1}), json_bytes(2, {"id": 2, "item": "tea"})], pa.binary())
+    schemas = Schemas(J1)
+    decoder, whole = (registry_decoder(schemas, "s", stop_at_boundary=stop) for stop in (True, False))
+    schemas.held.append(J2)
     found = decoder.decode(values)
-    assert (found.boundary.row, found.boundary.schema_id, found.boundary.fields.names) == (1, 1, ["item"])
+    assert (found.boundary.row, found.boundary.schema_id, found.boundary.fields.names) == (1, 2, ["item"])
     assert found.columns.to_pylist() == [{"id": 1, "at": None}]
-    kept = registry_decoder(Schemas(J2, J1), "orders-value", stop_at_boundary=False).decode(values)
-    assert kept.columns.to_pylist()[1] == {"id": 2, "at": None}
+    assert whole.decode(values).columns.to_pylist()[1] == {"id": 2, "at": None}
 
 
 def test_types_of_a_json_schema_are_columns():
@@ -285,17 +290,21 @@ def test_types_of_a_json_schema_are_columns():
 
 
 @pytest.mark.parametrize(
-    ("properties", "words"),
+    ("properties", "value", "row"),
     [
-        ({}, "no columns"),
-        ({"a": {}}, "member a: a value of any type"),
-        ({"a": {"type": ["string", "integer"]}}, "member a: a union"),
-        ({"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}, "a union of several types"),
-        ({"a": {"$ref": "#"}}, "within itself"),
-        ({"a": {"$ref": "#/nothing"}}, "which is not there"),
-        ({"a": {"$ref": "other.json"}}, "not among its references"),
+        ({}, b'{"x": [1]}', {"value": '{"x": [1]}'}),
+        ({"a": {}}, b'{"a": [1.50, "x"]}', {"a": '[1.50, "x"]'}),
+        ({"a": {"type": ["string", "integer"]}}, b'{"a": "x"}', {"a": '"x"'}),
+        ({"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}, b'{"a": 5}', {"a": "5"}),
+        ({"a": {"$ref": "#"}, "b": {"type": "integer"}}, b'{"a": {"b": 1}}', {"a": '{"b": 1}', "b": None}),
+        ({"a": {"$ref": "#/nothing"}}, b'{"a": {}}', {"a": "{}"}),
+        ({"a": {"$ref": "other.json"}}, b'{"a": null}', {"a": None}),
+        ({"a": {"type": "object"}}, b'{"a": {"k": {}}}', {"a": '{"k": {}}'}),
+        ({"a": {"type": "array", "items": {}}}, b'{"a": [{}, null, 1]}', {"a": ["{}", None, "1"]}),
     ],
 )
-def test_a_json_schema_without_column_types_is_refused(properties, words):
-    with pytest.raises(Rejected, match=words):
-        registry_decoder(Schemas(json_schema(properties)), "orders-value")
+def test_a_member_of_a_json_schema_without_a_column_type_is_kept_as_its_text(properties, value, row):
+    schemas = Schemas(json_schema(properties))
+    decoded = registry_decoder(schemas, "s").decode(pa.array([json_bytes(1, value), json_bytes(1, b"{")], pa.binary()))
+    assert (decoded.columns.to_pylist(), decoded.errors[0].as_py()) == ([row, None], None)
+    assert decoded.errors[1].as_py() is not None

@@ -90,6 +90,10 @@ class DeltaTable:
             if schema is not None:
                 new_columns(self.shown, schema, _row_schema(table))
 
+    def columns(self) -> Any:
+        table = self._existing()
+        return None if table is None else _row_schema(table)
+
     def prepare(self, schema: Any) -> Any:
         table = self._existing()
         if table is None:

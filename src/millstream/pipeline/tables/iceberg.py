@@ -103,6 +103,9 @@ class IcebergTable:
             if schema is not None:
                 new_columns(self.shown, schema, _row_schema(table))
 
+    def columns(self) -> Any:
+        return _row_schema(self._fresh()) if self.exists() else None
+
     def prepare(self, schema: Any) -> Any:
         if not self.exists():
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])

@@ -65,13 +65,16 @@ class ParquetTable:
                 "it another name in the query"
             )
 
+    def columns(self) -> Any:
+        newest = max(self._batches(), key=lambda path: os.stat(path).st_mtime_ns, default=None)
+        files = [name for name in os.listdir(newest) if name.endswith(".parquet")] if newest else []
+        return pq.read_schema(os.path.join(newest, files[0])) if newest and files else None
+
     def prepare(self, schema: Any) -> Any:
         self.inspect(schema)
         self.location.make()
-        newest = max(self._batches(), key=lambda path: os.stat(path).st_mtime_ns, default=None)
-        files = [name for name in os.listdir(newest) if name.endswith(".parquet")] if newest else []
-        if newest and files:
-            before = pq.read_schema(os.path.join(newest, files[0]))
+        before = self.columns()
+        if before is not None:
             differences = [
                 f"column {field.name} is {field.type}, in the files {before.field(field.name).type}"
                 for field in schema

@@ -95,6 +95,10 @@ class Table(Protocol):
         """
         ...
 
+    def columns(self) -> Any:
+        """The Arrow schema of the table's columns as it is now; None without a table."""
+        ...
+
     def prepare(self, schema: Any) -> Any:
         """Make the table, or widen it by columns that it lacks; returns the Arrow schema that files must have.
 

@@ -9,19 +9,19 @@
     decoded = decoder.decode(values)                        # values: pa.BinaryArray
     decoded.columns, decoded.errors, decoded.boundary
 
-Each record says with which schema it was written; all of them come out as the reader schema has it. A record that does
-not decode is a null row with its reason in ``errors``. Where a record was written with a schema that has more than the
-reader schema has, decoding stops before it and says so in ``boundary``: who makes the table wider and takes a new
-decoder goes on there and loses nothing.
+Each record is read with the schema that it was written with and comes out as the reader schema has it. A record that
+does not decode is a null row with its reason in ``errors``. Where a record was written with a newer version that has
+more than the reader schema has, decoding stops before it and says so in ``boundary``: who makes the table wider and
+takes a new decoder goes on there and loses nothing. ``columns_of`` fits a reader schema to the columns of a table.
 """
 
 try:
     from millstream.spark.schemas.avro_decoder import AvroDecoder
-    from millstream.spark.schemas.decoded import Boundary, Decoded
+    from millstream.spark.schemas.decoded import Boundary, Decoded, columns_of
     from millstream.spark.schemas.json_decoder import JsonSchemaDecoder
     from millstream.spark.schemas.protobuf_decoder import ProtobufDecoder
-    from millstream.spark.schemas.registry_decoder import registry_decoder
-    from millstream.spark.schemas.source import RegistrySchemas, SchemaSource
+    from millstream.spark.schemas.registry_decoder import members_of, message_of, registry_decoder
+    from millstream.spark.schemas.source import RegistrySchemas, Resolved, SchemaSource
 except ModuleNotFoundError as missing:
     if (missing.name or "").startswith("millstream"):
         raise
@@ -38,6 +38,10 @@ __all__ = [
     "JsonSchemaDecoder",
     "ProtobufDecoder",
     "RegistrySchemas",
+    "Resolved",
     "SchemaSource",
+    "columns_of",
+    "members_of",
+    "message_of",
     "registry_decoder",
 ]

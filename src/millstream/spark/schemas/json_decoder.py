@@ -1,9 +1,10 @@
-"""JSON records of a JSON Schema, behind a schema id, to typed columns.
+"""JSON records of a JSON Schema, behind a schema id, each read with the schema that it was written with.
 
 Columns come from the schema's ``properties``: ``integer`` is a bigint, ``number`` a double, ``string`` with format
 ``date-time`` a timestamp and with ``date`` a date, an object with properties a struct, one with only
 ``additionalProperties`` a map, an array a list of its ``items``. A union with ``null`` is that type, nullable. Other
-unions, schemas within themselves and values of any type have no column type and are refused when the decoder is made.
+unions, schemas within themselves, free objects and values of any type have no column type: they are kept as the JSON
+text that the record has. A schema of no object with properties has one column, ``value``.
 
 Records are read strictly: a value of another type and a missing required member of the record itself make an error of
 the record. Keywords that narrow a type (``minimum``, ``pattern`` …) are the producer's and are not checked again.
@@ -17,74 +18,94 @@ import pyarrow as pa
 
 from millstream.errors import Rejected
 from millstream.spark.declared import Field
-from millstream.spark.schemas.decoded import Array, Boundary, Decoded, Undecodable, WireDecoder
+from millstream.spark.fitting import JSON_TEXT, Fault, Member, Within, list_of, struct_of
+from millstream.spark.schemas.decoded import VALUE, Array, Columns, WireDecoder, Written, columns_of
 from millstream.spark.schemas.source import Resolved, SchemaSource
 from millstream.spark.values import JsonDecoder
 
 _FORMATS: Final[Mapping[str, Any]] = {"date-time": pa.timestamp("us", tz="UTC"), "date": pa.date32()}
 _PLAIN: Final[Mapping[str, Any]] = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
-_DEPTH_MAX: Final = 16
+_REFS_MAX: Final = 64
 
 
 class JsonSchemaDecoder(WireDecoder):
-    """See the opening prose. ``reader`` is an object."""
+    """See the opening prose."""
 
-    def __init__(self, source: SchemaSource, reader: Resolved, *, stop_at_boundary: bool = True) -> None:
-        fields = json_schema_fields(reader)
-        super().__init__(source, _struct(fields), stop_at_boundary=stop_at_boundary)
+    def __init__(
+        self,
+        source: SchemaSource,
+        reader: Resolved,
+        *,
+        columns: Columns | None = None,
+        stop_at_boundary: bool = True,
+        subjects: Sequence[str] = (),
+        fail_on_schema: bool = False,
+    ) -> None:
+        super().__init__(
+            source,
+            reader,
+            columns or columns_of(json_members(reader)),
+            stop_at_boundary=stop_at_boundary,
+            subjects=subjects,
+            fail_on_schema=fail_on_schema,
+        )
+
+    def _written(self, schema_id: int, key: Any, writer: Resolved) -> Written:  # noqa: ARG002
+        return _JsonWritten(writer)
+
+
+class _JsonWritten(Written):
+    def __init__(self, writer: Resolved) -> None:
+        fields = json_schema_fields(writer)
+        self.members = json_members(writer)
         self._values = JsonDecoder(fields)
+        self._is_object = bool(_Reader(writer).properties())
 
-    def decode(self, values: Array) -> Decoded:
-        """As ``WireDecoder.decode``; all records of a batch are read at once."""
-        contents: list[bytes | None] = []
-        errors: list[str | None] = []
-        boundary: Boundary | None = None
-        for index, value in enumerate(values.to_pylist()):
-            content, error = None, None
-            if value is not None:
-                try:
-                    opened, schema_id, writer = self._opened(value)
-                    if self._stop and (wider := self._wider_fields(opened, schema_id, writer)) is not None:
-                        boundary = Boundary(index, schema_id, wider)
-                        break
-                    content = bytes(opened)
-                except Undecodable as problem:
-                    error = str(problem)
-            contents.append(content)
-            errors.append(error)
-        decoded = self._values.decode(pa.array(contents, pa.binary()))
-        found = [
-            error if content is None else inner
-            for content, error, inner in zip(contents, errors, decoded.errors.to_pylist(), strict=True)
-        ]
-        return Decoded(decoded.columns, pa.array(found, pa.string()), boundary)
-
-    def _row(self, content: memoryview, schema_id: int, writer: Resolved) -> Any:
-        raise NotImplementedError("decode() reads whole batches")
-
-    def _type_of(self, content: memoryview, schema_id: int, writer: Resolved) -> Any:  # noqa: ARG002
-        try:
-            return _struct(json_schema_fields(writer))
-        except Rejected as error:
-            raise Undecodable(f"schema {schema_id}: {error.message}") from error
-
-    def _key(self, content: memoryview, schema_id: int) -> Any:  # noqa: ARG002
-        return schema_id
+    def decode(self, contents: Sequence[memoryview], faults: dict[int, Fault]) -> Array:
+        texts = [bytes(content) for content in contents]
+        if not self._is_object:
+            texts = [b'{"value":%b}' % text for text in texts]
+        decoded = self._values.decode(pa.array(texts, pa.binary()))
+        if decoded.errors.null_count == len(texts):
+            return decoded.columns
+        pairs = zip(decoded.errors.to_pylist(), decoded.places.to_pylist(), strict=True)
+        for index, (error, place) in enumerate(pairs):
+            if error is not None:
+                faults[index] = Fault(error, place)
+        kept = [None if index in faults else index for index in range(len(texts))]
+        return decoded.columns.take(pa.array(kept, pa.int64()))
 
 
-def json_schema_fields(resolved: Resolved) -> tuple[Field, ...]:
+def json_members(resolved: Resolved) -> tuple[Member, ...]:
     """The columns of a JSON Schema.
 
     Raises:
-        Rejected: it is no JSON Schema of an object whose members have column types.
+        Rejected: it is no valid JSON Schema.
+    """
+    return tuple(_member(field.name, field.type) for field in json_schema_fields(resolved))
+
+
+def _member(name: str, kind: Any) -> Member:
+    inner = kind
+    while pa.types.is_list(inner) or pa.types.is_map(inner):
+        inner = inner.item_type if pa.types.is_map(inner) else inner.value_type
+    members = tuple(_member(field.name, field.type) for field in inner) if pa.types.is_struct(inner) else ()
+    return Member(name, kind, members)
+
+
+def json_schema_fields(resolved: Resolved) -> tuple[Field, ...]:
+    """The columns of a JSON Schema, and which of them a record must have.
+
+    Raises:
+        Rejected: it is no valid JSON Schema.
     """
     if resolved.schema.type != "JSON":
         raise Rejected(f"a schema of type {resolved.schema.type} is no JSON Schema")
     return _Reader(resolved).fields()
 
 
-def _struct(fields: Sequence[Field]) -> Any:
-    return pa.struct([pa.field(field.name, field.type) for field in fields])
+class _NoType(Exception):
+    """A schema whose values have no column type."""
 
 
 class _Reader:
@@ -95,27 +116,41 @@ class _Reader:
         self._others = {named.name: _document(named.schema.text) for named in resolved.references}
 
     def fields(self) -> tuple[Field, ...]:
-        node, root, _ = self._open(self._root, self._root, 0)
-        members = _mapping(node.get("properties"))
+        try:
+            node, root, _ = self._open(self._root, self._root)
+        except _NoType:
+            return (Field(VALUE, JSON_TEXT),)
+        members = self._members(node)
         if not members:
-            raise Rejected("the JSON Schema is of no object with properties, so it has no columns")
+            return (Field(VALUE, self._type(self._root, self._root, Within())[0]),)
         required = node.get("required")
         needed = set(map(str, cast("list[Any]", required))) if isinstance(required, list) else set[str]()
+        within = Within((id(node),))
+        within.count(len(members))
         found: list[Field] = []
         for name, member in members.items():
-            kind, nullable = self._type(member, root, 1, name)
-            found.append(Field(name, kind, name in needed and not nullable))
+            kind, nullable = self._type(member, root, within)
+            found.append(Field(name, kind, name in needed and not nullable and kind != JSON_TEXT))
         return tuple(found)
 
-    def _open(self, node: Any, root: Any, depth: int) -> tuple[dict[str, Any], Any, bool]:
+    def properties(self) -> dict[str, Any]:
+        """The properties of the record itself."""
+        try:
+            return self._members(self._open(self._root, self._root)[0])
+        except _NoType:
+            return {}
+
+    def _members(self, node: dict[str, Any]) -> dict[str, Any]:
+        kinds = node.get("type", "object")
+        names = {str(kind) for kind in cast("list[Any]", kinds)} if isinstance(kinds, list) else {str(kinds)}
+        return _mapping(node.get("properties")) if names - {"null"} == {"object"} else {}
+
+    def _open(self, node: Any, root: Any) -> tuple[dict[str, Any], Any, bool]:
         """A node without references and without the null of a union; its document, and whether null was there."""
         nullable = False
-        while True:
-            depth += 1
-            if depth > _DEPTH_MAX:
-                raise Rejected(f"the JSON Schema is nested deeper than {_DEPTH_MAX}, or within itself")
-            if node is True or not isinstance(node, dict):
-                raise Rejected("a value of any type has no column type")
+        for _ in range(_REFS_MAX):
+            if not isinstance(node, dict):
+                break
             held = cast("dict[str, Any]", node)
             if isinstance(held.get("$ref"), str):
                 node, root = self._target(held["$ref"], root)
@@ -126,13 +161,14 @@ class _Reader:
             kept = [branch for branch in cast("list[Any]", branches) if not _is_null(branch)]
             nullable = nullable or len(kept) < len(cast("list[Any]", branches))
             if len(kept) != 1:
-                raise Rejected("a union of several types has no column type")
+                break
             node = kept[0]
+        raise _NoType
 
-    def _type(self, node: Any, root: Any, depth: int, name: str) -> tuple[Any, bool]:
+    def _type(self, node: Any, root: Any, within: Within) -> tuple[Any, bool]:
         """The Arrow type of a node, and whether it may be null."""
         try:
-            held, root, nullable = self._open(node, root, depth)
+            held, root, nullable = self._open(node, root)
             kinds = held.get("type")
             names = [str(kind) for kind in cast("list[Any]", kinds)] if isinstance(kinds, list) else [str(kinds)]
             nullable = nullable or "null" in names
@@ -142,45 +178,42 @@ class _Reader:
             if set(names) == {"integer", "number"}:
                 names = ["number"]
             if len(names) != 1:
-                raise Rejected("a union of several types has no column type")
-            return self._single(names[0], held, root, depth), nullable
-        except Rejected as error:
-            inner = error.message.startswith("member ")
-            raise Rejected(error.message if inner else f"member {name}: {error.message}") from None
+                raise _NoType
+            return self._single(names[0], held, root, within), nullable
+        except _NoType:
+            return JSON_TEXT, True
 
-    def _single(self, kind: str, node: dict[str, Any], root: Any, depth: int) -> Any:
+    def _single(self, kind: str, node: dict[str, Any], root: Any, within: Within) -> Any:
         if kind in _PLAIN:
             return _PLAIN[kind]
         if kind == "string":
-            return (
-                pa.binary()
-                if node.get("contentEncoding") == "base64"
-                else _FORMATS.get(str(node.get("format")), pa.string())
-            )
+            is_bytes = node.get("contentEncoding") == "base64"
+            return pa.binary() if is_bytes else _FORMATS.get(str(node.get("format")), pa.string())
+        if within.holds(id(node)):
+            raise _NoType
+        within = within.into(id(node))
         if kind == "array":
-            element, _ = self._type(node.get("items"), root, depth + 1, "items")
-            return pa.list_(pa.field("element", element))
-        if kind == "object":
-            members = _mapping(node.get("properties"))
-            if members:
-                inner = [(name, self._type(member, root, depth + 1, name)[0]) for name, member in members.items()]
-                return pa.struct([pa.field(name, found) for name, found in inner])
-            value, _ = self._type(node.get("additionalProperties"), root, depth + 1, "additionalProperties")
-            return pa.map_(pa.string(), value)
-        raise Rejected(f"type {kind} has no column type")
+            return list_of(self._type(node.get("items"), root, within)[0])
+        members = _mapping(node.get("properties")) if kind == "object" else {}
+        if members:
+            within.count(len(members))
+            return struct_of([Member(name, self._type(member, root, within)[0]) for name, member in members.items()])
+        if kind == "object" and isinstance(node.get("additionalProperties"), dict) and "patternProperties" not in node:
+            return pa.map_(pa.string(), self._type(node["additionalProperties"], root, within)[0])
+        raise _NoType
 
     def _target(self, reference: str, root: Any) -> tuple[Any, Any]:
         place, _, pointer = reference.partition("#")
         if place:
             if place not in self._others:
-                raise Rejected(f"the JSON Schema refers to {place}, which is not among its references")
+                raise _NoType
             root = self._others[place]
         node = root
         for step in pointer.split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
             node = cast("dict[str, Any]", node).get(step) if isinstance(node, dict) else None
             if node is None:
-                raise Rejected(f"the JSON Schema refers to {reference}, which is not there")
+                raise _NoType
         return node, root
 
 
@@ -206,4 +239,4 @@ def _implied(node: dict[str, Any]) -> str:
     values = node.get("enum", [node["const"]] if "const" in node else None)
     if isinstance(values, list) and values and all(isinstance(value, str) for value in cast("list[Any]", values)):
         return "string"
-    raise Rejected("a value of any type has no column type")
+    raise _NoType

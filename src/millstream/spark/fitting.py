@@ -1,0 +1,483 @@
+"""Values into columns: what does not fit is a fault of its record, never of its neighbours.
+
+``built`` makes an Arrow array of Python values, ``fitter`` a function from an array of one type to an array of another
+one. ``isolated`` calls either over a whole batch and, where that raises, over halves of it, down to the records at
+fault. So a batch without faults costs one call, and a fault costs a few calls more, whatever it is.
+
+A member is found in what was written by name, by an alias, or by its number (Protobuf). A member that was not written
+is its default, or null. A value widens (``int`` to ``bigint``, ``float`` to ``double``, a decimal to more digits, a
+date to a timestamp), and it narrows where it is exactly the same afterwards. A nested value becomes JSON text in a
+string column. Between other types only null fits.
+
+``JSON_TEXT`` is the type of values that have no column type: any JSON value, kept as its text in a string column.
+"""
+
+import base64
+import datetime as dt
+import decimal
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ArrowType: TypeAlias = Any
+"""A ``pyarrow.DataType``; pyarrow ships no types."""
+Array: TypeAlias = Any
+"""A ``pyarrow.Array``."""
+Fit: TypeAlias = Callable[[Array], Array]
+
+JSON_TEXT: Final[ArrowType] = pa.json_(pa.string())
+REASON_MAX: Final = 500
+"""Longest reason of a fault, in characters."""
+DEPTH_MAX: Final = 16
+"""Structs, lists and maps within each other; what is deeper is JSON text."""
+COLUMNS_MAX: Final = 5000
+"""Members of all structs of a schema together; what is more is JSON text."""
+MISSING: Final[Any] = msgspec.UNSET
+"""A member without a default."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A column, or a member of a nested one, as a schema declares it.
+
+    ``type`` may have ``JSON_TEXT`` within. ``members`` are those of the struct that ``type`` is, or that its elements
+    or its map's values are. ``default`` is the value of a record that was written without this member.
+    """
+
+    name: str
+    type: ArrowType
+    members: tuple["Member", ...] = ()
+    aliases: tuple[str, ...] = ()
+    number: int | None = None
+    default: Any = MISSING
+
+
+class Within:
+    """Where a schema's walk is: the names of the types around it. A type within itself, one that is nested too deeply,
+    and all of them once there are too many columns, have no column type; else a schema could ask for any number.
+    """
+
+    def __init__(self, names: tuple[Any, ...] = (), count: list[int] | None = None) -> None:
+        self._names = names
+        self._count = count if count is not None else [0]
+
+    def holds(self, name: Any) -> bool:
+        """Whether a type of this name has no column type here."""
+        return name in self._names or len(self._names) >= DEPTH_MAX or self._count[0] >= COLUMNS_MAX
+
+    def into(self, name: Any) -> "Within":
+        """The walk within a type."""
+        return Within((*self._names, name), self._count)
+
+    def count(self, columns: int) -> None:
+        """Note that a type has so many members."""
+        self._count[0] += columns
+
+
+class Misfit(ValueError):
+    """A value does not fit its column. ``column`` is the path of the member."""
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why a record is no row. ``column`` is the path of the member at fault, None if it is the record as a whole."""
+
+    reason: str
+    column: str | None = None
+
+
+def fault_of(error: Exception, column: str | None = None) -> Fault:
+    """The fault that an exception stands for."""
+    if isinstance(error, Misfit):
+        column = error.column
+    reason = (str(error).strip() or type(error).__name__)[:REASON_MAX]
+    return Fault(f"{reason} - at `$.{column}`" if column else reason, column or None)
+
+
+def isolated(length: int, make: Callable[[int, int], Array], empty: Array, faults: dict[int, Fault]) -> Array:
+    """The array of all rows. Rows that ``make`` raises for are ``empty``, an array of one row, and in ``faults``."""
+    parts: list[Array] = []
+    todo = [(0, length)]
+    while todo:
+        start, end = todo.pop()
+        try:
+            part = make(start, end)
+            if isinstance(part, pa.ChunkedArray):
+                raise OverflowError("the values are larger than a column's batch can be")
+            parts.append(part)
+        except Exception as error:  # noqa: BLE001 (of any kind: a record never ends its batch)
+            if end - start > 1:
+                middle = (start + end) // 2
+                todo += [(middle, end), (start, middle)]
+            else:
+                faults.setdefault(start, fault_of(error))
+                parts.append(empty)
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def built(values: Sequence[Any], kind: ArrowType, faults: dict[int, Fault], column: str = "") -> Array:
+    """An array of Python values; those that ``kind`` cannot hold are null and in ``faults``."""
+
+    def make(start: int, end: int) -> Array:
+        try:
+            return pa.array(values[start:end], kind)
+        except Exception as error:
+            if end - start > 1:
+                raise
+            place, reason = _misfit(values[start], kind, column) or (column, str(error))
+            raise Misfit(place, reason) from error
+
+    return isolated(len(values), make, pa.nulls(1, kind), faults)
+
+
+def _misfit(value: Any, kind: ArrowType, path: str) -> tuple[str, str] | None:
+    """The place within a value that its type cannot hold, and why."""
+    if value is None:
+        return None
+    inner: list[tuple[str, Any, ArrowType]] = []
+    if pa.types.is_struct(kind) and isinstance(value, Mapping):
+        members = cast("Mapping[str, Any]", value)
+        inner = [(_joined(path, field.name), members.get(field.name), field.type) for field in kind]
+    elif pa.types.is_map(kind):
+        pairs = cast("list[tuple[Any, Any]]", list(value))
+        inner = [(f"{path} (key)", key, kind.key_type) for key, _ in pairs]
+        inner += [(f"{path}[{key!r}]", item, kind.item_type) for key, item in pairs]
+    elif pa.types.is_list(kind):
+        inner = [(f"{path}[{index}]", item, kind.value_type) for index, item in enumerate(value)]
+    for place, item, wanted in inner:
+        if (found := _misfit(item, wanted, place)) is not None:
+            return found
+    try:
+        pa.array([value], kind)
+    except Exception as error:  # noqa: BLE001 (the one that is looked for)
+        return path, str(error) or type(error).__name__
+    return None
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+# Types
+
+
+def is_json_text(kind: ArrowType) -> bool:
+    """Whether values of a type are kept as JSON text."""
+    return kind == JSON_TEXT
+
+
+def stored(kind: ArrowType) -> ArrowType:
+    """The type that a column has: without ``JSON_TEXT``, and with elements named as Spark names them."""
+    if is_json_text(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, stored(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(stored(kind.key_type), stored(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", stored(kind.value_type)))
+    return kind
+
+
+def list_of(element: ArrowType) -> ArrowType:
+    """A list type, its element named as Spark names it."""
+    return pa.list_(pa.field("element", element))
+
+
+def struct_of(members: Sequence[Member]) -> ArrowType:
+    """The struct of these members."""
+    return pa.struct([pa.field(member.name, member.type) for member in members])
+
+
+def has_json_text(kind: ArrowType) -> bool:
+    """Whether a type has ``JSON_TEXT`` within."""
+    return is_json_text(kind) or any(map(has_json_text, _children(kind)))
+
+
+def _children(kind: ArrowType) -> list[ArrowType]:
+    if pa.types.is_struct(kind):
+        return [field.type for field in kind]
+    if pa.types.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    return [kind.value_type] if pa.types.is_list(kind) else []
+
+
+_INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
+
+def is_wider(new: ArrowType, old: ArrowType) -> bool:
+    """Whether a column of type ``old`` may become one of type ``new`` and keep all its values; not if they are equal.
+
+    Of nested types: whether a member may, or one is new, and all others stay.
+    """
+    new, old = stored(new), stored(old)
+    if new == old:
+        return False
+    if pa.types.is_struct(new) and pa.types.is_struct(old):
+        pairs = [(field.type, found.type) for field in new if (found := field_of(old, field.name)) is not None]
+        return all(a == b or is_wider(a, b) for a, b in pairs)
+    if pa.types.is_list(new) and pa.types.is_list(old):
+        return is_wider(new.value_type, old.value_type)
+    if pa.types.is_map(new) and pa.types.is_map(old):
+        return new.key_type == old.key_type and is_wider(new.item_type, old.item_type)
+    if new in _INTEGERS and old in _INTEGERS:
+        return _INTEGERS.index(new) > _INTEGERS.index(old)
+    if pa.types.is_decimal(new) and pa.types.is_decimal(old):
+        digits = new.precision - new.scale, old.precision - old.scale
+        return new.scale >= old.scale and digits[0] >= digits[1]
+    return (new, old) == (pa.float64(), pa.float32()) or (pa.types.is_date32(old) and pa.types.is_timestamp(new))
+
+
+def field_of(struct: ArrowType, name: str) -> Any:
+    """The field of a struct or schema with this name, or with one that differs from it by case alone; None without."""
+    folded = [field for field in struct if field.name.lower() == name.lower()]
+    return next((field for field in folded if field.name == name), folded[0] if len(folded) == 1 else None)
+
+
+# Fitting
+
+
+def fitter(written: Member, wanted: ArrowType, member: Member | None, path: str = "") -> Fit | None:
+    """A function from values as ``written`` to values of type ``wanted``; None if they are the same.
+
+    ``member`` is what the reader's schema says of the column; None if it has none. The function raises ``Misfit`` for
+    values that do not fit. Arrays have the types that ``stored`` gives.
+    """
+    source, target = written.type, stored(wanted)
+    if is_json_text(source):
+        return None if target == pa.string() else _parsed(target, path)
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        return _struct_fitter(written, target, member, path)
+    if pa.types.is_list(source) and pa.types.is_list(target):
+        return _list_fitter(written, target, member, path)
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        return _map_fitter(written, target, member, path)
+    if source == target:
+        return None
+    if pa.types.is_nested(source) and target == pa.string():
+        return _texts(source)
+    if not _castable(source, target):
+        return _only_nulls(source, target, path)
+    return _cast(source, target, path)
+
+
+def written_for(member: Member, written: Sequence[Member]) -> Member | None:
+    """The member that was written for one of the reader's: of that name or alias, or of that number."""
+    if member.number is not None:
+        return next((each for each in written if each.number == member.number), None)
+    for name in (member.name, *member.aliases):
+        found = next((each for each in written if each.name == name), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _struct_fitter(written: Member, target: ArrowType, member: Member | None, path: str) -> Fit | None:
+    readers = member.members if member is not None else ()
+    steps: list[tuple[int, Fit | None, ArrowType, Any]] = []
+    for field in target:
+        reader = _reader_of(field.name, readers)
+        source = written_for(reader, written.members) if reader is not None else _named(field.name, written.members)
+        if source is None:
+            default = reader.default if reader is not None else MISSING
+            steps.append((-1, None, field.type, None if default is MISSING else default))
+        else:
+            index = written.members.index(source)
+            steps.append((index, fitter(source, field.type, reader, _joined(path, field.name)), field.type, None))
+    fields = list(target)
+    same = [index for index, *_ in steps] == list(range(len(written.members)))
+    if same and all(fit is None for _, fit, *_ in steps) and stored(written.type) == target:
+        return None
+
+    def fit(array: Array) -> Array:
+        children = array.flatten()
+        columns: list[Array] = []
+        for index, convert, kind, default in steps:
+            if index < 0:
+                columns.append(_constant(default, kind, len(array), path))
+            else:
+                columns.append(children[index] if convert is None else convert(children[index]))
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=array.is_null())
+
+    return fit
+
+
+def _reader_of(name: str, readers: Sequence[Member]) -> Member | None:
+    """What the reader's schema calls a column: the column may have the name that an alias keeps."""
+    found = _named(name, readers)
+    return found or next((reader for reader in readers if name in reader.aliases), None)
+
+
+def _named(name: str, members: Sequence[Member]) -> Member | None:
+    folded = [member for member in members if member.name.lower() == name.lower()]
+    return next((member for member in folded if member.name == name), folded[0] if len(folded) == 1 else None)
+
+
+def _constant(value: Any, kind: ArrowType, length: int, path: str) -> Array:
+    if value is None:
+        return pa.nulls(length, kind)
+    try:
+        one = pa.array([value], kind)
+    except Exception as error:
+        raise Misfit(path, f"its default {value!r} does not fit: {error}") from error
+    return one.take(pa.nulls(length, pa.int32()).fill_null(0))
+
+
+def _list_fitter(written: Member, target: ArrowType, member: Member | None, path: str) -> Fit | None:
+    inner = fitter(_element(written), target.value_type, member and _element(member), f"{path}[]")
+    if inner is None and stored(written.type) == target:
+        return None
+
+    def fit(array: Array) -> Array:
+        start, values = _values(array, array.values)
+        return pa.ListArray.from_arrays(start, inner(values) if inner is not None else values, type=target)
+
+    return fit
+
+
+def _map_fitter(written: Member, target: ArrowType, member: Member | None, path: str) -> Fit | None:
+    key = fitter(Member("key", written.type.key_type), target.key_type, None, f"{path} (key)")
+    inner = fitter(_element(written), target.item_type, member and _element(member), f"{path}[]")
+    if key is None and inner is None and stored(written.type) == target:
+        return None
+
+    def fit(array: Array) -> Array:
+        start, keys = _values(array, array.keys)
+        _, items = _values(array, array.items)
+        keys = key(keys) if key is not None else keys
+        return pa.MapArray.from_arrays(start, keys, inner(items) if inner is not None else items, type=target)
+
+    return fit
+
+
+def _element(member: Member) -> Member:
+    """What a list or a map holds."""
+    kind = member.type.item_type if pa.types.is_map(member.type) else getattr(member.type, "value_type", pa.null())
+    return Member(member.name, kind, member.members)
+
+
+def _values(array: Array, values: Array) -> tuple[Array, Array]:
+    """Offsets from 0, null where the list is null, and the values that belong to this slice."""
+    offsets = array.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    subtract: Any = getattr(pc, "subtract")  # noqa: B009 (made at run time)
+    if_else: Any = getattr(pc, "if_else")  # noqa: B009 (made at run time)
+    offsets = subtract(offsets, pa.scalar(first, pa.int32()))
+    if array.null_count:
+        valid = pa.concat_arrays([array.is_valid(), pa.array([True])])
+        offsets = if_else(valid, offsets, pa.scalar(None, pa.int32()))
+    return offsets, values.slice(first, last - first)
+
+
+def _castable(source: ArrowType, target: ArrowType) -> bool:
+    """Whether values of one type may be values of another one, each that is exactly the same there."""
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    a, b = (next((test for test in numbers if test(kind)), None) for kind in (source, target))
+    if a is not None and b is not None:
+        return {a, b} != {pa.types.is_decimal, pa.types.is_floating}
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
+    if pa.types.is_date32(source) and pa.types.is_timestamp(target):
+        return True
+    texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    return (source in texts and target in texts) or (pa.types.is_fixed_size_binary(target) and source == pa.binary())
+
+
+def _cast(source: ArrowType, target: ArrowType, path: str) -> Fit:
+    checked = pa.types.is_floating(source) and target == pa.float32()
+    between = None
+    if pa.types.is_integer(source) and pa.types.is_decimal(target):
+        between = pa.decimal128(min(38, 19 + target.scale), target.scale)  # Arrow wants room for any integer
+
+    def fit(array: Array) -> Array:
+        try:
+            found = (array if between is None else array.cast(between)).cast(target)
+        except pa.ArrowException as error:
+            raise Misfit(path, f"{error} ({source} in a column of {target})") from error
+        if checked:
+            equal: Any = getattr(pc, "equal")  # noqa: B009 (made at run time)
+            is_nan: Any = getattr(pc, "is_nan")  # noqa: B009 (made at run time)
+            all_true: Any = getattr(pc, "all")  # noqa: B009 (made at run time)
+            or_: Any = getattr(pc, "or_")  # noqa: B009 (made at run time)
+            if all_true(or_(equal(found.cast(source), array), is_nan(array))).as_py() is False:
+                raise Misfit(path, f"a {source} is not exactly a {target}, the type of the column")
+        return found
+
+    return fit
+
+
+def _texts(source: ArrowType) -> Fit:
+    def fit(array: Array) -> Array:
+        return pa.array([json_text(value, source) for value in array.to_pylist()], pa.string())
+
+    return fit
+
+
+def _only_nulls(source: ArrowType, target: ArrowType, path: str) -> Fit:
+    def fit(array: Array) -> Array:
+        if array.null_count < len(array):
+            raise Misfit(path, f"the value was written as {stored(source)}, and the column is {target}")
+        return pa.nulls(len(array), target)
+
+    return fit
+
+
+def _parsed(target: ArrowType, path: str) -> Fit:
+    """JSON texts as values of a type."""
+
+    def fit(array: Array) -> Array:
+        values = [None if text is None else msgspec.json.decode(text) for text in array.to_pylist()]
+        try:
+            return pa.array(values, target)
+        except Exception as error:
+            raise Misfit(path, f"{error} (any JSON value in a column of {target})") from error
+
+    return fit
+
+
+# JSON text
+
+
+def json_text(value: Any, kind: ArrowType | None = None) -> str | None:
+    """A value as JSON text; null stays null. Bytes are base64, times RFC 3339, numbers that JSON lacks are texts.
+
+    ``kind`` is the value's Arrow type, where a value stands as pyarrow gives it: maps as pairs, ``JSON_TEXT`` as text.
+    """
+    return None if value is None else msgspec.json.encode(_json_value(value, kind)).decode()
+
+
+def _json_value(value: Any, kind: ArrowType | None) -> Any:
+    if value is None:
+        return None
+    if kind is not None and is_json_text(kind):
+        return msgspec.Raw(value.encode())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, decimal.Decimal | uuid.UUID):
+        return str(value)
+    if kind is not None and pa.types.is_map(kind):
+        pairs = cast("list[tuple[Any, Any]]", value)
+        return {str(key): _json_value(item, kind.item_type) for key, item in pairs}
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value)
+        types: dict[str, Any] = {} if kind is None else {field.name: field.type for field in kind}
+        return {str(name): _json_value(member, types.get(str(name))) for name, member in members.items()}
+    if isinstance(value, tuple):  # fastavro: a union's branch by name
+        name, member = cast("tuple[Any, Any]", value)
+        return {str(name): _json_value(member, None)}
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        element = None if kind is None else kind.value_type
+        return [_json_value(item, element) for item in items]
+    return value
