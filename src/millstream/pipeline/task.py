@@ -160,7 +160,7 @@ def _conformed(rows: Any, records: Any, table: Any, letters: _DeadLetters) -> An
     """Rows in the table's columns, without those that do not fit, whose records become dead letters."""
     try:
         return conform(rows, table)
-    except Exception:  # noqa: BLE001 (of any kind: the rows are looked at one by one)
+    except Exception:  # noqa: BLE001 (of any kind: the faulty rows are found below)
         faults: dict[int, Fault] = {}
     kind = pa.struct(list(table))
 

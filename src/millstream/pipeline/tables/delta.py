@@ -25,7 +25,7 @@ from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, with_rules
 from millstream.pipeline.locations import Location
-from millstream.pipeline.tables.columns import new_columns, plain
+from millstream.pipeline.tables.columns import addition, changes, plain
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableChanged, made_again
 
@@ -88,7 +88,7 @@ class DeltaTable:
         if table is not None:
             self._require_known(table)
             if schema is not None:
-                new_columns(self.shown, schema, _row_schema(table))
+                changes(self.shown, schema, _row_schema(table), None)
 
     def columns(self) -> Any:
         table = self._existing()
@@ -103,15 +103,18 @@ class DeltaTable:
             )
             table = self._fresh()
         self._require_known(table)
-        new = new_columns(self.shown, schema, _row_schema(table))
+        existing = _row_schema(table)
+        new = changes(self.shown, schema, existing, None)
         if new:
             if _mapped(table):
+                lacking = ", ".join(".".join(change.path) for change in new)
                 raise Rejected(
-                    f"{self.shown} has column mapping and lacks {', '.join(field.name for field in new)}: its owner "
-                    "has to add such columns"
+                    f"{self.shown} has column mapping and lacks {lacking}: its owner has to add such columns"
                 )
-            table.alter.add_columns(self._delta.Schema.from_arrow(pa.schema(new)).fields)
-            table = self._fresh()
+            for change in new:
+                added = pa.schema([addition(change, existing)])
+                table.alter.add_columns(self._delta.Schema.from_arrow(added).fields)
+                table = self._fresh()
         self._pinned = _Rules.of(table)
         self._schema = _row_schema(table)
         return self._schema

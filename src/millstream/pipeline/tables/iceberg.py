@@ -27,7 +27,7 @@ from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, conform, with_rules
 from millstream.pipeline.locations import Location, absolute
-from millstream.pipeline.tables.columns import new_columns, plain
+from millstream.pipeline.tables.columns import changes, plain
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableChanged, made_again
 
@@ -101,7 +101,7 @@ class IcebergTable:
             table = self._fresh()
             self._require_known(table)
             if schema is not None:
-                new_columns(self.shown, schema, _row_schema(table))
+                changes(self.shown, schema, _row_schema(table), _can_widen)
 
     def columns(self) -> Any:
         return _row_schema(self._fresh()) if self.exists() else None
@@ -112,11 +112,14 @@ class IcebergTable:
             self._catalog.create_table_if_not_exists(self._name, schema)
         table = self._fresh()
         self._require_known(table)
-        new = new_columns(self.shown, schema, _row_schema(table))
-        if new:
+        lacking = changes(self.shown, schema, _row_schema(table), _can_widen)
+        if lacking:
             with table.update_schema() as update:
-                for field in new:
-                    update.add_column((field.name,), _iceberg_type(field))
+                for change in lacking:
+                    if change.wider:
+                        update.update_column(change.path, field_type=_iceberg_type(change.field))
+                    else:
+                        update.add_column(change.path, _iceberg_type(change.field))
             table = self._fresh()
         self.location.make()
         self._pinned = _Rules.of(table)
@@ -418,6 +421,13 @@ def _partition(metadata: Any, key: str) -> Any:
         text = texts[field.name]
         values.append(None if text is None else from_bytes(field.transform.result_type(source), bytes.fromhex(text)))
     return Record(*values)
+
+
+def _can_widen(old: Any, new: Any) -> bool:
+    """The type promotions of Iceberg's specification, version 2 ("Schema Evolution")."""
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        return new.scale == old.scale and new.precision > old.precision
+    return (old, new) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
 def _iceberg_type(field: Any) -> Any:

@@ -197,6 +197,6 @@ def made_again(table: str, before: str, now: str) -> str:
 def incompatible(table: str, differences: list[str]) -> str:
     """The sentence for columns whose types differ."""
     return (
-        f"{table} cannot take these rows: {'; '.join(differences)}. Cast in the query, or write to another table: "
-        "a column of a table keeps its type"
+        f"{table} cannot take these rows: {'; '.join(differences)}. Cast in the query, let the table's owner widen the "
+        "column, or write to another table: this format does not make such a column wider"
     )
