@@ -101,7 +101,7 @@ class Service:
         """The version of ``subject`` that has this schema."""
         if not self.state.versions(subject, deleted=deleted):
             raise subject_not_found(subject)
-        schema, parsed = self._submitted(subject, submission.schema, normalize)
+        schema, parsed = self._submitted(subject, submission.schema, normalize, is_new=False)
         found = self._same(subject, parsed, schema, normalize, deleted=deleted)
         if found is None:
             raise schema_not_found()
@@ -136,17 +136,22 @@ class Service:
         user = self.state.users(schema_id, context_of(subject), deleted=True)[0]
         return self.parsed(user)
 
-    def _submitted(self, subject: Subject, schema: Schema, normalize: bool) -> tuple[Schema, Parsed]:
-        """A schema as it would be stored, with its references' versions as numbers."""
+    def _submitted(
+        self, subject: Subject, schema: Schema, normalize: bool, *, is_new: bool = True
+    ) -> tuple[Schema, Parsed]:
+        """A schema as it would be stored, with its references' versions as numbers. One that is not new may be stored
+        already, and is not checked as strictly.
+        """
         if len(schema.text.encode("utf-8", "surrogatepass")) > SCHEMA_BYTES_MAX:
             raise Refused(422, 42209, f"Schema is too large: the limit is {SCHEMA_BYTES_MAX} bytes")
         schema = msgspec.structs.replace(
             schema, references=tuple(self._numbered(subject, reference) for reference in schema.references)
         )
         try:
-            parsed = self._parse(subject, schema)
+            parsed = self._parse(subject, schema, stored=not is_new)
             if normalize or self.state.effective_config(subject).normalize:
-                parsed = self._parse(subject, msgspec.structs.replace(schema, text=parsed.normalized))
+                normal = msgspec.structs.replace(schema, text=parsed.normalized)
+                parsed = self._parse(subject, normal, stored=not is_new)
         except InvalidSchema as error:
             raise invalid_schema(schema.type, str(error)) from None
         return msgspec.structs.replace(schema, text=parsed.text), parsed

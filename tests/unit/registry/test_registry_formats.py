@@ -205,3 +205,65 @@ def test_normalized_schemas_are_one():
 )
 def test_a_simple_avro_type_is_the_same_whatever_it_is_called(text, same):
     assert (parse_avro(text, []).identity == parse_avro('"int"', []).identity) is same
+
+
+def avro_record(*fields):
+    return json.dumps({"type": "record", "name": "R", "fields": list(fields)})
+
+
+INNER = {"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int", "default": 2}]}  # fmt: skip  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ({"name": "a-b", "type": "int"}, "Illegal character in: a-b"),
+        ({"name": "1a", "type": "int"}, "Illegal initial character: 1a"),
+        (
+            {"name": "m", "type": {"type": "map", "values": {**INNER, "fields": [{"name": "b c", "type": "int"}]}}},
+            "b c",
+        ),
+        ({"name": "a", "type": "int", "default": "x"}, 'Invalid default for field a: "x"'),
+        ({"name": "a", "type": "int", "default": 1 << 31}, "Invalid default"),
+        ({"name": "a", "type": "long", "default": 1.0}, "Invalid default"),
+        ({"name": "a", "type": "boolean", "default": 0}, "Invalid default"),
+        ({"name": "a", "type": {"type": "array", "items": "int"}, "default": ["x"]}, "Invalid default"),
+        ({"name": "a", "type": INNER, "default": {"y": 1}}, "Invalid default"),
+        ({"name": "a", "type": ["null", "int"], "default": "x"}, "Invalid default"),
+        ({"name": "ü_1", "type": "int"}, None),
+        ({"name": "a", "type": ["null", "int"], "default": 1}, None),  # any branch, as Java has it
+        ({"name": "a", "type": INNER, "default": {"x": 1}}, None),
+        ({"name": "a", "type": "double", "default": 1}, None),
+        ({"name": "a", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4}, "default": "\u00ff"}, None),
+        ({"name": "a", "type": ["null", "R"], "default": None}, None),
+    ],
+)
+def test_names_and_defaults_of_new_avro_schemas_are_checked(field, words):
+    text = avro_record(field)
+    parse_avro(text, [], stored=True)  # other registries have taken such
+    if words is None:
+        parse_avro(text, [])
+    else:
+        with pytest.raises(InvalidSchema, match=words):
+            parse_avro(text, [])
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    ],
+)  # fmt: skip
+def test_json_schemas_of_every_draft_find_what_they_refer_to(draft):
+    name = "id" if "draft-04" in draft else "$id"
+    definitions = "$defs" if "2020" in draft else "definitions"
+    document = {
+        "$schema": draft, name: "http://example.org/y.json", "type": "object", definitions: {"a": {"type": "integer"}},
+        "properties": {"p": {"$ref": f"y.json#/{definitions}/a"}, "q": {"$ref": "z.json"}},
+    }  # fmt: skip
+    other = Named("z.json", Schema(json.dumps({"$schema": draft, "type": "string"}), "JSON"))
+    parse_json_schema(json.dumps(document), [other])
+    with pytest.raises(InvalidSchema):
+        parse_json_schema(json.dumps({**document, "type": "no type"}), [other])

@@ -4,9 +4,14 @@ The stored text is compact JSON in the author's order. Two texts are the same sc
 the order of members and for ``{"type": "string"}``, or one with a name, in place of ``"string"``. The normalized form
 also writes every name in full and brings attributes into the order of Avro's Parsing Canonical Form; documentation and
 other attributes stay, because programs read them.
+
+Of a new schema also the names of fields and the defaults are checked, by the rules of Avro's Java library, which
+Confluent's registry has: a name is letters, digits and underscores and does not begin with a digit, and a default is a
+value of its type, or of any branch of a union. A schema that is stored is not checked for that.
 """
 
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -62,6 +67,8 @@ def parse_avro(text: str, references: Sequence[Named], *, stored: bool = False) 
             _rewrite(definition, "", full_names, full=True)
         definition: Any = json.loads(text)
         tree = _make(definition, names, stored)
+        if not stored:
+            _check_fields(tree, set())
         plain = _rewrite(definition, "", full_names, full=False)
         normal = _rewrite(definition, "", full_names, full=True)
     except (AvroException, ValueError, TypeError, AttributeError, KeyError) as error:
@@ -74,6 +81,55 @@ def parse_avro(text: str, references: Sequence[Named], *, stored: bool = False) 
         json.dumps(normal, separators=(",", ":"), ensure_ascii=False),
         tree,
     )
+
+
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+_INT_BITS: Final = {"int": 32, "long": 64}
+
+
+def _check_fields(schema: Any, seen: set[int]) -> None:
+    """Check the fields of every record in a schema.
+
+    Raises:
+        InvalidSchema: a name or a default is none.
+    """
+    if id(schema) in seen:
+        return
+    seen.add(id(schema))
+    for field in getattr(schema, "fields", ()):
+        if not _NAME.fullmatch(field.name):
+            what = "character in" if _NAME.match(field.name) else "initial character"
+            raise InvalidSchema(f"Illegal {what}: {field.name}")
+        if field.has_default and not _is_value(field.default, field.type):
+            raise InvalidSchema(
+                f"Invalid default for field {field.name}: {json.dumps(field.default)} not a {field.type}"
+            )
+        _check_fields(field.type, seen)
+    for inner in (*getattr(schema, "schemas", ()), getattr(schema, "items", None), getattr(schema, "values", None)):
+        if inner is not None and not callable(inner):
+            _check_fields(inner, seen)
+
+
+def _is_value(value: Any, schema: Any) -> bool:
+    """Whether a JSON value is one of a schema, as defaults are written."""
+    kind = schema.type
+    if kind in ("union", "error_union"):
+        return any(_is_value(value, branch) for branch in schema.schemas)
+    if kind in _INT_BITS:
+        limit = 1 << (_INT_BITS[kind] - 1)
+        return type(value) is int and -limit <= value < limit
+    if kind in ("float", "double"):
+        return type(value) in (int, float)
+    if kind == "array":
+        return isinstance(value, list) and all(_is_value(item, schema.items) for item in value)
+    if kind == "map":
+        return isinstance(value, dict) and all(_is_value(item, schema.values) for item in value.values())
+    if kind in ("record", "error"):
+        return isinstance(value, dict) and all(
+            (field.name in value or field.has_default) and _is_value(value.get(field.name, field.default), field.type)
+            for field in schema.fields
+        )
+    return isinstance(value, {"null": type(None), "boolean": bool}.get(kind, str))
 
 
 def avro_identity(text: str) -> str:

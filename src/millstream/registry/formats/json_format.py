@@ -79,8 +79,7 @@ def _place(document: Any, references: Sequence[Named]) -> Place:
         raise NoSuchResource(ref=uri)
 
     registry: Any = Registry(retrieve=nothing)  # pyright: ignore[reportCallIssue] (an attrs class)
-    identified = document.get("$id") if isinstance(document, dict) else None
-    root = identified if isinstance(identified, str) and identified else _ROOT
+    root = (_resource(document).id() if isinstance(document, dict) else None) or _ROOT  # drafts differ in its name
     registry = registry.with_resource(root, _resource(document))
     for reference in references:
         resource = _resource(json.loads(reference.schema.text))
