@@ -60,8 +60,9 @@ def _play(pair: Pair, seed: int, seen: Counter[str], errors: list[str]) -> None:
     world = World(f"{pair.kind}/{pair.first}/{pair.second}/{seed}", KINDS[pair.kind])
     world.errors = errors
     seen["histories"] += 1
-    fill(world, 5)
-    pauses = (0, 0, 3 * SECOND, MINUTE)
+    fill(world, 12)
+    pauses = (0, 0, 3 * SECOND, 5 * MINUTE)
+    world.wait(world.chance.choice(pauses))
     for name in (pair.first, pair.second):
         try:
             OPERATIONS[name](world)

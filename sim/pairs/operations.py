@@ -6,14 +6,17 @@ An operation may be refused; `REFUSALS` lists every sentence with which one is. 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from millstream.coordinator.transaction_records import encode_transaction
 from millstream.core.controller.topic_names import TRANSACTION_STATE
 from millstream.core.txn.transaction import EXHAUSTED, Image
 from millstream.partition.append import append_trusted
+from millstream.tiers.inspection import describe_topics
 from millstream.wire.records import build_batch
 from sim.engine.objects import Faults
+from sim.pairs.judge import rest
 from sim.pairs.world import DAY_MS, MINUTE, SECOND, TOPIC, Refused
 
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ def _produce_idempotent(world: World) -> None:
 def _transaction(world: World, who: Producing, count: int = 3) -> list[bytes]:
     """Write what a transaction has; its values."""
     truth, values = world.truth_of(), list[bytes]()
+    if not who.adds:
+        world.add(who)
     for sequence in range(count):
         record = world.record(once=True)
         truth.open.add(record.value)
@@ -58,6 +63,8 @@ def _transaction(world: World, who: Producing, count: int = 3) -> list[bytes]:
             world.produce([record], who._replace(sequence=sequence))
         except Refused:
             truth.open.discard(record.value)
+            with suppress(Refused):
+                world.end(who, commits=False)
             raise
     return values
 
@@ -273,6 +280,40 @@ def _used(world: World) -> int:
     return sum(size for _, size in world.disk.files()) + world.chance.randrange(4_000)
 
 
+def _lose_disk(world: World) -> list[int]:
+    """All is archived, then the disk is lost; where each partition was archived to."""
+    if TOPIC not in [one.name for one in describe_topics(world.objects)]:
+        raise Refused("the store has nothing of the topic")
+    rest(world)
+    count = len(world.controller.topics[TOPIC].partitions)
+    archives = [world.serving(TOPIC, index).archive for index in range(count)]
+    ends = [0 if archive is None else int(archive.archive.end_offset) for archive in archives]
+    world.kill(torn=True)
+    world.found()
+    return ends
+
+
+def _recover(world: World) -> None:
+    """The disk is lost, and the topic is recovered from the store."""
+    archived = _lose_disk(world)
+    ends = world.recover_topic()
+    for index, (end, due) in enumerate(zip(ends, archived, strict=True)):
+        assert end >= due, f"the log ends at {end}, and {due} was archived"
+        truth = world.truth_of(index)
+        for offset in [offset for offset in truth.acknowledged if offset >= end]:
+            del truth.acknowledged[offset]
+        truth.latest = end
+
+
+def _begin_again(world: World) -> None:
+    """The disk is lost, and another cluster uses the same bucket for a topic of the same name."""
+    _lose_disk(world)
+    world.truths.clear()
+    world.wait(MINUTE)
+    world.create(TOPIC, world.configs)
+    fill(world)
+
+
 OPERATIONS: Final[dict[str, Callable[[World], None]]] = {
     "produce": fill,
     "produce, acks=1": _produce_with_one_disk,
@@ -316,6 +357,8 @@ OPERATIONS: Final[dict[str, Callable[[World], None]]] = {
     "store slow": _store_slow,
     "store refuses": _store_refuses,
     "disk full": _disk_full,
+    "recover from the bucket": _recover,
+    "begin again in the bucket": _begin_again,
 }
 
 REFUSALS: Final = (
@@ -323,7 +366,12 @@ REFUSALS: Final = (
     (".*", "delete (some|all) records", "POLICY_VIOLATION", "as above, after the topic was altered to compact"),
     (".*", "produce.*|.*null keys", "INVALID_RECORD", "a compacted topic takes no record without a key"),
     (".*", "end an empty transaction", "INVALID_TXN_STATE", "a transaction without partitions has nothing to end"),
-    (".*events", ".*transaction.*|exhaust epochs", "INVALID_TXN_STATE", "an event topic takes no part in transactions"),
+    (
+        ".*events",
+        ".*transaction.*|exhaust epochs",
+        "INVALID_TXN_STATE|INVALID_RECORD",
+        "an event topic takes no part in transactions",
+    ),
     (".*", "alter to local", "a tiered topic cannot become local", "its history is in the object store"),
     (
         ".*",
@@ -332,13 +380,19 @@ REFUSALS: Final = (
         "its batches lie in common files",
     ),
     (".*", "alter .*", "a compacted topic cannot be", "compaction rewrites what is archived"),
+    (".*", ".* the bucket", "the store has nothing of the topic", "the topic is not archived"),
     (".*events", "alter to zstd", "keep consumers from reading ranges", "data are read in parts"),
     (".*events", "alter to shared", "an event topic cannot be shared", "its chunks are files"),
     (".*events", "alter to compact.*", "event", "events have no keys"),
 )
 """(kind, operation, the broker's answer, why): the first three are regular expressions."""
 
-KNOWN: Final = ((".*", "MAX_TIMESTAMP is", "after DeleteRecords, of a topic with an archive"),)
+KNOWN: Final = (
+    (".*", "MAX_TIMESTAMP is", "after DeleteRecords, of a topic with an archive"),
+    ("recover from the bucket", "the log starts at", "DeleteRecords is not in the store before an object is"),
+    ("recover from the bucket", "KeyError", "of several topics of one name any is recovered"),
+    ("recover from the bucket", "the log ends at 0", "event topics are recovered into a directory of another kind"),
+)
 """(operation, finding, what is wrong): faults that are not mended yet. The first two are regular expressions."""
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from unittest.mock import patch
 
+from millstream.app import tiers
 from millstream.cluster.metadata import resolved_config
 from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
 from millstream.coordinator.hashing import OFFSETS_TOPIC
@@ -21,7 +23,7 @@ from millstream.core.controller.decide import decide
 from millstream.core.controller.rules import Rules
 from millstream.core.controller.state import ControllerState
 from millstream.core.controller.topic_names import TRANSACTION_STATE
-from millstream.core.txn.messages import End, Identity, InitProducer
+from millstream.core.txn.messages import AddPartitions, End, Identity, InitProducer
 from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.kafka.handlers.produce import append_here
 from millstream.model.error_code import ErrorCode
@@ -31,6 +33,7 @@ from millstream.partition.list_offsets import LATEST, list_offset
 from millstream.partition.partition import Partition
 from millstream.partition.read import read_here, read_older
 from millstream.partition.verifying import ADDS_FROM, ProducerTransaction
+from millstream.storage.chunks import ChunkDisk
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -41,6 +44,7 @@ from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, Offse
 from millstream.wire.records import build_batch
 from sim.brokers.served import _Call, _Polling
 from sim.engine.disk import SimDisk
+from sim.engine.local_storage import DATA_DIR
 from sim.engine.objects import Faults, FaultyStore, MemoryStore
 from sim.pairs.broker import SETTINGS, Broker
 from sim.pairs.truth import Truth, Violation, Written
@@ -87,6 +91,8 @@ class Producing(NamedTuple):
     epoch: int = -1
     sequence: int = -1
     transactional_id: str = ""
+    adds: bool = True
+    """It leaves adding partitions to the broker, and each transaction ends with a new epoch (KIP-890)."""
 
 
 PLAIN: Final = Producing()
@@ -112,7 +118,6 @@ class World:
         self.slow_us = 2_000
         self.reads: Any = SimpleNamespace(begin=_begin)
         self.truth: Any = SimpleNamespace(note=_nothing)
-        self.controller = ControllerState()
         self.truths: dict[tuple[bytes, int], Truth] = {}
         self.committed = -1
         """The offset that a group was answered to have committed."""
@@ -122,14 +127,21 @@ class World:
         """What such lines may say, because an operation did what they speak of."""
         self._value = 0
         self._ids = 1_000
+        self.broker: Broker | None = None
+        self.found()
+        self.create(TOPIC, configs)
+
+    def found(self) -> None:
+        """Make a cluster of an empty disk; the store stays."""
+        self.controller = ControllerState()
         self.controller.apply(ClusterCreated("world", 1))
         self.controller.apply(FeatureLevelRaised(FEATURE_LEVEL))
-        self.broker: Broker | None = None
+        self.disk = SimDisk(self.chance)
         self.start()
         small = {"cleanup.policy": "compact", "internal.segment.bytes": "3000"}
         self.create(OFFSETS_TOPIC, small)
         self.create(TRANSACTION_STATE, small)
-        self.create(TOPIC, configs)
+        self.committed = -1
 
     # What the parts of a broker ask for
 
@@ -225,6 +237,32 @@ class World:
         self.decide(requests.CreateTopics((requests.CreateTopic(name, 1, configs=tuple(configs.items())),)))
         self._opened(name, 0)
 
+    def recover_topic(self) -> list[int]:
+        """Recover the topic from the store, as ``millstream tiers recover`` does; where each partition ends."""
+
+        def ask_all(question: str, asked: Any, timeout_ms: int = 0) -> list[Any]:
+            _ = timeout_ms
+            if question == tiers.RECREATE:
+                name, topic_id, count, configs, _ = asked
+                wanted = requests.CreateTopic(name, count, -1, (), tuple(configs.items()), bytes.fromhex(topic_id))
+                self.decide(requests.CreateTopics((wanted,)))
+                for index in range(count):
+                    self.up.open(name, index, fresh=True)
+            return [False]
+
+        queries: Any = SimpleNamespace(ask_all=ask_all)
+        with patch.object(tiers, "open_store", self._open_store):
+            results = tiers.prepare_topics(queries, ChunkDisk(self.disk), DATA_DIR, "s3://world", [TOPIC])
+            results += tiers.recover_topics(queries, "s3://world", [TOPIC])
+        if errors := [one["error"] for one in results if one.get("error")]:
+            raise Violation(f"the topic is not recovered: {errors[0]}")
+        count = len(self.controller.topics[TOPIC].partitions)
+        return [self.serving(TOPIC, index).high_watermark for index in range(count)]
+
+    def _open_store(self, url: str, patience_s: float) -> MemoryStore:
+        _ = url, patience_s
+        return self.objects
+
     def _opened(self, name: str, index: int) -> None:
         self.up.open(name, index, fresh=True)
         self.truths[self.controller.topics[name].topic_id, index] = Truth()
@@ -294,7 +332,7 @@ class World:
         """Another record; ``key`` is one of a few unless it is given."""
         self._value += 1
         made = self.chance.choice((b"a", b"b", b"c", b"d")) if key == b"" else key
-        now_ms = self.wall_ms() if timestamp is None else timestamp
+        now_ms = self.wall_ms() + self.chance.randint(-900, 900) if timestamp is None else timestamp
         body = b'"%d %s"' % (self._value, b"x" * self.chance.randint(0, size))
         return Written(made, body, now_ms, once)
 
@@ -312,7 +350,8 @@ class World:
             records = [one._replace(timestamp=None) for one in records]
         for one in records:
             truth.unknown[one.value] = one
-        transaction = ProducerTransaction(who.transactional_id, ADDS_FROM) if who.transactional_id else None
+        version = ADDS_FROM if who.adds else ADDS_FROM - 1
+        transaction = ProducerTransaction(who.transactional_id, version) if who.transactional_id else None
         answer = self._retried(lambda: self._append(index, data, acks, transaction))
         for number, one in enumerate(records):
             del truth.unknown[one.value]
@@ -357,15 +396,35 @@ class World:
     def begin(self, name: str, timeout_ms: int = 60_000) -> Producing:
         """InitProducerId of a transactional id."""
         found = self.coordinate(lambda token: InitProducer(token, name, timeout_ms))
-        return Producing(found.producer_id, found.producer_epoch, 0, name)
+        return Producing(found.producer_id, found.producer_epoch, 0, name, self.chance.random() < 0.5)
 
     def end(self, who: Producing, *, commits: bool) -> Producing:
         """EndTxn; the producer of the next transaction."""
         name = who.transactional_id
         found = self.coordinate(
-            lambda token: End(token, name, who.producer_id, who.epoch, commits, EPOCH_PER_TRANSACTION)
+            lambda token: End(
+                token, name, who.producer_id, who.epoch, commits, EPOCH_PER_TRANSACTION if who.adds else 0
+            )
         )
-        return Producing(found.producer_id, found.producer_epoch, 0, name)
+        return Producing(found.producer_id, found.producer_epoch, 0, name, who.adds) if who.adds else who
+
+    def add(self, who: Producing, index: int = 0) -> None:
+        """AddPartitionsToTxn."""
+        name, places = who.transactional_id, ((TOPIC, index),)
+
+        def ask() -> Any:
+            answers: list[Any] = []
+            self.up.coordinate(
+                lambda token: AddPartitions(token, name, who.producer_id, who.epoch, places, False, 0), answers.append
+            )
+            self.until(lambda: bool(answers), "a coordinator does not answer")
+            found = answers[0]
+            return found[0] if isinstance(found, tuple) and not isinstance(found, Identity) else found
+
+        answer = self._retried(ask)
+        error = answer.error if isinstance(answer, Identity) else answer
+        if error is not ErrorCode.NONE:
+            raise Refused(error.name)
 
     def idempotent(self) -> Producing:
         """A producer without transactions."""
