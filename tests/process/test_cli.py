@@ -12,6 +12,10 @@ import urllib.request
 import uuid
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 pytestmark = pytest.mark.process
 
@@ -248,7 +252,7 @@ def test_a_running_broker_changes_its_mind_and_back(millstream):
 
 
 def test_a_full_disk_is_said_by_every_command_that_meets_it(broker_factory):
-    broker = broker_factory(topics={"t": 1}, shards=1)
+    broker = broker_factory(topics=["t"], shards=1)
     broker.stop()
     broker.settings |= {"storage.reserve.bytes": 1 << 60}
     broker.start()
@@ -299,3 +303,35 @@ def test_interrupting_top_is_how_it_ends(broker, words):
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, "")
+
+
+def test_values_of_a_schema_registry_are_decoded(broker, millstream, topic):
+    schema = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"item","type":"string"}]}'
+    registry = SchemaRegistryClient({"url": broker.http})
+    serialize = AvroSerializer(registry, schema)
+    context = SerializationContext(topic, MessageField.VALUE)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number, item in enumerate(("tea", "größe")):
+        producer.produce(topic, serialize({"id": number, "item": item}, context), key="k", partition=0)
+    producer.produce(topic, b"plain", partition=0)
+    assert producer.flush(30) == 0
+    words = ("consume", topic, "-e", "--decode", "--registry", broker.http)
+    shown = millstream(*words)
+    first, second, third = shown.stdout.splitlines()
+    assert [json.loads(first), json.loads(second)] == [{"id": 0, "item": "tea"}, {"id": 1, "item": "größe"}]
+    assert third == "plain"
+    assert f"{topic}, partition 0, offset 2: the value begins with" in shown.stderr
+    assert json.loads(millstream(*words, "--json").stdout.splitlines()[0])["value"] == {"id": 0, "item": "tea"}
+    other = f"{topic}-plain"
+    millstream("produce", other, stdin="as it is\n")
+    shown = millstream("consume", other, "-e", "--decode", "--registry", broker.http)
+    assert shown.stdout == "as it is\n"
+    assert f"values of topic '{other}' are shown as they are" in shown.stderr
+
+
+def test_a_group_reads_the_topics_of_a_pattern(millstream, topic):
+    for number in range(2):
+        millstream("topic", "create", f"{topic}-{number}")
+        millstream("produce", f"{topic}-{number}", stdin=f"{number}\n")
+    shown = millstream("consume", "--pattern", f"{topic}-.", "--group", f"g-{topic}", "--count", 2)
+    assert sorted(shown.stdout.split()) == ["0", "1"]

@@ -88,6 +88,12 @@ def test_the_configuration_of_partitions_is_the_topics(driver, server):
             lambda driver, name: driver.create_topic(name + "m", options={"config": {"type": "memory"}}),
             "type has no effect",
         ),
+        (
+            lambda driver, name: driver.create_topic(
+                name + "p", options={"config": {"partition": {"producers": {"data_buffer_pool": {"num_tiers": 2}}}}}
+            ),
+            "producers has no effect",
+        ),
         (lambda driver, name: driver.create_topic(name + "t", options={"num_partitons": 2}), "num_partitons has no"),
         (lambda driver, name: driver.open_topic(name).producer(options={"ack_early": True}), "ack_early has no effect"),
         (lambda driver, name: driver.open_topic(name).consumer("o", options={"prefetch": 1}), "store does not know it"),

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_LIKENESS = 0.7
+"""How like a command a mistyped word must be to be taken for it, from 0 to 1 (``difflib``)."""
+
+
 class Noun(click.Group):
     """A group of commands. Without a command it prints its help.
 
@@ -51,16 +55,21 @@ class Noun(click.Group):
         """As click's, with what may have been meant where there is no such command."""
         word = args[0]
         if self.get_command(ctx, word) is None and not word.startswith("-"):
-            near = [f"{ctx.command_path} {name}" for name in get_close_matches(word, self._members, n=1)]
-            meant = near or [f"{ctx.command_path} {path}" for path in self._below(word)]
-            hint = f"; did you mean {' or '.join(repr(path) for path in meant[:3])}?" if meant else ""
+            meant = get_close_matches(word, self._members, n=1, cutoff=_LIKENESS) or self._below(word)
+            hint = (
+                f"; did you mean {' or '.join(repr(f'{ctx.command_path} {path}') for path in meant[:3])}?"
+                if meant
+                else ""
+            )
             raise click.UsageError(f"there is no command {word!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def _below(self, word: str) -> list[str]:
-        """Commands called ``word`` under the nouns of this group."""
+        """Commands that are called ``word``, or almost so, under the nouns of this group."""
         nouns = {name: member for name, member in self._members.items() if isinstance(member, Noun)}
-        return [f"{name} {word}" for name, noun in nouns.items() if word in noun._members]
+        every = [(name, command) for name, noun in nouns.items() for command in noun._members]
+        near = get_close_matches(word, {command for _, command in every}, n=1, cutoff=_LIKENESS)
+        return [f"{name} {command}" for name, command in every if command in near]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each command with the whole first sentence of its help."""

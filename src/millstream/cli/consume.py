@@ -1,4 +1,7 @@
-"""``millstream consume``: records of a topic on stdout.
+"""``millstream consume``: records of topics on stdout.
+
+Topics are named, or matched by ``--pattern``: without a group those that exist when the command starts, with one those
+that come later, too.
 
 Without ``--group`` it reads every partition (``cli/consume_partitions.py``): it stores no offsets and looks up no
 coordinator, so the broker stores nothing for it. With ``--group`` it joins that consumer group, starts at the committed
@@ -16,6 +19,7 @@ of a partition is its last stable offset: records behind an open transaction are
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from contextlib import contextmanager, suppress
@@ -25,7 +29,7 @@ import click
 
 from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed, WrongUsage
-from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
+from millstream.cli.options import as_json_option, bootstrap_option, registry_option, timeout_option
 from millstream.cli.output import FIRST_TASK, count_progress, emit, emit_now
 from millstream.cli.positions import EXPECTED
 from millstream.cli.records import TEMPLATE_FIELDS, compile_template, key_and_value, record_to_json, value_line
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from types import TracebackType
 
+    from millstream.cli.decoding import Decoding
     from millstream.cli.records import Message
 
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
@@ -43,7 +48,8 @@ _BATCH = 500
 
 
 @click.command("consume")
-@click.argument("topic", metavar="TOPIC", shell_complete=complete_topics, help="What to read.")
+@click.argument("topics", nargs=-1, metavar="[TOPIC...]", shell_complete=complete_topics, help="What to read.")
+@click.option("--pattern", metavar="REGEX", help="Read all topics whose whole name matches, such as 'orders-.*'.")
 @click.option("--from", "start", metavar="WHERE", help=f"Where to begin: {EXPECTED}; default beginning.")
 @click.option("--group", "-g", metavar="GROUP", help="Join this consumer group and commit.")
 @click.option(
@@ -69,11 +75,18 @@ _BATCH = 500
     help=f"Print so, with {', '.join(f'{{{name}}}' for name in TEMPLATE_FIELDS)}. Default: the value; on a terminal "
     "key, tab and value.",
 )
+@click.option(
+    "--decode",
+    is_flag=True,
+    help="Show values that a schema registry's clients wrote (Avro, JSON, Protobuf) as JSON.",
+)
+@registry_option
 @as_json_option
 @bootstrap_option
 @timeout_option
 def consume(
-    topic: str,
+    topics: tuple[str, ...],
+    pattern: str | None,
     start: str | None,
     group: str | None,
     partition: tuple[int, ...],
@@ -81,32 +94,64 @@ def consume(
     exit_at_end: bool,
     isolation: str,
     template: str | None,
+    decode: bool,
+    registry: str,
     as_json: bool,
     bootstrap: str,
     timeout: float,
 ) -> None:
-    """Print the records of a topic, from its beginning or from --from on."""
+    """Print the records of topics, from their beginning or from --from on."""
     if as_json and template is not None:
         raise WrongUsage("--json and --format cannot be given together; choose one")
     if group == "":
         raise WrongUsage("--group is empty, expected the name of a consumer group")
     if group is not None and partition:
         raise WrongUsage("--partition and --group cannot be given together; a group shares out partitions itself")
+    if bool(topics) == (pattern is not None):
+        raise WrongUsage("give either the names of topics or --pattern REGEX")
     render = _rendering(template, as_json=as_json)
+    if pattern is not None:
+        topics = matching(pattern, group is not None, bootstrap, timeout)
+    if partition and len(topics) > 1:
+        raise WrongUsage("--partition is for one topic, and several are given")
     if group is None:
         from millstream.cli.consume_partitions import PartitionSource
 
-        source: Source = PartitionSource(topic, start or "beginning", partition, isolation, bootstrap, timeout)
+        source: Source = PartitionSource(topics, start or "beginning", partition, isolation, bootstrap, timeout)
     else:
         from millstream.cli.consume_group import GroupSource
 
-        source = GroupSource(topic, group, start, isolation, bootstrap, timeout)
+        source = GroupSource(topics, group, start, isolation, bootstrap, timeout)
     with (
         _terminated_like_interrupted(),
-        Reading(source, render) as reading,
+        Reading(source, render, _decoding(registry) if decode else None) as reading,
         suppress(KeyboardInterrupt),  # the ordinary way to leave
     ):
         reading.run(count, exit_at_end=exit_at_end)
+
+
+def matching(pattern: str, in_group: bool, bootstrap: str, timeout_s: float) -> tuple[str, ...]:
+    """The topics of a pattern; for a group the pattern itself, as its members subscribe to it."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise WrongUsage(f"--pattern: {pattern!r} is no regular expression: {error}") from None
+    if in_group:
+        return (f"^({pattern})$",)
+    from millstream.cli.connect import admin_client, explained
+
+    with explained("topics", bootstrap):
+        known = admin_client(bootstrap).list_topics(timeout=timeout_s).topics
+    found = tuple(sorted(name for name in known if compiled.fullmatch(name) and not name.startswith("__")))
+    if not found:
+        raise CommandFailed(f"no topic matches {pattern!r}; 'millstream topic list' shows what exists")
+    return found
+
+
+def _decoding(registry: str) -> Decoding:
+    from millstream.cli.decoding import Decoding
+
+    return Decoding(registry)
 
 
 def _rendering(template: str | None, *, as_json: bool) -> Callable[[Message], bytes]:
@@ -145,17 +190,20 @@ class Source(Protocol):
 class Reading:
     """Prints the records of a source, and closes it."""
 
-    def __init__(self, source: Source, render: Callable[[Message], bytes]) -> None:
+    def __init__(self, source: Source, render: Callable[[Message], bytes], decoding: Decoding | None = None) -> None:
         self.source = source
         self.render = render
+        self.decoding = decoding
         self.count = 0
 
     def run(self, limit: int | None, *, exit_at_end: bool) -> None:
         """Print records until ``limit`` are out, the end is reached (if asked for), or Ctrl-C."""
         with count_progress("reading", limit) as bar:
             while limit is None or self.count < limit:
-                for message in self.source.read(_BATCH if limit is None else min(_BATCH, limit - self.count)):
-                    emit(self.render(message))
+                messages = self.source.read(_BATCH if limit is None else min(_BATCH, limit - self.count))
+                shown = messages if self.decoding is None else self.decoding.decoded(messages)
+                for message, what in zip(messages, shown, strict=True):
+                    emit(self.render(what))
                     self.count += 1
                     self.source.printed(message)
                 self._hand_over()

@@ -34,9 +34,10 @@ class GroupSource:
     """
 
     def __init__(
-        self, topic: str, group: str, start: str | None, isolation: str, bootstrap: str, timeout_s: float
+        self, topics: Sequence[str], group: str, start: str | None, isolation: str, bootstrap: str, timeout_s: float
     ) -> None:
-        self._what = f"topic '{topic}'"
+        """``topics`` are names, or one regular expression that begins with ``^``."""
+        self._what = f"topic '{topics[0]}'" if len(topics) == 1 else "topics"
         self._group = group
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
@@ -46,7 +47,7 @@ class GroupSource:
         self._last: dict[tuple[str, int], Message] = {}
         self._at_end: set[tuple[str, int]] = set()
         self._printed_any = False
-        self._consumer = _joining(topic, group, start, bootstrap, timeout_s, self._configuration(group, isolation))
+        self._consumer = _joining(topics, group, start, bootstrap, timeout_s, self._configuration(group, isolation))
 
     def read(self, limit: int) -> Sequence[Message]:
         with explained(self._what, self._bootstrap):
@@ -139,19 +140,21 @@ class _Leaving(threading.Thread):
 
 
 def _joining(
-    topic: str, group: str, start: str | None, bootstrap: str, timeout: float, settings: dict[str, Any]
+    topics: Sequence[str], group: str, start: str | None, bootstrap: str, timeout: float, settings: dict[str, Any]
 ) -> Consumer:
     """A consumer that joins the group; ``start`` counts where the group has no offset yet."""
     position = parse_position(start or "beginning", "--from")
     if position.anchor not in (Anchor.BEGINNING, Anchor.END):
         raise WrongUsage(
             f"--from {start} cannot be used with --group, which starts where it stands; "
-            f"'millstream group reset {group} --topic {topic} --to {start} --execute' moves it"
+            f"'millstream group reset {group} --topic {topics[0]} --to {start} --execute' moves it"
         )
-    partition_numbers(admin_client(bootstrap), topic, bootstrap, timeout)
+    for topic in topics:
+        if not topic.startswith("^"):
+            partition_numbers(admin_client(bootstrap), topic, bootstrap, timeout)
     reset = "earliest" if position.anchor is Anchor.BEGINNING else "latest"
     consumer = consumer_client(bootstrap, settings | {"auto.offset.reset": reset})
-    consumer.subscribe([topic])
+    consumer.subscribe(list(topics))
     return consumer
 
 

@@ -34,14 +34,16 @@ class PartitionSource:
     """
 
     def __init__(
-        self, topic: str, start: str, only: Sequence[int], isolation: str, bootstrap: str, timeout_s: float
+        self, topics: Sequence[str], start: str, only: Sequence[int], isolation: str, bootstrap: str, timeout_s: float
     ) -> None:
-        self._what = f"topic '{topic}'"
+        self._what = f"topic '{topics[0]}'" if len(topics) == 1 else "topics"
         self._bootstrap = bootstrap
         self._watch = BrokerWatch(bootstrap)
         self._round: Iterator[tuple[tuple[str, int], Record]] | None = None
         self._failed: MillstreamError | None = None
-        starts = _starts(topic, start, only, bootstrap, timeout_s)
+        starts: dict[tuple[str, int], int] = {}
+        for topic in topics:
+            starts |= _starts(topic, start, only, bootstrap, timeout_s)
 
         from millstream.client import Cluster, record_reader  # takes a tenth of a second
 

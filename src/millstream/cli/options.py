@@ -12,6 +12,13 @@ bootstrap_option = click.option(
     metavar="HOST:PORT",
     help="Broker to connect to; several may be given with commas.",
 )
+registry_option = click.option(
+    "--registry",
+    envvar="MILLSTREAM_REGISTRY",
+    default="http://127.0.0.1:9644",
+    metavar="URL",
+    help="Schema registry to ask: a broker's HTTP address, or any with Confluent's REST API.",
+)
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of a table.")
 timeout_option = click.option(
     "--timeout",

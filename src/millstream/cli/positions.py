@@ -1,17 +1,21 @@
-"""Positions in a topic as people name them: ``beginning``, ``end``, an offset, or a time.
+"""Positions in a topic as people name them: ``beginning``, ``end``, ``end-5``, an offset, a time, or a time ago.
 
 Used by ``consume --from`` and ``group reset --to``. A time without a zone is local time, since it is typed by a person
-looking at a clock; the records at and after it are meant.
+looking at a clock; the records at and after it are meant. A time ago (``1h``) is counted from now. ``end-5`` is five
+offsets before the end of each partition: that many records, or fewer where compaction or transactions left gaps.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.cli.connect import offsets_at
 from millstream.cli.failure import WrongUsage
+from millstream.config.forms import parse_duration_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,8 +23,11 @@ if TYPE_CHECKING:
     from millstream.cli.confluent import AdminClient
 
 EXPECTED = (
-    "beginning, end, an offset such as 1000, or a time such as 2026-01-31T08:00 (local time) or 2026-01-31T08:00Z (UTC)"
+    "beginning, end, end-5 for the last five, an offset such as 1000, a time ago such as 30m, 1h or 7d, or a time such "
+    "as 2026-01-31T08:00 (local time) or 2026-01-31T08:00Z (UTC)"
 )
+_BEFORE_END = re.compile(r"(?:end|latest)\s*-\s*([0-9]{1,18})")
+_AGO = re.compile(r"[0-9.]+ ?(ms|s|m|min|h|d)")
 
 
 class Anchor(Enum):
@@ -30,10 +37,11 @@ class Anchor(Enum):
     END = "end"
     OFFSET = "offset"
     TIME = "time"
+    BEFORE_END = "before end"
 
 
 class Position(NamedTuple):
-    """``value`` is the offset, or the time in milliseconds since 1970; 0 for the two ends."""
+    """``value`` is the offset, the time in milliseconds since 1970, or the distance to the end; 0 for the two ends."""
 
     anchor: Anchor
     value: int = 0
@@ -55,7 +63,11 @@ def parse_position(text: str, option: str) -> Position:
         return _WORDS[word]
     if word.isascii() and word.isdigit():
         return Position(Anchor.OFFSET, int(word))
+    if before := _BEFORE_END.fullmatch(word):
+        return Position(Anchor.BEFORE_END, int(before[1]))
     try:
+        if _AGO.fullmatch(word):
+            return Position(Anchor.TIME, max(int(time.time() * 1000) - parse_duration_ms(word), 0))
         return Position(Anchor.TIME, int(datetime.fromisoformat(text.strip()).astimezone().timestamp() * 1000))
     except (ValueError, OverflowError):
         raise WrongUsage(f"{option}: {text!r} is not valid, expected {EXPECTED}") from None
@@ -75,6 +87,8 @@ def resolve(
     ends = offsets_at(client, dict.fromkeys(keys, OffsetSpec.latest()), what, bootstrap, timeout_s)
     if position.anchor is Anchor.END:
         return ends
+    if position.anchor is Anchor.BEFORE_END:
+        return {key: max(end - position.value, starts[key]) for key, end in ends.items()}
     if position.anchor is Anchor.OFFSET:
         return {key: min(max(position.value, starts[key]), end) for key, end in ends.items()}
     specs = dict.fromkeys(keys, OffsetSpec.for_timestamp(position.value))

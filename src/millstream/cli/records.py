@@ -60,7 +60,11 @@ def record_to_json(message: Message) -> bytes:
         "timestamp": _timestamp_ms(message),
     }
     _put(document, "key", _data(message.key()))
-    _put(document, "value", _data(message.value()))
+    decoded: Any = getattr(message, "document", None)
+    if decoded is None:
+        _put(document, "value", _data(message.value()))
+    else:
+        document["value"] = decoded
     headers: list[dict[str, Any]] = []
     for name, data in message.headers() or ():
         header: dict[str, Any] = {"name": name}
@@ -68,7 +72,7 @@ def record_to_json(message: Message) -> bytes:
         headers.append(header)
     if headers:
         document["headers"] = headers
-    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(document, ensure_ascii=False, default=str).encode() + b"\n"
 
 
 def compile_template(text: str) -> Callable[[Message], bytes]:

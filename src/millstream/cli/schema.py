@@ -16,20 +16,13 @@ from typing import Any
 import click
 
 from millstream.cli.failure import CommandFailed, WrongUsage
-from millstream.cli.options import TIMEOUT_DEFAULT_S, as_json_option
+from millstream.cli.options import TIMEOUT_DEFAULT_S, as_json_option, registry_option
 from millstream.cli.output import emit, print_json, print_table, remark
 
 _TYPES = {".avsc": "AVRO", ".avro": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 _MEDIA = "application/vnd.schemaregistry.v1+json"
 _NOT_COMPATIBLE = 409
 
-registry_option = click.option(
-    "--registry",
-    envvar="MILLSTREAM_REGISTRY",
-    default="http://127.0.0.1:9644",
-    metavar="URL",
-    help="Schema registry to ask: a broker's HTTP address, or any with Confluent's REST API.",
-)
 subject_argument = click.argument("subject", metavar="SUBJECT", help="Subject, such as orders-value.")
 file_argument = click.argument("file", metavar="FILE", help="File with the schema.")
 type_option = click.option(

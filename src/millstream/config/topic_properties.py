@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from millstream.config.errors import ConfigError
-from millstream.config.event_properties import EventProperties, settle_kind
+from millstream.config.event_properties import EventProperties, remarks_on_partition, settle_kind
 from millstream.config.forms import TYPE_LIST, Boolean, Form, Only, OptionalInteger
 from millstream.config.property import Property, declared
 from millstream.config.relations import shared_needs
@@ -415,7 +415,8 @@ def topic_property(name: str) -> Property[Any]:
 def remarks_on(changes: Mapping[str, str | None]) -> list[str]:
     """A sentence for each changed topic property that is taken for Kafka's sake and has no effect, for an operator."""
     known = ((name, TOPIC_PROPERTIES.get(name)) for name, value in sorted(changes.items()) if value is not None)
-    return [f"{name}: {declaration.doc}" for name, declaration in known if declaration and not declaration.effect]
+    remarks = [f"{name}: {declaration.doc}" for name, declaration in known if declaration and not declaration.effect]
+    return remarks + remarks_on_partition(changes.get(TopicConfig.events_partition.name) or "")
 
 
 def synonyms_of(name: str) -> tuple[Synonym, ...]:

@@ -381,8 +381,9 @@ def _bootstrap(options: Mapping[str, Any]) -> str:
 def _partition(config: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a partition in Mofka's configuration of a topic; the broker checks them."""
     own = {"partition", *(["type"] if config.get("type", "default") == "default" else [])}
-    warn_ignored("create_topic", config.keys() - own)
-    return dict(config.get("partition") or {})
+    partition = dict(config.get("partition") or {})
+    warn_ignored("create_topic", [*(config.keys() - own), *(partition.keys() & {"producers", "consumers"})])
+    return partition
 
 
 def _size(batch_size: int) -> int | None:

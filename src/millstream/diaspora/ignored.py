@@ -21,6 +21,8 @@ _REASONS: Final = {
     "ack_early": "a push is answered when it is durable; the topic property write.caching answers before",
     "uuid": "a partition's UUID follows from its topic and number",
     "type": "every partition keeps its events in chunk files, as Mofka's default manager does",
+    "producers": "a batch is received into a core's memory, with no buffers between",
+    "consumers": "a batch is sent from a core's memory, with no buffers between",
     "server_rank": "brokers share out partitions among themselves",
     "pool_name": "brokers have no pools of execution streams",
     "config": "a partition's configuration belongs to create_topic",

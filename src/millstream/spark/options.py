@@ -111,7 +111,10 @@ def _offsets(value: str) -> Any:
     """``earliest``, ``latest`` or offsets per partition."""
     if value.lower() in ("earliest", "latest"):
         return value.lower()
-    return _per_partition(value)
+    try:
+        return _per_partition(value)
+    except ValueError as error:
+        raise ValueError(f"must be earliest or latest, or {str(error).removeprefix('must be ')}") from None
 
 
 def _per_partition(value: str) -> dict[tuple[str, int], int]:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,7 +48,7 @@ class Broker:
 
     def __init__(
         self,
-        topics: Mapping[str, int] | None = None,
+        topics: Mapping[str, int] | Iterable[str] | None = None,
         settings: Mapping[str, object] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
@@ -58,8 +58,11 @@ class Broker:
         listen: str = "127.0.0.1:0",
         prefix: Sequence[str] = (),
     ) -> None:
-        """``prefix`` stands before the command that starts it."""
-        self._topics = dict(topics or {})
+        """``topics`` are names, or names with their number of partitions; ``prefix`` stands before the command that
+        starts it.
+        """
+        names = [topics] if isinstance(topics, str) else topics or ()
+        self._topics = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, 1)
         self.settings = {**DEFAULTS, **(settings or {})}
         self.env = dict(env or {})
         """Added to its environment at its next start."""

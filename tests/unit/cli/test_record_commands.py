@@ -199,6 +199,11 @@ def test_ctrl_c_is_the_ordinary_end(millstream, cluster):
         ("end", []),
         ("1", ["1", "2"]),
         ("99", []),
+        ("end-1", ["2"]),
+        ("end - 2", ["1", "2"]),
+        ("latest-99", ["0", "1", "2"]),
+        ("1h", []),
+        ("36500d", ["0", "1", "2"]),
         ("2023-11-14T22:13:20+00:00", ["0", "1", "2"]),
         ("2100-01-01", []),
     ],
@@ -207,6 +212,29 @@ def test_consume_begins_where_it_is_told(millstream, cluster, where, expected):
     cluster.fill("t", b"a", b"b", b"c")
     outcome = millstream("consume", "t", "--from", where, "--exit-at-end", "--format", "{offset}")
     assert outcome.out.split() == expected
+
+
+def test_consume_reads_several_topics_and_those_of_a_pattern(millstream, cluster):
+    for name in ("a-1", "a-2", "b", "__internal"):
+        cluster.fill(name, name.encode())
+    assert sorted(millstream("consume", "a-1", "b", "-e").out.split()) == ["a-1", "b"]
+    assert sorted(millstream("consume", "--pattern", "a-.*|.*internal", "-e").out.split()) == ["a-1", "a-2"]
+    for words, said in (
+        ((), "give either the names of topics or --pattern REGEX"),
+        (("b", "--pattern", "a"), "give either the names of topics or --pattern REGEX"),
+        (("--pattern", "("), "is no regular expression"),
+        (("b", "a-1", "-p", "0"), "--partition is for one topic"),
+    ):
+        outcome = millstream("consume", *words)
+        assert (outcome.code, said in outcome.err) == (2, True), outcome.err
+    assert "no topic matches 'c.*'" in millstream("consume", "--pattern", "c.*").err
+
+
+def test_a_distance_that_is_none_is_refused_with_what_is_expected(millstream, cluster):
+    cluster.fill("t", b"a")
+    for where in ("end-", "end-x", "1x", "h", "1.0.0h"):
+        outcome = millstream("consume", "t", "--from", where)
+        assert (outcome.code, "a time ago such as 30m" in outcome.err) == (2, True), where
 
 
 def test_consume_counts_and_picks_partitions(millstream, cluster):

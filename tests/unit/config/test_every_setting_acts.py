@@ -5,6 +5,7 @@ acts. ``WITHIN`` and ``TAKEN`` are the exceptions, each with its sentence; an en
 """
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import millstream
 from millstream.config.client_metrics import CLIENT_METRICS
 from millstream.config.group_properties import GROUP_PROPERTIES, group_setting
 from millstream.config.settings import NODE_PROPERTIES
-from millstream.config.topic_properties import TOPIC_PROPERTIES, synonyms_of
+from millstream.config.topic_properties import TOPIC_PROPERTIES, remarks_on, synonyms_of
 
 ROOT = Path(millstream.__file__).parent
 
@@ -106,3 +107,11 @@ def test_a_setting_that_nothing_reads_is_found(read_outside):
     declaration = NODE_PROPERTIES["max.connections"]
     assert acts(declaration, read_outside)
     assert not acts(declaration, read_outside - {declaration.field})
+
+
+def test_keys_of_event_partitions_without_effect_are_said_when_they_are_set():
+    pools = {"producers": {"data_buffer_pool": {"num_tiers": 2}}, "max_chunk_size": 1}
+    (said,) = remarks_on({"events.partition": json.dumps(pools)})
+    assert said.startswith("events.partition: producers has no effect: ")
+    assert remarks_on({"events.partition": '{"max_chunk_size": 1}'}) == []
+    assert remarks_on({"events.partition": None}) == []

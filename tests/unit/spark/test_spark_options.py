@@ -47,7 +47,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one(name, near):
         ("maxOffsetsPerTrigger", "many", "above 0"),
         ("split.bytes", "big", "size such as"),
         ("maxTriggerDelay", "soon", "duration such as"),
-        ("startingOffsets", "first", "JSON such as"),
+        ("startingOffsets", "first", "must be earliest or latest, or JSON such as"),
         ("startingOffsets", '{"t": 1}', "JSON such as"),
         ("assign", "[]", "JSON such as"),
         ("subscribe", " , ", "at least one topic"),
