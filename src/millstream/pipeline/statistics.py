@@ -27,6 +27,7 @@ _FOOTER_TEXT: Final = 2000
 _FIRST_US: Final = -62_135_596_800_000_000
 _END_US: Final = 253_402_300_800_000_000
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NO_BOUNDS: Final = msgspec.Raw(b"{}")
 _LAST_CHARACTER: Final = 0x10FFFF
 
 
@@ -70,6 +71,8 @@ def _complete(metadata: Any, schema: Any, bounds: Bounds) -> str | None:
     after = 0
     for field in schema:
         index, after = after, after + _leaves(field.type)
+        if pa.types.is_struct(field.type):
+            least[field.name] = greatest[field.name] = _NO_BOUNDS
         if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
             continue
         found = None if field.name in bounds.nans else _extremes(metadata, index, field, bounds)

@@ -387,3 +387,21 @@ def test_a_sorted_table_gets_sorted_files_with_nulls_at_their_end(tmp_path):
     read = pa.parquet.read_table(file["file_path"].removeprefix("file://"))
     assert read.column("country").to_pylist() == [None, "a", "b"]
     assert writer.iceberg().sort_order().fields[0].direction is SortDirection.ASC
+
+
+@pytest.mark.parametrize(
+    ("properties", "gone"),
+    [
+        ({}, 4),
+        ({"gc.enabled": "false"}, 0),
+        ({"history.expire.min-snapshots-to-keep": "3"}, 2),
+        ({"history.expire.max-snapshot-age-ms": "3600000"}, 0),
+    ],
+)
+def test_upkeep_keeps_as_many_snapshots_as_the_owner_says(tmp_path, properties, gone):
+    own_iceberg(tmp_path, N, properties=properties)
+    writer = Writer(tmp_path, "iceberg").open(N)
+    for number in range(4):
+        writer.append([{"n": number}])
+    assert writer.table.expire(0) == gone
+    assert [row["n"] for row in writer.rows()] == [0, 1, 2, 3]

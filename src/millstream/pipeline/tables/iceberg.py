@@ -12,10 +12,11 @@ snapshot, also a claim and a batch without rows, because catalogs compare snapsh
 Files carry Iceberg's field ids, and upkeep reads them by id: a name may belong to another column when files are merged.
 """
 
+import itertools
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +34,7 @@ from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableC
 
 _OWNER: Final = "millstream.owner"
 _RECORD: Final = "millstream.record"
+_DAY_MS: Final = 86_400_000
 _FORMAT: Final = 2
 """The newest format version that is written here."""
 _SMALL_BYTES: Final = 32 << 20
@@ -218,13 +220,18 @@ class IcebergTable:
     def expire(self, keep_days: int) -> int:
         # Their data files stay: pyiceberg removes none, and a snapshot that stays may name them.
         table = self._fresh()
-        before = datetime.now(UTC) - timedelta(days=keep_days)
-        known = {one.snapshot_id for one in table.snapshots()}
-        kept = {one.snapshot_id for one in table.metadata.refs.values()}
-        before_ms = int(before.timestamp() * 1000)
-        if any(one.timestamp_ms < before_ms and one.snapshot_id not in kept for one in table.snapshots()):
-            table.maintenance.expire_snapshots().older_than(before).commit()
-        return len(known) - len(self._fresh().snapshots())
+        self._require_known(table)
+        own = table.properties
+        if own.get("gc.enabled", "true").lower() == "false":
+            return 0
+        age_ms = max(keep_days * _DAY_MS, int(own.get("history.expire.max-snapshot-age-ms", 0)))
+        newest = list(itertools.islice(_history(table), int(own.get("history.expire.min-snapshots-to-keep", 1))))
+        kept = {one.snapshot_id for one in (*newest, *table.metadata.refs.values())}
+        before_ms = time.time() * 1000 - age_ms
+        old = [one for one in table.snapshots() if one.timestamp_ms < before_ms and one.snapshot_id not in kept]
+        if old:
+            table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in old]).commit()
+        return len(old)
 
     def _transaction(self, record: CommitRecord) -> Any:
         """A transaction that adds a record."""
