@@ -34,7 +34,18 @@ from millstream.tiers.hot_tier import HotTier
 from millstream.tiers.hot_tier.slots import MemorySlots
 from millstream.tiers.hot_tier.slotted import SlottedTier
 from millstream.tiers.link import ArchiveLink
-from millstream.tiers.messages import LANES, Join, Put, Remove, RemoveKeys, Share, Sweep, decode_command, encode
+from millstream.tiers.messages import (
+    LANES,
+    Join,
+    Put,
+    Remove,
+    RemoveKeys,
+    Replace,
+    Share,
+    Sweep,
+    decode_command,
+    encode,
+)
 from millstream.tiers.process import ArchiveWorker
 from millstream.tiers.reading import ArchiveReader
 from sim.brokers.judge import READ_BYTES, Violation, whole_log
@@ -129,7 +140,7 @@ class Lane:
     def _carry_out(self, command: Command) -> None:
         broker = self._broker
         if broker.life != self._life or not broker.is_up:
-            zombie = isinstance(command, Put | Remove | RemoveKeys | Share | Sweep | Join)
+            zombie = isinstance(command, Put | Replace | Remove | RemoveKeys | Share | Sweep | Join)
             if zombie and broker.history_of_archive.chance.random() < 0.5:
                 broker.history_of_archive.truth.note("command of a dead broker")
                 self._worker.carry_out(command)

@@ -26,6 +26,12 @@ class Denied(Rejected):
     default_code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class Unsupported(Rejected):
+    """The store has no conditional writes. Nothing changed."""
+
+    default_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class Throttled(Unavailable):
     """The store asks for fewer requests. Nothing changed."""
 

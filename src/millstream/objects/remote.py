@@ -29,7 +29,6 @@ from millstream.objects.credentials import aws_settings, files, signature
 from millstream.objects.errors import Denied, ShortRead
 from millstream.objects.remote_errors import changing, is_missing_bucket, reading
 from millstream.objects.store import (
-    ABSENT,
     ObjectInfo,
     ObjectKey,
     Version,
@@ -64,6 +63,7 @@ class RemoteStore:
     def __init__(self, url: StoreUrl) -> None:
         self.url = str(url)
         self._parsed = url
+        self._counts = url.scheme == "gs"
         self._files = files(url.scheme, os.environ)
         self._seen = signature(self._files)
         with reading(self.url, "the store could not be opened"):
@@ -94,11 +94,13 @@ class RemoteStore:
 
     def put(self, key: ObjectKey, parts: Sequence[Buffer], expect: Version | None = None) -> Version:
         check_key(key)
-        mode: Any = "overwrite" if expect is None else "create" if expect == ABSENT else {"e_tag": str(expect)}
+        mode: Any = "overwrite" if expect is None else "create"
+        if expect:
+            mode = {"version" if self._counts else "e_tag": str(expect)}
         with changing(self.url, f"{key} could not be written"):
             whole = parts[0] if len(parts) == 1 else b"".join(parts)
             result = self._ask(lambda client: obstore.put(client, key, whole, mode=mode, use_multipart=False))
-        return Version(result["e_tag"] or "")
+        return self._version(result)
 
     def put_stream(self, key: ObjectKey, parts: Iterable[Buffer]) -> Version:
         check_key(key)
@@ -117,7 +119,11 @@ class RemoteStore:
                 if raised:
                     raise raised[0] from None
                 raise
-        return Version(result["e_tag"] or "")
+        return self._version(result)
+
+    def _version(self, found: Any) -> Version:
+        """Google compares the generation of an object, the others compare its entity tag."""
+        return Version((self._counts and found.get("version")) or found["e_tag"] or "")
 
     def get(self, key: ObjectKey, start: FilePosition, end: FilePosition) -> memoryview:
         check_key(key)
@@ -132,7 +138,7 @@ class RemoteStore:
         check_key(key)
         with reading(self.url, f"{key} could not be examined"):
             try:
-                return _info(self._ask(lambda client: obstore.head(client, key)))
+                return self._info(self._ask(lambda client: obstore.head(client, key)))
             except FileNotFoundError as error:
                 if is_missing_bucket(error):
                     raise
@@ -143,7 +149,7 @@ class RemoteStore:
         with reading(self.url, f"{folder or 'the store'} could not be listed"):
             for page in obstore.list(self._client(), prefix=folder.rstrip("/") or None, offset=after or None):
                 for meta in page:
-                    yield _info(meta)
+                    yield self._info(meta)
 
     def delete(self, keys: Sequence[ObjectKey]) -> None:
         for key in keys:
@@ -161,6 +167,10 @@ class RemoteStore:
         except FileNotFoundError as error:
             if is_missing_bucket(error):
                 raise
+
+    def _info(self, meta: Any) -> ObjectInfo:
+        modified_ms = TimestampMs(int(meta["last_modified"].timestamp() * 1000))
+        return ObjectInfo(ObjectKey(meta["path"]), meta["size"], self._version(meta), modified_ms)
 
     def close(self) -> None:
         """The library closes its connections with the store."""
@@ -184,11 +194,6 @@ def _client(url: StoreUrl) -> tuple[dict[str, str], Any]:
     if os.environ.get("AZURE_STORAGE_USE_EMULATOR", "").lower() in ("1", "true"):
         options["allow_http"] = True
     return {}, AzureStore(url.bucket, client_options=options, **common)
-
-
-def _info(meta: Any) -> ObjectInfo:
-    modified_ms = TimestampMs(int(meta["last_modified"].timestamp() * 1000))
-    return ObjectInfo(ObjectKey(meta["path"]), meta["size"], Version(meta["e_tag"] or ""), modified_ms)
 
 
 def _remembering(parts: Iterable[Buffer], raised: list[BaseException]) -> Iterator[bytes]:

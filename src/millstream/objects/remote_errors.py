@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from obstore import exceptions
 
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Unavailable
-from millstream.objects.errors import Conflict, Denied, NotFound, ShortRead, Throttled
+from millstream.objects.errors import Conflict, Denied, NotFound, ShortRead, Throttled, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -27,6 +27,7 @@ _DENYING: Final = frozenset(
     {"ExpiredToken", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthorizationHeaderMalformed"}
 )
 _PASSING: Final = frozenset({"RequestTimeout", "ConditionalRequestConflict", "OperationAborted"})
+_NOT_IMPLEMENTED: Final = 501
 _RANGE_NOT_SATISFIABLE: Final = 416
 _BEYOND_THE_END: Final = "Wanted range starting at"
 """What the library says itself where a store answers such a request with the whole object."""
@@ -71,6 +72,8 @@ def translate(error: Exception, url: str, what: str, unclear: type[OutcomeUnknow
         return NotFound(f"{said}. Create the bucket, or correct the URL")
     if code in _THROTTLING or status in (429, 503):
         return Throttled(said)
+    if status == _NOT_IMPLEMENTED or code == "NotImplemented" or isinstance(error, exceptions.NotSupportedError):
+        return Unsupported(f"{said}. The store lacks what this needs")
     if code in _PASSING:
         return unclear(said)
     if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):

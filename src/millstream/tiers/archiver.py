@@ -14,6 +14,10 @@ leaves an object that no entry names, and the segment is uploaded again. Objects
 upload of the topic is answered (`tiers.purging`). Producers never wait: the work is in another process, at a bounded
 rate.
 
+**Derived objects** (the manifest, the description of the topic) are written on the condition that they have the version
+that this leader has seen or written. So a write whose answer was lost takes no effect after a newer one, neither this
+broker's nor the next leader's. A store without conditional writes is written without the condition.
+
 **Retention.** A tiered partition keeps two limits. ``retention.local.target.ms/bytes`` bound what stays on this disk:
 segments that are archived and committed leave it, after a checkpoint has noted where the files begin.
 ``retention.ms/bytes`` bound the whole log, archived part included; objects of what has left it are removed after
@@ -43,6 +47,7 @@ from millstream.format.manifest import (
     ArchivedSegment,
     ManifestPart,
     appended_ms_of,
+    decode_manifest,
     encode_manifest,
     encode_part,
 )
@@ -51,7 +56,7 @@ from millstream.model.quantities import Offset, TimestampMs
 from millstream.raft.group import GroupRole
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
-from millstream.tiers.manifest import PartObject
+from millstream.tiers.manifest import Archive, PartObject
 from millstream.tiers.partition_archive import PartitionArchive, PendingUpload
 from millstream.tiers.purging import Purges
 from millstream.tiers.replacing import Replacing
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
     from millstream.config.topic_properties import TopicConfig
     from millstream.format.archive import TopicDescription
     from millstream.format.manifest import ArchiveId
+    from millstream.model.replication import Term
     from millstream.raft.group import Group
     from millstream.shard.reactor import Reactor
     from millstream.storage.log.log import Log
@@ -72,6 +78,7 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.link import ArchiveLink
     from millstream.tiers.manifest import Spill
+    from millstream.tiers.messages import Examined
     from millstream.tiers.shared_uploads import SharedUploads
 
 PERIOD_US: Final = 500_000
@@ -378,17 +385,36 @@ class Archiver:
             self._remove_below(archive, below)
 
     def _put(self, archive: PartitionArchive, key: str, data: bytes, saved: Callable[[], None]) -> None:
+        """Write a derived object, if it still has the version that is known of it. A write whose answer was lost may
+        take effect late; it finds another version then. After any failure the version is not known: the object is
+        read first, and what is to be written is decided again.
+        """
         archive.busy = True
+        expected = archive.versions.pop(key, None)
 
-        def written(error: MillstreamError | None) -> None:
+        def written(result: str | MillstreamError) -> None:
             archive.busy = False
-            if error is not None:
-                self._failed(archive, f"{key} could not be written", error)
+            if isinstance(result, MillstreamError):
+                self._failed(archive, f"{key} could not be written", result)
                 return
+            archive.versions[key] = result
             saved()
             self._succeeded(archive)
 
-        self._link.put(key, data, _guarded(archive, written))
+        def examined(result: Examined | MillstreamError) -> None:
+            archive.busy = False
+            if isinstance(result, MillstreamError):
+                self._failed(archive, f"{key} could not be read", result)
+            elif key == manifest_key(archive.owner) and is_ahead(result.data, archive.archive, archive.group.term):
+                archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # another leader's: this one will hear of it
+            else:
+                archive.versions[key] = result.version
+                self._advance(archive)
+
+        if expected is None:
+            self._link.examine(key, _guarded(archive, examined))
+        else:
+            self._link.replace(key, data, expected, _guarded(archive, written))
 
     def _remove(self, archive: PartitionArchive, due: list[ArchivedSegment | ManifestPart | PartObject]) -> None:
         archive.busy = True
@@ -510,6 +536,22 @@ def _manifest(archive: PartitionArchive) -> tuple[bytes, Callable[[], None]] | N
 def _guarded(archive: PartitionArchive, step: Callable[..., None]) -> Callable[..., None]:
     """A step for one partition, behind the partition's boundary."""
     return partial(archive.log.guard, "archive", step)
+
+
+def is_ahead(data: bytes, archive: Archive, term: Term) -> bool:
+    """Whether a manifest object has more than the archive of a leader in ``term`` knows, and is of that term or a later
+    one. One that is damaged, or of earlier terms only, may be replaced.
+    """
+    try:
+        found = decode_manifest(data) if data else None
+    except Corruption:
+        return False
+    if found is None or not found.epochs or found.epochs[-1][0] < term:
+        return False
+    other = Archive.of(found)
+    theirs = other.end_offset, other.version, other.start_offset
+    mine = archive.end_offset, archive.version, archive.start_offset
+    return any(one > own for one, own in zip(theirs, mine, strict=True))
 
 
 def _call(callbacks: list[Callable[[], None]]) -> None:

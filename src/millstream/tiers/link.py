@@ -31,6 +31,7 @@ from millstream.tiers.messages import (
     Checked,
     CleanLogs,
     EndLives,
+    Examine,
     Failed,
     Find,
     Forget,
@@ -42,6 +43,7 @@ from millstream.tiers.messages import (
     Remove,
     RemoveBelow,
     RemoveKeys,
+    Replace,
     Restore,
     Share,
     Sweep,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.messages import (
+        Examined,
         Joined,
         LogPart,
         Reply,
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
         SharedPart,
         SharedStart,
         Swept,
+        Written,
     )
     from millstream.tiers.process import ArchiveProcess
 
@@ -266,6 +270,22 @@ class ArchiveLink:
     def put(self, key: str, data: bytes, done: OnDone) -> None:
         """`messages.Put`."""
         self._send(CHANGES_LANE, Put(self._expect(partial(_settle, done)), key, data))
+
+    def examine(self, key: str, done: Callable[[Examined | MillstreamError], None]) -> None:
+        """`messages.Examine`."""
+
+        def answered(reply: Examined | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply)
+
+        self._send(CHANGES_LANE, Examine(self._expect(answered), key))
+
+    def replace(self, key: str, data: bytes, expected: str, done: Callable[[str | MillstreamError], None]) -> None:
+        """`messages.Replace`; ``done`` gets the new version."""
+
+        def answered(reply: Written | Failed) -> None:
+            done(_error(reply) if isinstance(reply, Failed) else reply.version)
+
+        self._send(CHANGES_LANE, Replace(self._expect(answered), key, data, expected))
 
     def remove(
         self,

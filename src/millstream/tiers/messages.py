@@ -48,6 +48,22 @@ class Put(msgspec.Struct, frozen=True, array_like=True, tag=2):
     data: bytes
 
 
+class Examine(msgspec.Struct, frozen=True, array_like=True, tag=28):
+    """Read a small object, and which version it has. → `Examined`."""
+
+    id: int
+    key: str
+
+
+class Replace(msgspec.Struct, frozen=True, array_like=True, tag=29):
+    """Write an object if it still has a version; if there is none, with an empty one. → `Written`."""
+
+    id: int
+    key: str
+    data: bytes
+    expected: str
+
+
 class Remove(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Remove segments, parts, and the segments in those parts. → `Done`."""
 
@@ -283,6 +299,8 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag=7):
 Command: TypeAlias = (
     Upload
     | Put
+    | Examine
+    | Replace
     | Remove
     | RemoveKeys
     | RemoveBelow
@@ -317,6 +335,21 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=2):
     message: str
     corrupt: bool = False
     """The bytes of the object, or of the local segment, are not what they should be."""
+
+
+class Examined(msgspec.Struct, frozen=True, array_like=True, tag=28):
+    """An object as it was read; both are empty if there is none."""
+
+    id: int
+    version: str
+    data: bytes
+
+
+class Written(msgspec.Struct, frozen=True, array_like=True, tag=29):
+    """The object is in the store, durably, with this version."""
+
+    id: int
+    version: str
 
 
 class Uploaded(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -419,7 +452,19 @@ class Restored(msgspec.Struct, frozen=True, array_like=True, tag=25):
 
 
 Reply: TypeAlias = (
-    Done | Failed | Uploaded | ReadDone | Found | CacheReport | Checked | Shared | Swept | Joined | Restored
+    Done
+    | Failed
+    | Examined
+    | Written
+    | Uploaded
+    | ReadDone
+    | Found
+    | CacheReport
+    | Checked
+    | Shared
+    | Swept
+    | Joined
+    | Restored
 )
 
 CHANGES_LANE: Final = 0

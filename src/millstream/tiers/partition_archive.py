@@ -112,6 +112,7 @@ class PartitionArchive:
         "topic_saved",
         "trouble",
         "uploads",
+        "versions",
     )
 
     def __init__(
@@ -156,13 +157,13 @@ class PartitionArchive:
         self.replacement: PendingReplacement | None = None
         """The replacement under way. `replacing.Replacing` writes it; no part is spilled meanwhile."""
         self.spilling: Term | None = None
-        """The term in which a part is being written, or waits for its commit. The archiver writes it; no replacement
-        begins meanwhile.
-        """
+        """The term in which a part is being written, or waits for its commit; no replacement begins meanwhile."""
         self.freed: deque[tuple[int, ArchivedSegment | ManifestPart | PartObject]] = deque()
         """What has left the archive, with the monotonic time (µs) from which on its object may be removed."""
         self.orphans = Orphans()
         """When to look for objects that nobody remembers. The archiver writes it."""
+        self.versions: dict[str, str] = {}
+        """Versions of the derived objects in the store, by key, as far as they are known. The archiver writes it."""
         self.manifest_saved = b""
         """Content of the manifest object, as written last by this process."""
         self.manifest_mark: tuple[int, ...] = ()

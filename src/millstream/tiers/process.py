@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import ShardId
+from millstream.model.quantities import FilePosition, ShardId
 from millstream.model.shared import NO_OBJECT
-from millstream.objects import ObjectKey, open_store
+from millstream.objects import ABSENT, ObjectKey, Version, open_store
+from millstream.objects.errors import Unsupported
 from millstream.objects.hedging import Hedging
 from millstream.shard.process import EXIT_SOFTWARE, become_ordinary, spawn
 from millstream.storage.messages.channel import WorkerChannel, channel_pair
@@ -47,6 +48,8 @@ from millstream.tiers.messages import (
     Check,
     Checked,
     Done,
+    Examine,
+    Examined,
     Failed,
     Find,
     Forget,
@@ -58,6 +61,7 @@ from millstream.tiers.messages import (
     Remove,
     RemoveBelow,
     RemoveKeys,
+    Replace,
     Share,
     Shared,
     Stop,
@@ -65,6 +69,7 @@ from millstream.tiers.messages import (
     Swept,
     Upload,
     Uploaded,
+    Written,
     decode_command,
     encode,
 )
@@ -82,8 +87,8 @@ if TYPE_CHECKING:
     from millstream.core.shared.catalogue import Writer
     from millstream.format.manifest import ArchiveId
     from millstream.iobuf import Arena
-    from millstream.model.quantities import FilePosition, Offset, TimestampMs
-    from millstream.objects import ObjectInfo, ObjectStore, Version
+    from millstream.model.quantities import Offset, TimestampMs
+    from millstream.objects import ObjectInfo, ObjectStore
     from millstream.objects.store import Buffer
     from millstream.shard.process import Child
     from millstream.storage.disk import Disk
@@ -212,6 +217,8 @@ class ArchiveWorker:
             Sweep: self._sweep,
             Join: self._join,
             Put: self._put,
+            Examine: self._examine,
+            Replace: self._replace,
             Remove: self._remove,
             RemoveKeys: self._remove_keys,
             RemoveBelow: self._remove_below,
@@ -255,6 +262,22 @@ class ArchiveWorker:
     def _put(self, command: Put) -> Reply:
         self._changes.put(ObjectKey(command.key), [command.data])
         return Done(command.id)
+
+    def _examine(self, command: Examine) -> Reply:
+        """The version comes first: one that is older than the data costs a refused write, and no lost one."""
+        info = self._changes.head(ObjectKey(command.key))
+        if info is None:
+            return Examined(command.id, ABSENT, b"")
+        data = self._changes.get(info.key, FilePosition(0), FilePosition(info.size_bytes))
+        return Examined(command.id, info.version, bytes(data))
+
+    def _replace(self, command: Replace) -> Reply:
+        key, parts = ObjectKey(command.key), [command.data]
+        try:
+            version = self._changes.put(key, parts, Version(command.expected))
+        except Unsupported:
+            version = self._changes.put(key, parts)
+        return Written(command.id, version)
 
     def _remove(self, command: Remove) -> Reply:
         """The part object goes last: as long as it is there, the rest can be found again. Shared objects have other

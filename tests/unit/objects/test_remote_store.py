@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import json
 import os
 import threading
 
 import pytest
+from obstore.store import GCSStore
 from store_suite import KEY, ZERO, StoreSuite, keys, read
 
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Unavailable
 from millstream.model.quantities import FilePosition
 from millstream.objects.credentials import files
-from millstream.objects.errors import Conflict, Denied, NotFound, Throttled
+from millstream.objects.errors import Conflict, Denied, NotFound, Throttled, Unsupported
 from millstream.objects.remote import RemoteStore
-from millstream.objects.store import ABSENT
+from millstream.objects.store import ABSENT, Version
 from millstream.objects.url import open_store, parse_url
 
 
@@ -73,11 +75,14 @@ def answering(monkeypatch, tmp_path):
         def answer(self):
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             answer.setdefault("tokens", []).append(self.headers.get("x-amz-security-token"))
+            answer["headers"] = {name.lower(): value for name, value in self.headers.items()}
             if answer.get("hangs up"):
                 self.close_connection = True
                 return
             body = answer["body"]
             self.send_response(answer["status"])
+            for name, value in answer.get("send", {}).items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(answer.get("length", len(body))))
             self.end_headers()
             if self.command != "HEAD":
@@ -225,3 +230,33 @@ def test_files_that_hold_credentials(tmp_path):
     assert [os.path.basename(one) for one in files("s3", {"HOME": "/h"})] == ["credentials", "config"]
     assert files("gs", {"HOME": "/h", "GOOGLE_APPLICATION_CREDENTIALS": "/k"})[0] == "/k"
     assert files("az", {"HOME": "/h"}) == ()
+
+
+def test_a_store_without_conditional_writes_says_so(answering):
+    store, answer = answering
+    answer.update(status=501, body=_ERROR.format("NotImplemented").encode())
+    with pytest.raises(Unsupported):
+        store.put(KEY, [b"data"], Version("1"))
+
+
+def test_google_compares_generations(answering, monkeypatch, tmp_path):
+    _, answer = answering
+    endpoint = os.environ["AWS_ENDPOINT_URL_S3"]
+    account = {
+        "gcs_base_url": endpoint,
+        "disable_oauth": True,
+        "client_email": "",
+        "private_key": "",
+        "private_key_id": "",
+    }
+    (tmp_path / "account.json").write_text(json.dumps(account))
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
+    answer.update(status=200, body=b"", send={"ETag": '"tag"', "x-goog-generation": "77"})
+    store = RemoteStore(parse_url("gs://bucket/prefix"))
+    store._store = GCSStore("bucket", prefix="prefix", client_options={"allow_http": True})  # a server without TLS
+    written = store.put(KEY, [b"data"])
+    assert written == "77"
+    store.put(KEY, [b"data"], written)
+    assert answer["headers"]["x-goog-if-generation-match"] == "77"
+    store.put(KEY, [b"data"], ABSENT)
+    assert answer["headers"]["x-goog-if-generation-match"] == "0"
