@@ -1,6 +1,7 @@
 """The steps of an exactly-once write, without Spark: whatever dies between two of them, each row is there once."""
 
 import itertools
+import json
 import time
 import uuid
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from millstream.cli.__main__ import main
 from millstream.client.coordinators import Coordinators
 from millstream.client.transactional import end_transactions
 from millstream.errors import Rejected
@@ -124,6 +126,16 @@ def test_rows_appear_with_the_commit_and_in_order(job):
     assert [value for value in found if value[0] == "b"] == B
     job.commit(1, job.write(1, [C]))
     assert sorted(job.read()) == sorted(A + B + C)
+
+
+def test_the_marks_of_a_write_are_no_lag(job, capsys):
+    for number in range(3):
+        job.commit(number, job.write(number, [A]))
+    for group in (job.name, job.at(0).task_id(0)):
+        assert main(["group", "describe", group, "--json", "--bootstrap", job.settings.bootstrap]) == 0
+        described = json.loads(capsys.readouterr().out)
+        assert max(one["committed"] for one in described["partitions"]) == 3
+        assert described["lag"] == 0
 
 
 def test_a_failed_task_leaves_nothing_and_is_repeated(job):

@@ -16,6 +16,7 @@ from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import emit, print_facts, print_json, print_table, remark
 from millstream.cli.positions import EXPECTED, parse_position, resolve
+from millstream.model.marks import is_mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER"}
 
 class PartitionLag(NamedTuple):
     """The position of a group in one partition. ``committed`` is None where it has no offset, ``end_offset`` where the
-    partition is not served.
+    partition is not served, or the offset is a writer's mark, behind which there is no lag (``model.marks``).
     """
 
     topic: str
@@ -119,10 +120,10 @@ def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
     """Show a group's members, committed offsets and lag, and the epochs of a consumer group."""
     client = admin_client(bootstrap)
     group = _description(client, name, bootstrap, timeout)
-    committed = _committed(client, name, bootstrap, timeout)
+    committed, marks = _committed(client, name, bootstrap, timeout)
     if group.state.name in ("DEAD", "UNKNOWN") and not committed:
         raise CommandFailed(f"there is no group '{name}'; 'millstream group list' shows those that exist")
-    lags = _lags(client, group, committed, bootstrap, timeout)
+    lags = _lags(client, group, committed, marks, bootstrap, timeout)
     total = sum(lag.lag or 0 for lag in lags)
     state = group.state.name.lower()
     coordinator = group.coordinator.id if group.coordinator else None
@@ -184,7 +185,7 @@ def reset(
             f"group '{name}' is active with {members} member{'s' if members > 1 else ''}, which would overwrite the "
             "new offsets; stop its consumers first"
         )
-    committed = _committed(client, name, bootstrap, timeout)
+    committed, _ = _committed(client, name, bootstrap, timeout)
     chosen = _chosen(client, topic, committed, bootstrap, timeout)
     if not chosen:
         raise CommandFailed(f"group '{name}' has no committed offsets; name what to set with --topic TOPIC")
@@ -247,20 +248,26 @@ def _description(client: AdminClient, name: str, bootstrap: str, timeout: float)
     return answer(futures[name], what, bootstrap, timeout + 1)
 
 
-def _committed(client: AdminClient, name: str, bootstrap: str, timeout: float) -> dict[tuple[str, int], int]:
+def _committed(
+    client: AdminClient, name: str, bootstrap: str, timeout: float
+) -> tuple[dict[tuple[str, int], int], set[tuple[str, int]]]:
+    """The committed offsets of a group, and the partitions of which they are a writer's marks."""
     from millstream.cli.confluent import ConsumerGroupTopicPartitions
 
     what = f"group '{name}'"
     with explained(what, bootstrap):
         futures = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)], request_timeout=timeout)
     found = answer(futures[name], what, bootstrap, timeout + 1)
-    return {(entry.topic, entry.partition): entry.offset for entry in found.topic_partitions or () if entry.offset >= 0}
+    entries = [entry for entry in found.topic_partitions or () if entry.offset >= 0]
+    marks = {(entry.topic, entry.partition) for entry in entries if is_mark(entry.metadata)}
+    return {(entry.topic, entry.partition): entry.offset for entry in entries}, marks
 
 
 def _lags(
     client: AdminClient,
     group: ConsumerGroupDescription,
     committed: dict[tuple[str, int], int],
+    marks: set[tuple[str, int]],
     bootstrap: str,
     timeout: float,
 ) -> list[PartitionLag]:
@@ -278,7 +285,7 @@ def _lags(
     for place in named_partitions:
         owner = owners.get(place)
         who = (None, None, None) if owner is None else (owner.member_id, owner.client_id, owner.host)
-        lags.append(PartitionLag(*place, committed.get(place), ends.get(place), *who))
+        lags.append(PartitionLag(*place, committed.get(place), None if place in marks else ends.get(place), *who))
     return lags
 
 

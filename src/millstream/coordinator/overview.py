@@ -12,12 +12,15 @@ import msgspec
 from millstream.coordinator.groups_partition import GroupsPartition
 from millstream.coordinator.state_partition import State
 from millstream.core.group.group import Group
+from millstream.model.marks import is_mark
 
 _SLICE: Final = 16
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
-    """One group. ``committed``: topic → partition → offset to read next."""
+    """One group. ``committed``: topic → partition → offset to read next; without the marks of writers
+    (``model.marks``).
+    """
 
     name: str
     state: str
@@ -51,10 +54,11 @@ def summarize_groups(
 
 def _summary(name: str, group: Group) -> GroupSummary:
     consumer = group.consumer
-    committed = {
-        topic: {index: offset.offset for index, offset in partitions.items()}
-        for topic, partitions in group.offsets.topics.items()
-    }
+    committed: dict[str, dict[int, int]] = {}
+    for topic, partitions in group.offsets.topics.items():
+        read = {index: offset.offset for index, offset in partitions.items() if not is_mark(offset.metadata)}
+        if read:
+            committed[topic] = read
     state = group.state if consumer is None else consumer.state
     members = len(group.members) if consumer is None else len(consumer.members)
     return GroupSummary(name, state.value, members, committed)

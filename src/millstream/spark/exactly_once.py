@@ -48,6 +48,7 @@ from millstream.client.transactional import (
 )
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.model.marks import WRITE_MARK
 from millstream.spark.storing import PartitionCounts, Pending
 
 _ABORT_S: Final = 5.0
@@ -150,7 +151,7 @@ class _TaskWriter:
             written_bytes = self._store(transaction, first, rest)
             assert self._place is not None, "rows were stored somewhere"
             if self._write.repeatable:
-                transaction.add_offset(group, self._place, MarkedOffset(self._write.mark))
+                transaction.add_offset(group, self._place, MarkedOffset(self._write.mark, WRITE_MARK))
         except MillstreamError as error:
             if error.code in FENCED:
                 raise Rejected(self._fenced(opened_at, error), error.code) from error
@@ -249,7 +250,7 @@ def commit_tasks(settings: WriteSettings, write: Write, tasks: Sequence[TaskDone
             _agree_on_plan(coordinators, write, plan, place)
         _end(settings, coordinators, write, [task for task in filled if task.open is not None])
         if mark_done and place is not None:
-            mark_offset(coordinators, write.name, place, MarkedOffset(write.mark, f"{plan} {_DONE}"))
+            mark_offset(coordinators, write.name, place, MarkedOffset(write.mark, f"{plan} {WRITE_MARK} {_DONE}"))
 
 
 def abort_tasks(settings: WriteSettings, tasks: Sequence[TaskDone]) -> None:
@@ -314,7 +315,7 @@ def _agree_on_plan(coordinators: Coordinators, write: Write, plan: str, place: T
                 "delivery=at-least-once write this batch once more"
             )
     if place is not None:
-        mark_offset(coordinators, write.name, place, MarkedOffset(write.mark, f"{plan} {_BEGUN}"))
+        mark_offset(coordinators, write.name, place, MarkedOffset(write.mark, f"{plan} {WRITE_MARK} {_BEGUN}"))
 
 
 def _why_over(settings: WriteSettings, write: Write, task: int, opened_at: float, error: MillstreamError) -> str:
