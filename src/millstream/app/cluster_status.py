@@ -2,7 +2,8 @@
 
 The shard that has the controller answers from its metadata, in slices. What is wrong is said in sentences, each with
 the remedy; a cluster without any is healthy. A broker that is cut off from the others says that it knows no controller,
-and shows what it knew last.
+and shows what it knew last. A broker that has just started has not heard of every leader yet: for `HEARING_US` it
+counts such partitions apart, and does not call them leaderless.
 """
 
 from collections.abc import Callable, Generator
@@ -10,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from millstream.cluster.metadata import MetadataCache, TopicMeta
+from millstream.cluster.metadata import MetadataCache, PartitionMeta, TopicMeta
 from millstream.core.controller.restoring import restorable_partitions
 from millstream.model.cluster import NodeId
 from millstream.raft.installs import InstallProgress
@@ -24,6 +25,9 @@ CLUSTER: Final = "cluster"
 
 NAMED_MAX: Final = 100
 """Partitions that are named in each list."""
+
+HEARING_US: Final = 30_000_000
+"""From the start of a broker on: the others connect and tell of their leaderships within it, elections included."""
 
 _SHARE: Final = 0.1
 _SLICE: Final = 64
@@ -104,6 +108,8 @@ class ClusterStatus(msgspec.Struct):
     shared_topics: int = 0
     leaderless_count: int = 0
     leaderless: list[PartitionName] = []
+    not_heard_count: int = 0
+    """Partitions of whose leader this broker has not heard yet, because it has just started."""
     under_replicated_count: int = 0
     under_replicated: list[PartitionName] = []
     moves_count: int = 0
@@ -139,6 +145,7 @@ def serve_cluster_status(
     own: OwnParts,
 ) -> None:
     """Answer the question on a shard; one without ``controller`` tells only what concerns itself."""
+    hearing_until_us = reactor.now_us() + HEARING_US
 
     def answer_status(arguments: Any, answer: Callable[[Any], None]) -> None:
         _ = arguments
@@ -150,10 +157,9 @@ def serve_cluster_status(
         status.shared = _shared(own.uploads)
         status.take_overs = own.stats.counter("take_overs").value
         status.restored_partitions = own.stats.counter("take_over_partitions").value
-        voters = controller.voters
-        reactor.background(
-            "other", _describe(metadata, status, voters), _SHARE, lambda: answer(msgspec.to_builtins(status))
-        )
+        hears = reactor.now_us() < hearing_until_us
+        described = _describe(metadata, status, controller.voters, hears=hears)
+        reactor.background("other", described, _SHARE, lambda: answer(msgspec.to_builtins(status)))
 
     control.serve(CLUSTER, answer_status)
 
@@ -179,7 +185,10 @@ def joined(answers: list[Any]) -> dict[str, Any]:
     }
 
 
-def _describe(metadata: MetadataCache, status: ClusterStatus, voters: tuple[int, ...]) -> Generator[None, None, None]:
+def _describe(
+    metadata: MetadataCache, status: ClusterStatus, voters: tuple[int, ...], *, hears: bool
+) -> Generator[None, None, None]:
+    """Fill ``status``. ``hears``: this broker has just started."""
     by_node = {broker.id: broker for broker in _brokers(metadata)}
     status.brokers = list(by_node.values())
     walked = 0
@@ -193,7 +202,7 @@ def _describe(metadata: MetadataCache, status: ClusterStatus, voters: tuple[int,
             walked += 1
             if walked % _SLICE == 0:
                 yield
-            _count(metadata, topic, index, status, by_node)
+            _count(metadata, topic, index, status, by_node, hears=hears)
     _show_moves(metadata, status)
     if metadata.settings.dead_broker_take_over_after_ms >= 0:
         status.restorable_partitions = restorable_partitions(metadata.state, metadata.settings)
@@ -240,12 +249,20 @@ def _address(host: str, port: int) -> str:
 
 
 def _count(
-    metadata: MetadataCache, topic: TopicMeta, index: int, status: ClusterStatus, by_node: dict[int, BrokerStatus]
+    metadata: MetadataCache,
+    topic: TopicMeta,
+    index: int,
+    status: ClusterStatus,
+    by_node: dict[int, BrokerStatus],
+    *,
+    hears: bool,
 ) -> None:
     part = topic.partitions[index]
     status.partitions += 1
     leader = metadata.leader_of(part)
-    if leader is None:
+    if hears and _may_yet_be_heard(metadata, part):
+        status.not_heard_count += 1
+    elif leader is None:
         status.leaderless_count += 1
         if len(status.leaderless) < NAMED_MAX:
             status.leaderless.append(PartitionName(topic.name, index))
@@ -259,6 +276,11 @@ def _count(
     for node in part.replicas:
         if node in by_node:
             by_node[node].replicas += 1
+
+
+def _may_yet_be_heard(metadata: MetadataCache, part: PartitionMeta) -> bool:
+    """Whether another broker may lead a partition, and has not said so to this one since its start."""
+    return not part.heard and any(node != metadata.node_id and metadata.is_alive(node) for node in part.replicas)
 
 
 def _problems(status: ClusterStatus, voters: tuple[int, ...]) -> list[str]:
@@ -280,6 +302,11 @@ def _problems(status: ClusterStatus, voters: tuple[int, ...]) -> list[str]:
     if dead:
         problems.append(
             f"brokers that are not alive: {', '.join(dead)}; start each of them again, with its data directory"
+        )
+    if status.not_heard_count:
+        problems.append(
+            f"partitions of whose leader broker {status.node_id}, which has just started, has not heard yet: "
+            f"{status.not_heard_count}; ask again in some seconds"
         )
     if status.leaderless_count:
         problems.append(

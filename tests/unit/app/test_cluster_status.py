@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from millstream.app.cluster_status import NAMED_MAX, OwnParts, joined, serve_cluster_status
+from millstream.app.cluster_status import HEARING_US, NAMED_MAX, OwnParts, joined, serve_cluster_status
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.placement import ELSEWHERE
 from millstream.config.settings import Settings
@@ -18,6 +18,7 @@ from millstream.core.controller.commands import (
 )
 from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.state import ControllerState
+from millstream.model.cluster import UNKNOWN
 from millstream.telemetry.metrics import StatsSlab
 
 ID = bytes(range(16))
@@ -40,7 +41,9 @@ def cluster(*dead, partitions=3, replicas=(1, 2, 3)):
     return MetadataCache(state, dict.fromkeys(range(partitions), ELSEWHERE), Settings(node_id=1))
 
 
-def asked(metadata, leader=2):
+def asked(metadata, leader=2, after_us=HEARING_US):
+    """The answer so long after the start of the broker."""
+    times = iter((0, after_us))
     handlers, answers = {}, []
     control = SimpleNamespace(serve=handlers.__setitem__)
 
@@ -50,10 +53,8 @@ def asked(metadata, leader=2):
         done()
 
     controller = SimpleNamespace(leader=leader, voters=(1, 2, 3))
-    reactor = SimpleNamespace(background=background)
-    uploads = SimpleNamespace(
-        archives={1: None, 2: None}, backlog=SimpleNamespace(size_bytes=4096, age_ms=lambda _: 1500)
-    )
+    reactor = SimpleNamespace(background=background, now_us=lambda: next(times))
+    uploads = SimpleNamespace(archives={1: None, 2: None}, backlog=SimpleNamespace(size_bytes=4096), lag_ms=1500)
     serve_cluster_status(control, reactor, metadata, controller, OwnParts(list, uploads, StatsSlab()))
     handlers["cluster"](None, answers.append)
     return answers[0]
@@ -78,6 +79,21 @@ def test_a_healthy_cluster_has_no_problems():
         "lost": False,
     }
     assert (status["moves"], status["voters"], status["feature_level"]) == ([], (1, 2, 3), 1)
+
+
+def test_leaders_of_which_nothing_was_heard_since_the_start_are_counted_apart_for_a_while():
+    metadata = cluster(3)
+    metadata.set_leader_epochs(ID, [(0, 4, 2, (1, 2)), (1, 4, UNKNOWN, ())])
+    early = asked(metadata, after_us=HEARING_US - 1)
+    assert (early["leaderless_count"], early["leaderless"], early["not_heard_count"]) == (0, [], 2)
+    assert early["healthy"] is False
+    (said,) = [problem for problem in early["problems"] if "leader" in problem]
+    assert said.startswith("partitions of whose leader broker 1, which has just started, has not heard yet: 2")
+    assert [broker["leaders"] for broker in early["brokers"]] == [0, 1, 0]
+    later = asked(metadata)
+    assert (later["leaderless_count"], later["not_heard_count"]) == (1, 0)
+    gone = asked(cluster(2, 3, replicas=(2, 3)), after_us=0)
+    assert (gone["leaderless_count"], gone["not_heard_count"]) == (3, 0), "no replica of it is alive"
 
 
 def test_a_dead_broker_leaves_partitions_without_leader_or_with_fewer_replicas():
