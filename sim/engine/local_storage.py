@@ -100,7 +100,7 @@ _UNCOVERED = struct.Struct(">qiibI")
 _COVERED = struct.Struct(">hiqqqhii")
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """The reactor was stopped: the shard is no more."""
 
     def __init__(self, code: int, reason: str) -> None:

@@ -186,7 +186,7 @@ def test_a_damaged_partition_is_named_by_every_door_until_its_topic_is_deleted(b
 
     described = cli("topic", "describe", "t")
     assert described.returncode == 0
-    assert "not served: 1; the broker's log" in described.stderr
+    assert "not served: 1; 'millstream topic repair t:1'" in described.stderr
     assert "partition 1 of topic 't'" in cli("topic", "trim", "t", "--before", "end").stderr
     assert cli("topic", "delete", "t", "--execute").returncode == 0
     until(lambda: metrics(broker).value("millstream_log_faulty") == 0, "the alarm is over")

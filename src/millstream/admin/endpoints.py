@@ -64,6 +64,10 @@ class Broker(Protocol):
         """Unsafe recovery. Raises Rejected for a request that is none or must not be carried out."""
         ...
 
+    def repair_partition(self, body: bytes) -> dict[str, Any]:
+        """Plan a repair of a partition that is not served, or do it."""
+        ...
+
     def segments(self, topic: str) -> dict[str, Any]: ...
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
@@ -143,6 +147,12 @@ def make_router(broker: Broker, stats: StatsSlab) -> Router:
     router.add("POST", "/v1/cluster", lambda request: changed(request, broker.change_cluster), body_bytes_max=4 << 20)
     router.add("GET", "/v1/recovery", replicas)
     router.add("POST", "/v1/recovery", lambda request: changed(request, broker.lead_alone), body_bytes_max=4 << 20)
+    router.add(
+        "POST",
+        "/v1/partitions/repair",
+        lambda request: changed(request, broker.repair_partition),
+        body_bytes_max=1 << 16,
+    )
     router.add("GET", "/v1/topics/{topic}/segments", segments, count=counted("manifest"))
     _add_tiers(router, broker)
     return router

@@ -43,6 +43,7 @@ from millstream.app.overview import gather, named_metrics
 from millstream.app.recovering import order_to_lead, show_replicas
 from millstream.app.recovery import RecoveryChild, count
 from millstream.app.registry_process import RegistryProcess
+from millstream.app.repairs import repair_partition
 from millstream.app.service import (
     BEGIN_ANEW,
     READY,
@@ -102,6 +103,9 @@ PATIENCE_US: Final = 2_000_000
 READY_TIMEOUT_US: Final = 120_000_000
 BEGIN_TIMEOUT_US: Final = 10 * 365 * 86_400 * 1_000_000
 """A broker of a cluster waits for a majority of the others, however long they take."""
+
+_NAMED_MAX: Final = 100
+"""Failed partitions that ``/healthz`` names."""
 
 REAP_TIMEOUT_S: Final = 2.0
 
@@ -351,11 +355,22 @@ class Supervisor:
             json.dump(about, file)
         os.rename(temporary, self.about_path)
         tell_manager(READY)
+        self._tell_failed()
         count, addresses = len(self.children), ", ".join(listeners.values())
         print_ready_line(
             f"millstream {__version__} serves after {seconds_since_exec():.1f} s: bootstrap {addresses}; "
             f"http {self.http.url}; {count} shard{'s' if count > 1 else ''}; data in {self.settings.data_dir}"
         )
+
+    def _tell_failed(self) -> None:
+        """Say how many partitions are not served, if any; the lines above have the reasons."""
+        failed = sum(one["shard"].gauge("partitions", state="failed").value for one in self.shared.shard_stats)
+        if failed:
+            log.warning(
+                "%d partitions are not served (see above, and failed_partitions in /healthz); "
+                "'millstream topic repair NAME:PARTITION' says what brings one back",
+                failed,
+            )
 
     def _serve_http(self) -> bool:
         """Answer over HTTP from now on; False if the port is another's."""
@@ -397,7 +412,11 @@ class Supervisor:
         if not self.serving:
             raise Unavailable("the broker waits for a majority of its cluster")
         answers = self.queries.ask_all("status", None, PATIENCE_US)
-        return {"accepts_writes": all(answer["accepts_writes"] for answer in answers)}
+        failed = [name for answer in answers for name in answer["failed_partitions"]]
+        return {
+            "accepts_writes": all(answer["accepts_writes"] for answer in answers),
+            "failed_partitions": sorted(failed)[:_NAMED_MAX],
+        }
 
     def facts(self) -> Facts:
         uptime_s = time.monotonic() - self.begun
@@ -431,6 +450,9 @@ class Supervisor:
 
     def lead_alone(self, body: bytes) -> dict[str, Any]:
         return order_to_lead(self.queries, body)
+
+    def repair_partition(self, body: bytes) -> dict[str, Any]:
+        return repair_partition(self.queries, body)
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
         stats = [one["archive"] for one in self.shared.shard_stats]

@@ -21,7 +21,7 @@ from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.members import Members
 from millstream.partition.moving import Place
 from millstream.partition.partition import Partition
-from millstream.partition.table import PartitionTable
+from millstream.partition.table import Faulty, PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
 
 
@@ -63,6 +63,17 @@ class Partitions(MetadataListener):
         for topic in self._metadata.topics():
             for index in range(len(topic.partitions)):
                 self._open(topic, index, fresh=False)
+
+    def reopen(self, entry: Faulty) -> Partition | Faulty:
+        """Open a partition that failed again. Raises OSError if the disk is full."""
+        topic = self._metadata.topic(entry.name)
+        assert topic is not None, "a topic that is gone has no entry"
+        return self._lifecycle.reopen(topic.topic_id, entry, topic.config, self._members(topic, entry.index))
+
+    def has_others(self, entry: Faulty) -> bool:
+        """Whether other brokers hold the partition, too."""
+        topic = self._metadata.topic(entry.name)
+        return topic is not None and len(topic.partitions[entry.index].replicas) > 1
 
     def topic_created(self, topic: TopicMeta) -> Steps:
         return self._open_from(topic, 0)

@@ -134,6 +134,10 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
     tell_repairs(report.repairs)
     for fault in report.faults:
         log.error("not served: %s", fault)
+    for broken in report.aside:
+        words, _, stack = broken.partition("\n")
+        log.error("not replayed, its records are put aside: %s", words)
+        log.error("%s", " | ".join(stack.split("\n")[-8:]))
     if not report.clean:
         took_ms = (time.monotonic() - begun) * 1000
         log.info(

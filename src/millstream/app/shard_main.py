@@ -27,6 +27,7 @@ from millstream.app.overview import serve_overview
 from millstream.app.partitions import Partitions
 from millstream.app.peer_shard import PeerShard
 from millstream.app.recovering import serve_recovery
+from millstream.app.repairs import serve_repairs
 from millstream.app.service import BEGIN_ANEW
 from millstream.app.shared import Shared
 from millstream.app.tiers import serve_tiers
@@ -313,6 +314,7 @@ class ShardProcess:
         own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared, shard.stats)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller, own)
         serve_recovery(control, shard.reactor, self.metadata, self.peers)
+        serve_repairs(control, shard.reactor, self.storage, self.table, self.partitions)
         serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)
         client = self.client if shard.id == CONTROLLER_SHARD else None
         serve_tiers(control, shard.reactor, self.table, client, self.archiver.link, self.metadata)
@@ -451,6 +453,7 @@ class ShardProcess:
                 "partitions": len(self.table.by_group),
                 "connections": len(self.intake.connections),
                 "accepts_writes": self.storage.accepts_writes,
+                "failed_partitions": sorted(f"{one.name}:{one.index}" for one in self.table.failed.values()),
             }
         )
 

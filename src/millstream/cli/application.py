@@ -150,6 +150,7 @@ application = Noun(
                 "describe": "millstream.cli.topic:describe",
                 "alter": "millstream.cli.topic:alter",
                 "delete": "millstream.cli.topic:delete",
+                "repair": "millstream.cli.topic_repair:repair",
                 "trim": "millstream.cli.trim:trim",
             },
         ),

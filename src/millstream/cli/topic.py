@@ -148,7 +148,10 @@ def describe(name: str, all_config: bool, as_json: bool, bootstrap: str, timeout
     columns = ["#PARTITION", "#LEADER", "#EPOCH", "REPLICAS", "IN SYNC", "#START", "#END", "#RECORDS"]
     print_table(columns, [_partition_row(partition) for partition in document["partitions"]])
     if damaged:
-        remark(f"not served: {', '.join(map(str, damaged))}; the broker's log and 'millstream log verify' say why")
+        remark(
+            f"not served: {', '.join(map(str, damaged))}; 'millstream topic repair {name}:{damaged[0]}' says why, and "
+            "what to do"
+        )
     if document["config"]:
         emit("\n")
         print_table(["PROPERTY", "VALUE", "SOURCE"], [tuple(entry.values()) for entry in document["config"]])

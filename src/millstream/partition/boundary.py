@@ -140,8 +140,11 @@ class Boundary:
 
 
 def is_of_the_shard(error: Exception) -> bool:
-    """Whether an exception was raised by a structure that partitions share."""
-    traceback, module, function = error.__traceback__, "", ""
+    """Whether an exception was raised by a structure that partitions share. Its first frame, the entry's, does not
+    count: the write-ahead log calls verbs, too.
+    """
+    module, function = "", ""
+    traceback = error.__traceback__ and error.__traceback__.tb_next
     while traceback is not None:
         frame = traceback.tb_frame
         name = frame.f_globals.get("__name__", "")

@@ -46,6 +46,7 @@ from millstream.storage.maintenance.housekeeping import Housekeeping
 from millstream.storage.maintenance.removals import Removals
 from millstream.storage.maintenance.space import Space
 from millstream.storage.messages.commands import (
+    Broke,
     Checkpointed,
     Command,
     DataFetched,
@@ -65,11 +66,12 @@ from millstream.storage.messages.commands import (
     decode_reply,
 )
 from millstream.storage.messages.receiving import Resumed, Staged
+from millstream.storage.processes.boundary import EVENT_READ, LOOK_UP, READ, HelperFault
 from millstream.storage.processes.inspections import Inspections
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.set_aside import is_set_aside, replay_set_aside
 from millstream.storage.recovery.summary import leave_summaries, open_summarized, read_opened
-from millstream.storage.segments.read_faults import ReadFaults
+from millstream.storage.segments.read_faults import ReadFaults, raise_fault
 from millstream.storage.wal.opening import open_files, open_state
 from millstream.storage.wal.wal import Wal
 from millstream.telemetry.log import log as operator_log
@@ -437,6 +439,7 @@ class ShardStorage:
             Staged: self._staged.finished,
             Resumed: self._staged.resumed,
             Failed: lambda reply: self.fail(reply.reason),
+            Broke: self._broke,
         }
 
     def replied(self, reply: Reply) -> None:
@@ -449,6 +452,17 @@ class ShardStorage:
             if not reply.errno:
                 self._space.written(log)
             log.guard("write behind", log.behind.written, reply.errno, reply.bytes)
+
+    def _broke(self, reply: Broke) -> None:
+        """A helper has met in a command about one log what no command meets."""
+        fault = HelperFault(reply.what)
+        if reply.group >= 0:
+            log = self.logs.get(reply.group)
+            if log is not None:
+                log.guard(reply.verb, raise_fault, fault)
+            return
+        reads = {READ: self.cold_reads, LOOK_UP: self.timestamps, EVENT_READ: self.event_reads}
+        reads[reply.verb].broke(reply, fault)
 
     # -- space ---------------------------------------------------------------------------------------------------------
 

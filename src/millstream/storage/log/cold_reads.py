@@ -22,7 +22,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.storage.log.waiting_reads import WaitingReads
 from millstream.storage.messages.commands import Read
-from millstream.storage.segments.read_faults import closed, stopping
+from millstream.storage.segments.read_faults import closed, raise_fault, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
-    from millstream.storage.messages.commands import Command, ReadDone
+    from millstream.storage.messages.commands import Broke, Command, ReadDone
     from millstream.storage.segments.read_faults import ReadFaults
     from millstream.telemetry.metrics import StatsSlab
 
@@ -200,6 +200,13 @@ class ColdReads:
         call.found_end = Offset(reply.end_offset)
         self._bytes.inc(reply.bytes)
         call.log.guard("read", call.done, chain_of(call.fragments, reply.bytes))
+
+    def broke(self, reply: Broke, fault: Exception) -> None:
+        """The worker has met in a read what no read meets."""
+        call = self._calls.pop(reply.id)
+        release_all(call.fragments)
+        call.log.guard("read", raise_fault, fault)
+        call.log.guard("read", call.done, closed(call.log.name))
 
     def _failure(self, call: ColdRead, reply: ReadDone) -> MillstreamError | None:
         name = call.log.name

@@ -16,7 +16,7 @@ from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.storage.messages.commands import DataFetched, EventsFed, Feed, FetchData
-from millstream.storage.segments.read_faults import closed, stopping
+from millstream.storage.segments.read_faults import closed, raise_fault, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.storage.log.event_log import EventLog
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
-    from millstream.storage.messages.commands import Command
+    from millstream.storage.messages.commands import Broke, Command
     from millstream.storage.segments.read_faults import ReadFaults
 
     FeedDone = Callable[[tuple[EventsFed, IoBuf] | MillstreamError], None]
@@ -149,6 +149,14 @@ class EventReads:
             return
         fragments, call.fragments = call.fragments, []
         call.log.guard("read", done, (reply, chain_of(fragments, reply.bytes)))
+
+    def broke(self, reply: Broke, fault: Exception) -> None:
+        """The worker has met in a read what no read meets."""
+        call = self._calls.pop(reply.id)
+        self._release(call)
+        done: Callable[[object], None] = call.done  # type: ignore[assignment]
+        call.log.guard("read", raise_fault, fault)
+        call.log.guard("read", done, closed(call.log.name))
 
     def _failure(self, call: _Call, reply: EventsFed | DataFetched) -> MillstreamError | None:
         log, path, fault = call.log, call.segment.path, reply.fault

@@ -21,14 +21,14 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import BytePosition, Offset, TimestampMs
 from millstream.model.replication import Term
 from millstream.storage.messages.commands import Find, FoundRecord
-from millstream.storage.segments.read_faults import closed, stopping
+from millstream.storage.segments.read_faults import closed, raise_fault, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
-    from millstream.storage.messages.commands import Command, Found
+    from millstream.storage.messages.commands import Broke, Command, Found
     from millstream.storage.segments.read_faults import ReadFaults
 
     Answer = FoundRecord | MillstreamError | None
@@ -191,6 +191,12 @@ class Timestamps:
         """The worker's answer."""
         call = self._calls.pop(reply.id)
         call[0].guard("look-up", self._answer, call, reply)
+
+    def broke(self, reply: Broke, fault: Exception) -> None:
+        """The worker has met in a look-up what no look-up meets."""
+        log, _, _, answered = self._calls.pop(reply.id)
+        log.guard("look-up", raise_fault, fault)
+        log.guard("look-up", answered, closed(log.name))
 
     def _answer(self, call: tuple[OpenLog, Segment, _Reach, Done], reply: Found) -> None:
         log, segment, reach, answered = call

@@ -330,6 +330,18 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag=4):
     fault: str
 
 
+class Broke(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """A command about one log has raised what no command raises."""
+
+    group: int
+    """Of the log; -1 if ``id`` says which command it was."""
+
+    id: int
+    verb: str
+    what: str
+    """The exception, and its traceback."""
+
+
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """A command with an id is carried out."""
 
@@ -445,6 +457,7 @@ Reply = (
     | Checkpointed
     | ReadDone
     | Found
+    | Broke
     | Done
     | Prepared
     | Failed

@@ -17,7 +17,8 @@ Errors are values in the replies. A full disk (ENOSPC, EDQUOT) is an errno that 
 any other write error, is ``Failed``, and the shard stops with the reason. A damaged batch is a fault of that read
 alone. A removal or a truncation without space on a full disk is repeated until it succeeds (``no_room``); later
 commands in its lane wait, because they may concern the same names. Acknowledgements do not wait. When the shard is gone
-the worker ends. An unexpected exception ends the process, and with it the shard.
+the worker ends. An unexpected exception of a command about one log ends that log (``boundary``), any other the process,
+and with it the shard.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ from millstream.storage.messages.commands import (
 )
 from millstream.storage.messages.receiving import Adopt, Resume, Stage, StageEnd
 from millstream.storage.no_room import once_there_is_room
+from millstream.storage.processes.boundary import broken
 from millstream.storage.processes.event_reader import EventReader
 from millstream.storage.processes.inspector import Inspector
 from millstream.storage.processes.receiving import Receiving
@@ -129,7 +131,10 @@ class Worker:
 
     def carry_out(self, command: Command) -> Reply | None:
         """Execute the command. Returns its reply, if it has one now."""
-        return self._handlers[type(command)](command)
+        try:
+            return self._handlers[type(command)](command)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            return broken(command, error)
 
     def finish(self) -> None:
         """Make the last changes durable, mainly deletions. Raises OSError if that fails."""

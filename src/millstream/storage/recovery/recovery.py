@@ -14,13 +14,17 @@ run now, and no WAL file is read. After a crash, one line in the log per repair:
 
 A crash during recovery is a crash: the next start does it again, with the same result. For that the frames have to be
 there again. One whose sync did not return may stand in the page cache only, when just the process ended and not the
-machine, so it is written once more and synced before anything is done with it. An OSError ends the start, nothing is
-lost.
+machine, so it is written once more and synced before anything is done with it.
+
+**One partition's fault.** A replay that raises ends for that partition: its files stay as they are, its records go to a
+file beside them (``set_aside``), and the shard that opens it tries that replay again. An OSError about
+the write-ahead log or the controller's log ends the start, and so does a full disk; nothing is lost.
 """
 
 from __future__ import annotations
 
 import time
+import traceback
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -42,11 +46,12 @@ from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, WalRecord, Wa
 from millstream.format.wal_scan import Scan, Verdict, judge
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import exists, read_at, write_all
+from millstream.storage.disk import FULL, exists, read_at, write_all
 from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.replay import LogReplay
 from millstream.storage.recovery.replayed_state import Truncation
+from millstream.storage.recovery.set_aside import is_set_aside, set_aside
 from millstream.storage.recovery.summary import LogSummary, decode_summaries, write_opened
 from millstream.storage.segments.files import remove_deleted
 from millstream.storage.wal.reading import read_wal_file, scan_wal_files, wal_numbers
@@ -82,6 +87,8 @@ class RecoveryReport(msgspec.Struct, frozen=True):
 
     repairs: tuple[Repair, ...] = ()
     faults: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    """Partitions whose replay raised, each with the traceback. Their records are put aside."""
     """Logs that are fenced, and damage of which nobody knows whom it hit: name and reason."""
 
     duration_ms: int = 0
@@ -252,6 +259,9 @@ class _Recovery:
         """Those with records in the write-ahead logs."""
 
         self._finished: set[int] = set()
+        self._aside: dict[int, str] = {}
+        """Directories of the partitions whose records are put aside, by group."""
+        self._broken: list[str] = []
         self._adoptions = Adoptions()
         self._trims: dict[int, Offset] = {}
         self._truncations: dict[int, list[Truncation]] = {}
@@ -304,15 +314,38 @@ class _Recovery:
         fresh = [group for group in self.replays if group not in self._finished]
         for group in fresh:
             one = self.replays[group]
-            one.finish()
+            self._guard(group, one.finish)
             self._finished.add(group)
             if one.fault:
                 self._faults.append(one.fault)
         self._disk.sync_all(self._data_dir)
-        written = [path for group in fresh for path in self.replays[group].describe()]
+        written: list[str] = []
+        for group in fresh:
+            self._guard(group, self._describe, group, written)
         self._disk.sync_all(self._data_dir)
         for path in written:
             self._disk.rename(path + TEMPORARY_SUFFIX, path)
+        for directory in directories:
+            if self._aside:
+                state = directory.state
+                set_aside(self._disk, directory.path, ShardId(directory.shard), self._aside, state=state)
+
+    def _describe(self, group: int, written: list[str]) -> None:
+        written += self.replays[group].describe()
+
+    def _guard(self, group: int, step: Callable[..., None], *arguments: object) -> None:
+        """A step of one partition's replay: if it raises, that partition's records are put aside."""
+        if group in self._aside:
+            return
+        try:
+            step(*arguments)
+        except Exception as error:
+            full = isinstance(error, OSError) and error.errno in FULL
+            if group == CONTROLLER_GROUP or full:
+                raise
+            place = self.replays[group].place
+            self._aside[group] = place.directory
+            self._broken.append(f"{place.name}: {type(error).__name__}: {error}\n{traceback.format_exc()}")
 
     def _replay_directory(self, directory: _Directory, locate: Callable[[int], LogPlace | None]) -> None:
         unknown: set[int] = set()
@@ -326,8 +359,8 @@ class _Recovery:
                 _doubt(here, directory, expected, frame.sequence - 1)
             expected = frame.sequence + 1
             if file != open_file:
-                for one in here.values():
-                    one.flush()
+                for number, one in here.items():
+                    self._guard(number, one.flush)
                 data = memoryview(read_wal_file(self._disk, directory.path, directory.files[file]))
                 open_file = file
             durable = frame.sequence <= directory.verdict.durable_sequence
@@ -349,25 +382,37 @@ class _Recovery:
                 if not good:
                     one.damaged_at = f"{directory.path}/{wal_name(directory.files[file])}, byte {start}"
                 if good or durable:
-                    one.apply(WalRecord(kind, group, epoch, base, last, size, crc), data[start:at] if good else None)
+                    record = WalRecord(kind, group, epoch, base, last, size, crc)
+                    self._guard(group, one.apply, record, data[start:at] if good else None)
                 else:
                     torn.add(group)  # the rest of its records in this frame cannot stand without this one
         if expected <= directory.verdict.durable_sequence:
             _doubt(here, directory, expected, directory.verdict.durable_sequence)
-        for one in here.values():
-            one.flush()
+        for number, one in here.items():
+            self._guard(number, one.flush)
 
     def _open(self, group: int, locate: Callable[[int], LogPlace | None]) -> LogReplay | None:
-        if group in self._finished:
+        if group in self._finished or group in self._aside:
             return None
         one = self.replays.get(group)
         if one is None:
             place = locate(group)
             if place is None:
                 return None
-            self._adoptions.complete(self._disk, RaftGroupId(group), place.directory)
-            cuts = self._truncations.get(group, [])
-            one = LogReplay(self._disk, place, self._trims.get(group, Offset(0)), cuts, self._now_ms, self._note)
+            if group != CONTROLLER_GROUP and is_set_aside(self._disk, place.directory):
+                self._aside[group] = place.directory  # its shard replays all of it when it opens it
+                return None
+            try:
+                self._adoptions.complete(self._disk, RaftGroupId(group), place.directory)
+                cuts = self._truncations.get(group, [])
+                one = LogReplay(self._disk, place, self._trims.get(group, Offset(0)), cuts, self._now_ms, self._note)
+            except Exception as error:
+                full = isinstance(error, OSError) and error.errno in FULL
+                if group == CONTROLLER_GROUP or full:
+                    raise
+                self._aside[group] = place.directory
+                self._broken.append(f"{place.name}: {type(error).__name__}: {error}\n{traceback.format_exc()}")
+                return None
             self.replays[group] = one
         return one
 
@@ -405,5 +450,6 @@ class _Recovery:
             logs=len(replays),
             repairs=tuple(self._repairs),
             faults=tuple(self._faults),
+            aside=tuple(self._broken),
             duration_ms=duration_ms,
         )

@@ -19,12 +19,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
+from millstream.format.epochs import StoredVote
 from millstream.format.names import PARTITION_LEVELS, QUARANTINE_FILE, TEMPORARY_SUFFIX
 from millstream.format.quarantine import HEAD, Chunk, chunks, encode_chunk
 from millstream.format.wal import RECORD_BYTES, FrameSequence, Kind, WalRecord, WalState
 from millstream.format.wal_scan import judge
 from millstream.model.quantities import Offset, ShardId
-from millstream.model.replication import RaftPosition
+from millstream.model.replication import RaftPosition, ReplicaId
 from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import exists, read_file, write_all
 from millstream.storage.recovery.adoptions import Adoptions
@@ -207,6 +208,17 @@ def replay_set_aside(disk: Disk, data_dir: str, place: LogPlace, now_ms: int, no
         raise Corruption(replay.fault)
     disk.sync_directory(directory)
     forget_set_aside(disk, directory)
+
+
+def vote_set_aside(disk: Disk, directory: str) -> StoredVote | None:
+    """The newest vote of a replica that was put aside; None if there is none, and its ``epochs`` file has it."""
+    votes = [
+        StoredVote(record.leader_epoch, ReplicaId(record.base))
+        for chunk in chunks(_read(disk, directory))
+        for record, _ in chunk.records
+        if record.kind == Kind.VOTE
+    ]
+    return votes[-1] if votes else None
 
 
 def forget_set_aside(disk: Disk, directory: str) -> None:

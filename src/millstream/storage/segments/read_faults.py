@@ -75,3 +75,8 @@ class ReadFaults:
 
 def _nothing(name: str) -> None:
     """Nobody mends it."""
+
+
+def raise_fault(fault: Exception) -> None:
+    """Raise what a helper process has met, behind the boundary of its log."""
+    raise fault

@@ -1,0 +1,212 @@
+"""``topic repair``: what would bring a partition back that is not served, and doing it.
+
+::
+
+    POST /v1/partitions/repair ──► the shard that is its home ──► plan ──execute──► repair
+                                                                                     │
+       failed in a verb                 opened again, with what was put aside of it ─┤ loses nothing
+       damaged, one of several replicas put aside, begins empty; its leader fills it ┤ loses nothing
+       damaged, the only replica        cut back to its last sound batch ────────────┘ loses what the plan says
+
+A plan changes nothing. A repair first opens the partition again, because the damage may be gone; only then it does what
+the plan says. It waits until the write-ahead log has nothing of the partition any more.
+
+**Bad input.** A partition that is served, or that there is none, is refused. **Crash.** The next start opens what is
+there; the repair may be called again. **Overload.** The files are read in slices of the reactor's background work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from millstream.errors import MillstreamError, Rejected, Retriable
+from millstream.format.epochs import LogState
+from millstream.model.error_code import ErrorCode
+from millstream.partition.boundary import words_of
+from millstream.partition.partition import Partition
+from millstream.partition.table import Faulty, Remote
+from millstream.storage.chunks import holds_chunks
+from millstream.storage.log.lost import mark_lost, put_aside
+from millstream.storage.log.opening import repair_note
+from millstream.storage.recovery.cut_back import Kept, cut_back, look
+from millstream.storage.recovery.set_aside import vote_set_aside
+from millstream.telemetry.log import log as operator_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from millstream.app.partitions import Partitions
+    from millstream.app.shard_queries import ShardQueries
+    from millstream.partition.table import PartitionTable
+    from millstream.shard.control import ControlEnd
+    from millstream.shard.reactor import Reactor
+    from millstream.storage.shard_storage import ShardStorage
+
+REPAIR: Final = "repair"
+"""The question on the control channel."""
+
+_TIMEOUT_US: Final = 600_000_000
+_SHARE: Final = 0.3
+
+
+class RepairAsked(msgspec.Struct, frozen=True):
+    """The body of the request."""
+
+    topic: str
+    partition: int
+    execute: bool = False
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """A plan, or what was done."""
+
+    topic: str
+    partition: int
+    reason: str
+    """Why it is not served."""
+    step: str
+    """``open``, ``install`` or ``cut``."""
+    end_offset: int
+    """Where the log ends afterwards; -1 if that is not known."""
+    lost: int
+    """Records that are lost by it; 0 if none."""
+    done: bool
+
+
+def serve_repairs(
+    control: ControlEnd, reactor: Reactor, storage: ShardStorage, table: PartitionTable, partitions: Partitions
+) -> None:
+    """Answer on a shard; None about partitions of other shards."""
+
+    def repair(arguments: Any, answer: Callable[[Any], None]) -> None:
+        asked = msgspec.convert(arguments, RepairAsked)
+        entry = table.find(asked.topic, asked.partition)
+        if entry is None:
+            raise Rejected(f"there is no partition {asked.topic}:{asked.partition}", _UNKNOWN)
+        if isinstance(entry, Remote):
+            answer(None)
+        elif isinstance(entry, Partition):
+            raise Rejected(f"{asked.topic}:{asked.partition} is served; there is nothing to repair")
+        else:
+            _Repair(reactor, storage, partitions, entry, asked, answer).begin()
+
+    control.serve(REPAIR, repair)
+
+
+_UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class _Repair:
+    """One repair, from the question to the answer."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        storage: ShardStorage,
+        partitions: Partitions,
+        entry: Faulty,
+        asked: RepairAsked,
+        answer: Callable[[Any], None],
+    ) -> None:
+        self._reactor = reactor
+        self._storage = storage
+        self._partitions = partitions
+        self._entry = entry
+        self._asked = asked
+        self._answer = answer
+        self._found: list[Kept] = []
+        self._step = "open"
+
+    def begin(self) -> None:
+        """Wait until everything of the partition is out of the write-ahead log, then look."""
+        storage, entry = self._storage, self._entry
+        if storage.stopping:
+            self._answer(Retriable("the broker stops"))
+        elif storage.checkpointer.is_setting_aside(entry.raft_group):
+            storage.checkpoint(self.begin)
+        elif (self._asked.execute and not self._reopened()) or not self._asked.execute:
+            self._reactor.background("other", self._plan(), _SHARE, self._planned)
+
+    def _reopened(self) -> bool:
+        """Open the partition again, as it is; whether that was all."""
+        try:
+            opened = self._partitions.reopen(self._entry)
+        except OSError as error:
+            self._answer(Retriable(f"the disk is full: {error}"))
+            return True
+        if isinstance(opened, Partition):
+            operator_log.at(opened.log.name).info("repaired (%s): it ends at %d", self._step, opened.log.next_offset)
+            self._tell(done=True, end_offset=opened.log.next_offset)
+            return True
+        self._entry = opened
+        return False
+
+    def _plan(self) -> Generator[None, None, None]:
+        entry = self._entry
+        if entry.damaged and self._partitions.has_others(entry):
+            self._step = "install"
+        elif entry.damaged and holds_chunks(entry.directory):
+            self._step = "open"  # chunks are not cut; a backup has them
+        elif entry.damaged:
+            self._step = "cut"
+            try:
+                yield from look(self._storage.disk, entry.directory, self._found)
+            except (OSError, MillstreamError) as error:
+                operator_log.at(entry.name).warning("its files tell nothing: %s", words_of(error))
+        yield
+
+    def _planned(self) -> None:
+        if not self._asked.execute:
+            self._tell(done=False, end_offset=self._found[0].end_offset if self._found else -1)
+            return
+        entry, disk = self._entry, self._storage.disk
+        if self._step == "open":
+            self._answer(Rejected(f"it cannot be opened: {entry.reason}", ErrorCode.KAFKA_STORAGE_ERROR))
+            return
+        try:
+            if self._step == "install":
+                note = repair_note(f"{entry.name}/{entry.index}", self._storage.stats)
+                vote = vote_set_aside(disk, entry.directory)
+                put_aside(disk, entry.directory, entry.reason, note)
+                if vote is not None:  # newer than what its files said
+                    mark_lost(disk, entry.directory, LogState(vote=vote))
+            elif not self._found:
+                raise Rejected("its files tell nothing; restore them from a backup", ErrorCode.KAFKA_STORAGE_ERROR)
+            else:
+                cut_back(disk, entry.directory, self._found[0])
+        except OSError as error:
+            self._answer(Retriable(f"the disk failed: {error}"))
+            return
+        except MillstreamError as error:
+            self._answer(error)
+            return
+        if not self._reopened():
+            self._answer(Rejected(f"it is not served yet: {self._entry.reason}", ErrorCode.KAFKA_STORAGE_ERROR))
+
+    def _tell(self, *, done: bool, end_offset: int) -> None:
+        lost = self._found[0].lost if self._found and self._step == "cut" else 0
+        asked = self._asked
+        repaired = Repaired(asked.topic, asked.partition, self._entry.reason, self._step, end_offset, lost, done)
+        self._answer(msgspec.to_builtins(repaired))
+
+
+def repair_partition(queries: ShardQueries, body: bytes) -> dict[str, Any]:
+    """Plan a repair, or do it.
+
+    Raises:
+        Rejected: the request is none, or there is nothing to repair.
+        MillstreamError: it was not done.
+    """
+    try:
+        asked = msgspec.json.decode(body, type=RepairAsked)
+    except msgspec.MsgspecError as error:
+        raise Rejected(f"the request is not understood: {error}", ErrorCode.INVALID_REQUEST) from None
+    if asked.execute:
+        operator_log.info("asked over HTTP to repair %s:%d", asked.topic, asked.partition)
+    for answer in queries.ask_all(REPAIR, msgspec.to_builtins(asked), _TIMEOUT_US):
+        if answer is not None:
+            return answer
+    where = f"{asked.topic}:{asked.partition}"
+    raise Rejected(f"this broker has no replica of {where}; ask one that has", ErrorCode.NOT_LEADER_OR_FOLLOWER)
