@@ -26,7 +26,7 @@ from millstream.objects import open_store
 from millstream.partition.partition import Partition
 from millstream.raft.group import GroupRole
 from millstream.telemetry.table import OBJECT_OPERATION, OBJECT_TRANSFER
-from millstream.tiers.inspection import describe_topics
+from millstream.tiers.inspection import stored_topics
 from millstream.tiers.messages import CacheReport
 from millstream.tiers.purging import forget_topic
 from millstream.tiers.readers import needed_bytes
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
     from millstream.storage.disk import Disk
     from millstream.telemetry.metrics import StatsSlab
+    from millstream.tiers.inspection import StoredTopic
     from millstream.tiers.link import ArchiveLink
 
 TIERS: Final = "tiers"
@@ -56,6 +57,9 @@ KNOWN: Final = "known"
 
 _SHARE: Final = 0.1
 _TIMEOUT_MS: Final = 30_000
+_BY_ID: Final = "id:"
+"""Before a topic id, in the place of a name."""
+
 _STORE_PATIENCE_S: Final = 20.0
 
 
@@ -224,8 +228,9 @@ def prepare_topics(
     queries: ShardQueries, disk: Disk, data_dir: str, url: str, names: list[str]
 ) -> list[dict[str, Any]]:
     """Write the logs of topics that the store describes, with what is archived of them; of all of them without
-    ``names``. The result says of each topic how many records it has, or why it is not prepared. Called on a thread that
-    may block.
+    ``names``. Of several topics of one name the newest counts, and the result names the others; a name that is ``id:``
+    and a topic id chooses one. The result says of each topic how many records it has, or why it is not prepared.
+    Called on a thread that may block.
 
     Raises:
         Rejected: the store does not describe a topic that was named.
@@ -236,8 +241,9 @@ def prepare_topics(
     try:
         in_use = topics_in_use(view)
         results: list[dict[str, Any]] = []
-        for topic in _described(store, names):
+        for topic, others in _described(store, names):
             result: dict[str, Any] = {"topic": topic.name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+            result["others"] = [{"topic_id": one.topic.topic_id, "written_ms": one.written_ms} for one in others]
             try:
                 if any(queries.ask_all(KNOWN, topic.topic_id)):
                     raise Rejected(f"the topic {topic.name} is here already", ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -266,8 +272,8 @@ def recover_topics(queries: ShardQueries, url: str, names: list[str]) -> list[di
     finally:
         store.close()
     results: list[dict[str, Any]] = []
-    for topic in described:
-        result: dict[str, Any] = {"topic": topic.name}
+    for topic, _ in described:
+        result: dict[str, Any] = {"topic": topic.name, "topic_id": topic.topic_id}
         wanted = (topic.name, topic.topic_id, topic.partitions, topic.configs, topic.replicas)
         try:
             queries.ask_all(RECREATE, wanted, _TIMEOUT_MS * 1000)
@@ -277,16 +283,22 @@ def recover_topics(queries: ShardQueries, url: str, names: list[str]) -> list[di
     return results
 
 
-def _described(store: ObjectStore, names: list[str]) -> list[TopicDescription]:
-    """The topics of those names, or all that the store describes."""
-    described = {one.name: one for one in describe_topics(store)}
-    missing = [name for name in names if name not in described]
+def _described(store: ObjectStore, names: list[str]) -> list[tuple[TopicDescription, list[StoredTopic]]]:
+    """The topics of those names, or of all that the store describes, each with the others of its name."""
+    stored = stored_topics(store)
+    described = {one.topic.name: one for one in stored}  # of one name the newest
+    chosen = described | {_BY_ID + one.topic.topic_id: one for one in stored}
+    missing = [name for name in names if name not in chosen]
     if missing:
         known = ", ".join(sorted(described)) or "no topic"
         raise Rejected(
             f"{store.url} has nothing of the topic {missing[0]}; it has {known}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
-    return [described[name] for name in names or sorted(described)]
+    found = [chosen[name] for name in names or sorted(described)]
+    return [
+        (one.topic, [other for other in stored if other.topic.name == one.topic.name and other is not one])
+        for one in found
+    ]
 
 
 def _write_logs(view: StoreView, disk: Disk, data_dir: str, topic: TopicDescription) -> int:

@@ -16,7 +16,7 @@ from millstream.cli.broker_http import ask_http, http_url
 from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
-from millstream.cli.output import emit, print_facts, print_json, print_table, progress
+from millstream.cli.output import emit, print_facts, print_json, print_table, progress, remark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,11 +83,20 @@ def status(topic: str | None, as_json: bool, bootstrap: str, timeout: float) -> 
 
 @click.command("recover")
 @click.argument("topics", nargs=-1)
+@click.option(
+    "--topic-id",
+    "topic_ids",
+    multiple=True,
+    metavar="ID",
+    help="Recover the topic with this id, in hexadecimal. May be repeated.",
+)
 @as_json_option
 @bootstrap_option
-def recover(topics: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
+def recover(topics: tuple[str, ...], topic_ids: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
     """Recover topics of a lost broker or cluster from the object store: all topics, or the named ones. In a cluster
     every broker must be alive.
+
+    Of several topics of one name the newest is recovered, and the others are listed; --topic-id chooses one of them.
     """
     lacks = "tells nothing of its tiers"
     first = http_url(bootstrap, _RECOVERY_S, "", lacks)
@@ -97,14 +106,15 @@ def recover(topics: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
         raise CommandFailed(f"recovery needs every broker of the cluster, and these are not alive: {', '.join(dead)}")
     places = [http_url(one["address"], _RECOVERY_S, "", lacks) for one in brokers] if len(brokers) > 1 else [first]
     found: dict[str, dict[str, Any]] = {}
+    wanted = (*topics, *(f"id:{one.replace('-', '').lower()}" for one in topic_ids))
     for place in places:
-        for one in _recovery_step(place, "prepare", topics):
-            before = found.setdefault(one["topic"], one)
+        for one in _recovery_step(place, "prepare", wanted):
+            before = found.setdefault(one["topic_id"], one)
             if "error" in one:
                 before.setdefault("error", one["error"])
-    prepared = [name for name, one in found.items() if "error" not in one]
+    prepared = [f"id:{topic_id}" for topic_id, one in found.items() if "error" not in one]
     for one in _recovery_step(first, "recover", prepared) if prepared else []:
-        found[one["topic"]].update(one)
+        found[one["topic_id"]].update(one)
     results = list(found.values())
     if as_json:
         print_json({"topics": results})
@@ -117,6 +127,13 @@ def recover(topics: tuple[str, ...], as_json: bool, bootstrap: str) -> None:
             ],
             empty="the object store has no topic",
         )
+        for one in results:
+            for other in one["others"]:
+                written = time.strftime("%Y-%m-%d %H:%M", time.localtime(other["written_ms"] / 1000))
+                remark(
+                    f"the store has another topic {one['topic']}: {other['topic_id']}, written {written}, beside "
+                    f"{one['topic_id']}; --topic-id chooses"
+                )
     if any("error" in one for one in results):
         raise click.exceptions.Exit(1)
 

@@ -93,16 +93,29 @@ def read_whole(store: ObjectStore, key: str) -> memoryview:
     return store.get(ObjectKey(key), FilePosition(0), FilePosition(info.size_bytes))
 
 
+class StoredTopic(msgspec.Struct, frozen=True):
+    """A topic that a store describes. Several may have one name: a topic is its id."""
+
+    topic: TopicDescription
+    written_ms: int
+    """When its description was written, by the clock of the store."""
+
+
 def describe_topics(store: ObjectStore) -> list[TopicDescription]:
-    """The topics that the store can recover, by name. One whose description is damaged is left out."""
-    found: list[TopicDescription] = []
+    """The topics that the store can recover, by name, and of one name the newest last."""
+    return [one.topic for one in stored_topics(store)]
+
+
+def stored_topics(store: ObjectStore) -> list[StoredTopic]:
+    """The same, with the time of their description. A topic whose description is damaged is left out."""
+    found: list[StoredTopic] = []
     for info in store.list(TOPICS_FOLDER):
         if info.key.count("/") == 2 and info.key.endswith("/topic"):
             try:
-                found.append(decode_topic(read_whole(store, info.key)))
+                found.append(StoredTopic(decode_topic(read_whole(store, info.key)), info.modified_ms))
             except Corruption:
                 continue
-    return sorted(found, key=lambda one: one.name)
+    return sorted(found, key=lambda one: (one.topic.name, one.written_ms, one.topic.topic_id))
 
 
 def find_partitions(store: ObjectStore, topic: str | None = None) -> list[ArchivedPartition]:
