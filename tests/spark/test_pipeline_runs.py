@@ -6,15 +6,18 @@ runs that prove the promise; what is marked slow is run by ``make test-spark`` a
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 from confluent_kafka import Producer
 
 pytest.importorskip("deltalake")
@@ -232,7 +235,7 @@ def test_a_running_pipeline_follows_the_topic_until_it_is_stopped(spark, orders,
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_avro_records_of_a_schema_that_grows_are_all_there_with_every_field(spark, topic, tmp_path):
+def test_the_page_on_schemas_says_what_a_table_gets_when_they_change(spark, topic, tmp_path):
     pytest.importorskip("fastavro")
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -242,27 +245,33 @@ def test_avro_records_of_a_schema_that_grows_are_all_there_with_every_field(spar
     registry = SchemaRegistryClient({"url": orders.http})
     producer = Producer({"bootstrap.servers": orders.bootstrap, "log_level": 2})
 
-    def send(fields, rows):
-        text = json.dumps({"type": "record", "name": "Order", "fields": fields})
-        serialize, context = AvroSerializer(registry, text), SerializationContext(orders.name, MessageField.VALUE)
+    def send(text, rows, subject=orders.name):
+        serialize, context = AvroSerializer(registry, text), SerializationContext(subject, MessageField.VALUE)
         for row in rows:
             producer.produce(orders.name, serialize(row, context), str(row["id"]))
         assert producer.flush(30) == 0
 
-    one = [{"name": "id", "type": "long"}]
-    send(one, [{"id": number} for number in range(20)])
+    page = (Path(__file__).parents[2] / "docs" / "schema-changes.md").read_text()
+    one, two = re.findall(r"```json\n(.*?)\n```", page, re.DOTALL)
+    declared = yaml.safe_load(re.findall(r"```yaml\n(.*?)\n```", page, re.DOTALL)[0])
+    declared["source"] |= {"topic": orders.name, "registry": orders.http}
+    declared |= {"brokers": orders.bootstrap, "sinks": [{"delta": "t"}]}
+    pipeline = msgspec.convert(declared, Pipeline)
+    send(one, [{"id": number, "note": "n"} for number in range(20)])
     producer.produce(orders.name, b"junk")
-    source = Source(topic=orders.name, format="avro", registry=orders.http)
-    pipeline = Pipeline(pipeline="p", brokers=orders.bootstrap, source=source, sinks=[Sink(delta="t")])
+    stranger = json.dumps({"type": "record", "name": "Stranger", "fields": [{"name": "id", "type": "string"}]})
     with prepared(pipeline, str(tmp_path)) as running:
-        two = [*one, {"name": "item", "type": ["null", "string"], "default": None}]
-        send(two, [{"id": number, "item": "tea"} for number in range(20, 40)])
+        send(two, [{"id": number, "price": 0.5} for number in range(20, 40)])
+        send(one, [{"id": 40, "note": "late"}])
+        send(stranger, [{"id": "x"}], subject="strangers")
         done = running.run(once=True).sinks[0]
-    assert (done.rows, done.rejected) == (40, 1)
-    rows = {row["id"]: row["item"] for row in delta(tmp_path / "t")}
-    assert rows == {number: "tea" if number >= 20 else None for number in range(40)}
-    assert len(delta(tmp_path / "t")) == 40
-    assert [row["value"] for row in delta(tmp_path / "t_dead_letters")] == [b"junk"]
+    assert (done.rows, done.rejected) == (41, 2)
+    rows = {row["id"]: (row["note"], row["price"]) for row in delta(tmp_path / "t")}
+    assert rows == {number: ("n", None) if number < 20 else (None, 0.5) for number in range(40)} | {40: ("late", None)}
+    assert len(delta(tmp_path / "t")) == 41
+    reasons = sorted(row["error"] for row in delta(tmp_path / "t_dead_letters"))
+    assert "is of subject strangers-value" in reasons[0]
+    assert "begins with 6a 75 6e 6b" in reasons[1]
 
 
 @pytest.mark.slow

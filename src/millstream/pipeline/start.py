@@ -118,8 +118,8 @@ def decode_offsets(text: str) -> Offsets:
 
 
 def open_logs(pipeline: Pipeline) -> Logs:
-    """The driver's view of the source's topics."""
-    options = parse_options(source_options(pipeline), READ)
+    """The driver's view of the source's topics. A start time that a partition has no record for is its end."""
+    options = parse_options({**source_options(pipeline), **declared_start(pipeline)}, READ)
     return Logs(options, subscription(options))
 
 

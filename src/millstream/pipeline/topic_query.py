@@ -26,6 +26,11 @@ from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.task import clear_reports, read_reports
 from millstream.spark.logs import Logs, topic_error
 
+_JSON: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How values are written: Spark's own form of a timestamp ends at milliseconds."""
 _HEADERS: Final = ("topic", "partition", "offset", "error", "column")
 
 
@@ -118,7 +123,7 @@ def records_of(frame: DataFrame, sink: Sink, index: int) -> DataFrame:
     names = [name for name in frame.columns if name not in METADATA_NAMES]
     if not names:
         raise Rejected("the result has no column that could be written to a topic")
-    value = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names))).cast("binary").alias("value")
+    value = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)), _JSON).cast("binary").alias("value")
     if key is not None:
         return frame.select(F.col(f"`{key}`").cast("string").cast("binary").alias("key"), value)
     if "_key" in frame.columns:

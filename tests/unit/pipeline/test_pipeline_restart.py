@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark")
@@ -16,7 +17,9 @@ from millstream.errors import Unavailable
 from millstream.pipeline.model import Pipeline, Sink, Source
 from millstream.pipeline.runner import Run
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery
+from millstream.pipeline.start import find_start, open_logs
 from millstream.pipeline.state import PipelineState, SinkState
+from millstream.spark.logs import FoundOffset, Logs, SourcePartition
 from millstream.spark.workers import patiently
 
 PIPELINE = Pipeline(pipeline="p", source=Source(topic="orders"), sinks=[Sink(delta="t")])
@@ -112,3 +115,14 @@ def test_the_package_gives_what_the_docs_import_even_after_its_modules_were_impo
     check = "assert run.__name__ == 'run' and load.__name__ == 'load' and callable(run) and callable(load)"
     for module in ("model", "runner", "document"):
         subprocess.run([sys.executable, "-c", code.format(module) + check], check=True)
+
+
+def test_a_start_time_after_all_records_of_a_partition_is_its_end(tmp_path, monkeypatch):
+    places = [SourcePartition("orders", "id", number, 1) for number in range(2)]
+    monkeypatch.setattr(Logs, "source_partitions", lambda _: places)
+    monkeypatch.setattr(Logs, "latest", lambda _, asked: {place.key: FoundOffset(7, 0, 0) for place in asked})
+    monkeypatch.setattr(Logs, "_ask", lambda _, times: {key: FoundOffset(5 - 6 * key[1], 0, 0) for key in times})
+    pipeline = msgspec.structs.replace(PIPELINE, source=Source(topic="orders", start="2020-01-01T00:00:00Z"))
+    logs = open_logs(pipeline)
+    assert find_start(pipeline, SinkState(str(tmp_path)), None, logs) == {"orders": {"0": 5, "1": 7}}
+    logs.close()

@@ -194,3 +194,39 @@ def test_a_row_that_the_table_refuses_is_a_dead_letter_of_its_record():
     assert [offset for offset, error in kept if error is not None] == [6, 7]
     assert "column id is required" in kept[1][1]
     assert _conformed(rows.slice(0, 1), records, table, None).num_rows == 1
+
+
+def test_versions_of_an_id_are_those_that_were_deleted_too(monkeypatch):
+    schemas = RegistrySchemas({"url": "http://127.0.0.1:1"})
+    pair = type("Pair", (), {})
+    first, second = pair(), pair()
+    first.subject, first.version, second.subject, second.version = "a", 1, "b", 2
+    answers = {False: [second], True: [first, second]}
+
+    def versions(_, schema_id, *, deleted=False):
+        if schema_id == 2:
+            raise SchemaRegistryError(404, 404, "no such path")
+        if schema_id == 3:
+            raise SchemaRegistryError(500, 50001, "broken")
+        return answers[deleted]
+
+    monkeypatch.setattr(schemas, "_client", type("Client", (), {"get_schema_versions": versions})())
+    assert schemas.uses(1) == (Use("a", 1, True), Use("b", 2, False))
+    assert schemas.uses(2) == ()  # an older registry does not say
+    with pytest.raises(Unavailable, match="where id 3 is used"):
+        schemas.uses(3)
+
+
+def test_a_schema_whose_references_are_lost_is_an_error_of_its_records(monkeypatch):
+    schemas = RegistrySchemas({"url": "http://127.0.0.1:1"})
+    lost = type("Lost", (), {"name": "x", "subject": "gone", "version": 3})()
+    held = type("Held", (), {"schema_str": "{}", "schema_type": "AVRO", "references": [lost]})()
+
+    def version(*_, **__):
+        raise SchemaRegistryError(404, 40402, "Version not found")
+
+    client = type("Client", (), {"get_schema": lambda *_: held, "get_version": version})()
+    monkeypatch.setattr(schemas, "_client", client)
+    for _ in range(2):
+        with pytest.raises(Rejected, match="refers to version 3 of gone, which the registry does not have"):
+            schemas.by_id(1)
