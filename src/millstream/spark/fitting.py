@@ -276,7 +276,7 @@ def written_for(member: Member, written: Sequence[Member]) -> Member | None:
         found = next((each for each in written if each.name == name), None)
         if found is not None:
             return found
-    return None
+    return _named(member.name, written)  # a name that differs by case alone is the same column
 
 
 def _struct_fitter(written: Member, target: ArrowType, member: Member | None, path: str) -> Fit | None:

@@ -150,6 +150,8 @@ def _no_faults(length: int) -> tuple[Array, Array]:
     return pa.nulls(length, pa.string()), pa.nulls(length, pa.string())
 
 
+_FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
+"""The largest ``float`` of 32 bits."""
 _PLACE: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 _MISSING: Final = re.compile(r"missing required field `([^`]+)`")
 
@@ -297,4 +299,6 @@ def _python_type(kind: ArrowType) -> Any:
         return dt.date
     if pa.types.is_boolean(kind):
         return bool
+    if kind == pa.float32():  # Arrow would make an infinity of what is larger
+        return Annotated[float, msgspec.Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
     return float if pa.types.is_floating(kind) else str

@@ -62,6 +62,9 @@ ID = ("id", "long")
          [{"id": 1, "n": 5}, {"id": 2, "n": 6}]),
         ([ID, ("n", "float")], [ID, ("n", "double")], None, [{"id": 1, "n": 0.5}, {"id": 2, "n": 0.1}]),
         ([ID, ("n", "bytes")], [ID, ("n", "string")], None, [{"id": 1, "n": "a"}, {"id": 2, "n": "b"}]),
+        # another case of a name, which Spark and tables do not tell apart
+        ([ID, ("Note", "string")], [ID, ("note", "string")], [("id", pa.int64()), ("Note", pa.string())],
+         [{"id": 1, "Note": "a"}, {"id": 2, "Note": "b"}]),
         # another order, other case of the table's column, columns of the table's own
         ([("n", "int"), ID], [ID, ("n", "int")], [("N", pa.int32()), ("own", pa.bool_()), ("_offset", pa.int64())],
          [{"id": 1, "N": 5, "own": None}, {"id": 2, "N": 6, "own": None}]),

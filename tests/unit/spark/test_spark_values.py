@@ -14,7 +14,7 @@ from millstream.spark.values import JsonDecoder, RawDecoder, StringDecoder
 
 FIELDS = parse_schema(
     "id bigint not null, s tinyint, name string, at timestamp, day date, price decimal(5,2), raw binary,"
-    "tags array<struct<a: int, b: map<string, timestamp>>>"
+    "tags array<struct<a: int, b: map<string, timestamp>>>, f float, any json"
 )
 
 
@@ -48,6 +48,11 @@ def test_a_record_becomes_typed_columns():
         (b'{"id": 1, "price": 1234.5}', "`$.price`"),
         (b'{"id": 1, "price": 1.234}', "`$.price`"),
         (b'{"id": 1, "raw": "?"}', "base64"),
+        (b'{"id": 1, "f": 1e39}', "`$.f`"),
+        (b'{"id": 1, "f": 1e400}', "number"),
+        (b'{"id": 1, "tags": [{}, {"b": {"k": "0001-01-01T00:00:00+14:00"}}]}', "`$.tags[1].b['k']`"),
+        (b'{"id": 1, "any": {"deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "recursion"),
+        (b'{"id": 1, "any": "\xff"}', "utf-8"),
         (b'{"id": 1, "name": "\xff"}', "utf-8"),
         (b'{"id": 1, "at": "yesterday"}', "`$.at`"),
         (b'{"id": 1, "at": "0001-01-01T00:00:00+14:00"}', "`$.at`"),
