@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millstream.errors import Unavailable
+from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.attempt import attempted
 from millstream.pipeline.dead_letters import finish_replay
 from millstream.pipeline.files import WrittenFile
@@ -102,7 +102,7 @@ class TableSink:
         From then on no other run of the name adds a batch, and what an older one adds is in ``last``.
 
         Raises:
-            SetBack: the table was set back behind that batch, or made again, and nothing is to be replayed.
+            Rejected: the table was set back behind that batch, or made again, and nothing is to be replayed.
             Unavailable: runs of the name that begin at once take it from each other.
         """
         if self._guard is None:
@@ -132,7 +132,7 @@ class TableSink:
         last = self.table.standing(self._owner)
         lost = found if found is not None and not reaches(last, found) else None
         if lost is not None and not self._replay:
-            raise set_back(self.table.shown, lost, last)
+            raise Rejected(set_back(self.table.shown, lost, last).message)
         begun = last if last is not None and last.begun else None
         epoch = 1 if found is None else found.epoch + 1
         claim = self._of(begun, epoch) if begun is not None else self._empty(epoch)

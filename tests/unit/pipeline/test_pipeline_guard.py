@@ -133,7 +133,7 @@ def test_a_table_that_was_set_back_is_refused_and_sent_the_gap_where_it_is_told_
         one.commit(files, ends(3))
     deltas = Writer(tmp_path, kind, name="other").open(N)
     deltas.append([{"n": 9}])  # what others add behind it changes nothing
-    with pytest.raises(SetBack, match=text):
+    with pytest.raises(Rejected, match=text):
         opened(tmp_path, kind, "two")
     again = opened(tmp_path, kind, "three", replay=True)
     assert offsets_of(again.sink.last) == {"t": {"0": 1}}
