@@ -307,3 +307,7 @@ def test_what_is_taken_without_effect_is_said_and_what_promises_too_much_is_refu
     ((code, message, _, _),) = alter(bench, (TOPIC, "t", [("unclean.leader.election.enable", SET, "true")]))
     assert code == "INVALID_CONFIG"
     assert "a majority of the replicas elects" in message
+
+
+def test_the_time_after_which_a_replica_lags_is_a_long_as_in_kafka():
+    assert one(describe(ControlBench(), (BROKER, "1", None)), "replica.lag.time.max.ms").config_type == 5

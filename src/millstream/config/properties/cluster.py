@@ -123,7 +123,7 @@ class ClusterProperties:
     )
     replica_lag_time_max_ms = Property(
         "replica.lag.time.max.ms",
-        Integer(1, unit="ms"),
+        Integer(1, INT64_MAX, unit="ms"),
         30_000,
         doc="A replica that has not had its leader's whole log for this long is not in sync.",
         live=True,
