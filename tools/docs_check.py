@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -146,7 +147,10 @@ def free_ports() -> list[int]:
 def check(pages: list[Path], *, slow: bool) -> list[str]:
     """Run the blocks of pages; returns what was found."""
     found: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="docs-check-") as directory, Desk(Path(directory)) as desk:
+    with (
+        tempfile.TemporaryDirectory(prefix="docs-check-", ignore_cleanup_errors=True) as directory,
+        Desk(Path(directory)) as desk,
+    ):
         for page in pages:
             desk.run("bash", "millstream start --data ./data")
             for block in blocks_of(page):
@@ -169,12 +173,19 @@ def ran(desk: Desk, block: Block) -> list[str]:
     return []
 
 
+def leave(*_: object) -> None:
+    """End in order, so that the broker of the check is stopped. Asked again, go on with that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Check the pages that are named; exit code 1 if something was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
     parser.add_argument("--slow", action="store_true", help="run blocks that are marked slow, too")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, leave)
     found = check([page.resolve() for page in given.pages], slow=given.slow)
     for one in found:
         print(one)
