@@ -109,6 +109,9 @@ def test_a_fault_in_a_verb_ends_one_partition_which_comes_back_whole(broker, poi
     assert KafkaError.KAFKA_STORAGE_ERROR in send(broker, "fails")
     with urllib.request.urlopen(f"{broker.http}/healthz", timeout=20) as answer:
         assert (answer.status, json.load(answer)["failed_partitions"]) == (200, ["fails:0"])
+    with urllib.request.urlopen(f"{broker.http}/v1/cluster", timeout=20) as answer:
+        status = json.load(answer)
+    assert not status["healthy"] and "fails:0" in status["problems"][-1]
     point.unlink()
     if name in ("append", "commit"):
         plan = cli(broker, "topic", "repair", "fails:0")

@@ -127,6 +127,8 @@ class ClusterStatus(msgspec.Struct):
     """Shared partitions of dead brokers that live ones are to restore from the object store."""
     restored_partitions: int = 0
     """Those that live brokers were given to restore since this broker's start."""
+    failed_partitions: list[str] = []
+    """Partitions that this broker holds and does not serve, as NAME:PARTITION; others have theirs."""
 
 
 class OwnParts(NamedTuple):
@@ -135,6 +137,11 @@ class OwnParts(NamedTuple):
     installs: Callable[[], list[InstallProgress]]
     uploads: SharedUploads | None
     stats: StatsSlab
+    failed: Callable[[], list[str]] = list
+    """Partitions that the shard does not serve, as NAME:PARTITION."""
+
+
+_NAMED_IN_A_LINE: Final = 5
 
 
 def serve_cluster_status(
@@ -150,10 +157,12 @@ def serve_cluster_status(
     def answer_status(arguments: Any, answer: Callable[[Any], None]) -> None:
         _ = arguments
         if controller is None:
-            answer(msgspec.to_builtins({"installs": own.installs(), "shared": _shared(own.uploads)}))
+            parts = {"installs": own.installs(), "shared": _shared(own.uploads), "failed_partitions": own.failed()}
+            answer(msgspec.to_builtins(parts))
             return
         status = ClusterStatus(metadata.cluster_id, metadata.node_id, controller.leader)
         status.installs = own.installs()
+        status.failed_partitions = own.failed()
         status.shared = _shared(own.uploads)
         status.take_overs = own.stats.counter("take_overs").value
         status.restored_partitions = own.stats.counter("take_over_partitions").value
@@ -174,8 +183,19 @@ def _shared(uploads: SharedUploads | None) -> SharedStatus:
 def joined(answers: list[Any]) -> dict[str, Any]:
     """The answers of all shards in one; the first is that of the controller's."""
     shared = [answer["shared"] for answer in answers]
+    failed = sorted(name for answer in answers for name in answer["failed_partitions"])
+    problems = [*answers[0]["problems"]]
+    if failed:
+        named = ", ".join(failed[:_NAMED_IN_A_LINE]) + (", …" if len(failed) > _NAMED_IN_A_LINE else "")
+        problems.append(
+            f"partitions that broker {answers[0]['node_id']} does not serve: {named}; 'millstream topic repair "
+            f"{failed[0]}', asked of that broker, says what brings one back"
+        )
     return {
         **answers[0],
+        "failed_partitions": failed[:NAMED_MAX],
+        "problems": problems,
+        "healthy": not problems,
         "installs": [one for answer in answers for one in answer["installs"]],
         "shared": {
             "partitions": sum(one["partitions"] for one in shared),

@@ -311,7 +311,8 @@ class ShardProcess:
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
         installs = self.peers.raft.installs if self.peers is not None else None
-        own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared, shard.stats)
+        failed = self._failed_partitions
+        own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared, shard.stats, failed)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller, own)
         serve_recovery(control, shard.reactor, self.metadata, self.peers)
         serve_repairs(control, shard.reactor, self.storage, self.table, self.partitions)
@@ -453,9 +454,12 @@ class ShardProcess:
                 "partitions": len(self.table.by_group),
                 "connections": len(self.intake.connections),
                 "accepts_writes": self.storage.accepts_writes,
-                "failed_partitions": sorted(f"{one.name}:{one.index}" for one in self.table.failed.values()),
+                "failed_partitions": self._failed_partitions(),
             }
         )
+
+    def _failed_partitions(self) -> list[str]:
+        return sorted(f"{one.name}:{one.index}" for one in self.table.failed.values())
 
     def _segments(self, topic: str, answer: Callable[[Any], None]) -> None:
         meta = self.metadata.topic(topic)

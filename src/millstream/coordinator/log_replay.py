@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.model.quantities import Offset
+from millstream.telemetry.log import log
 from millstream.wire.errors import BatchError
 from millstream.wire.records import BatchHeader, iter_batches, parse_header
 
@@ -122,12 +123,23 @@ class LogReplay:
                     yield
             except (Corruption, BatchError) as error:
                 self._fail(offset, error)
+            except Exception as error:  # noqa: BLE001 - the boundary: what cannot be read ends this partition's state
+                self._broke(offset, error)
 
         def finished() -> None:
-            if not self._over:
+            if self._over:
+                return
+            try:
                 done()
+            except Exception as error:  # noqa: BLE001 - the boundary
+                self._broke(offset, error)
 
         self._reactor.background("loading", guarded(), _SHARE, finished)
+
+    def _broke(self, offset: int, error: Exception) -> None:
+        """A record that no check has found, or a bug: the traceback is in the log, once."""
+        log.exception("the replay of a log has met what no replay meets")
+        self._fail(offset, Corruption(f"{type(error).__name__}: {error}"))
 
     def _finished(self) -> None:
         self._over = True

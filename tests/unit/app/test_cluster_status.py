@@ -125,6 +125,9 @@ def test_what_every_shard_has_not_uploaded_is_added_up():
     first = asked(cluster())
     assert first["take_overs"] == 0
     assert first["shared"] == {"partitions": 2, "uncommitted_bytes": 4096, "upload_lag_ms": 1500}
-    second = {"installs": [], "shared": {"partitions": 1, "uncommitted_bytes": 10, "upload_lag_ms": 2000}}
+    shared = {"partitions": 1, "uncommitted_bytes": 10, "upload_lag_ms": 2000}
+    second = {"installs": [], "shared": shared, "failed_partitions": ["t:3"]}
     both = joined([first, second])
+    assert both["failed_partitions"] == ["t:3"]
+    assert not both["healthy"] and "t:3" in both["problems"][-1]
     assert both["shared"] == {"partitions": 3, "uncommitted_bytes": 4106, "upload_lag_ms": 2000}
