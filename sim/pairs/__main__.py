@@ -11,6 +11,7 @@ from multiprocessing import Process
 from sim.pairs.campaign import Shard, play_all, results, run_shard, sample
 from sim.pairs.history import Pair, every_pair, play
 from sim.pairs.operations import is_known
+from sim.pairs.planted import PLANTED, hunt
 
 
 def main() -> int:
@@ -21,9 +22,12 @@ def main() -> int:
     parser.add_argument("--state", default="build/pairs", help="where it is noted what is done (default: build/pairs)")
     parser.add_argument("--sample", action="store_true", help="play a drawn sample in this process")
     parser.add_argument("--pair", nargs=3, metavar=("KIND", "FIRST", "SECOND"), help="play this pair alone")
+    parser.add_argument("--planted", action="store_true", help="plant each known bug and show how fast it is found")
     options = parser.parse_args()
     out = sys.stdout.write
     seen: Counter[str] = Counter()
+    if options.planted:
+        return _planted()
     if options.pair:
         finding = play(Pair(*options.pair), options.seed, seen)
         out(f"{dict(seen)}\n" if finding is None else f"{finding.what}\n{finding.trace}\n")
@@ -36,6 +40,17 @@ def main() -> int:
         out(f"{seen['histories']} histories, {len(findings)} findings\n")
         return int(bool(findings))
     return _all(options.seed, options.shards, options.state)
+
+
+def _planted() -> int:
+    missed = 0
+    for bug in PLANTED:
+        found = hunt(bug)
+        missed += found.finding is None
+        by = "NOT FOUND" if found.finding is None else "; ".join(found.finding.pair)
+        sys.stdout.write(f"{bug.name:60} {found.histories:>4} of {bug.histories} histories  {by}\n")
+        sys.stdout.flush()
+    return int(missed > 0)
 
 
 def _all(seed: int, shards: int, state: str) -> int:

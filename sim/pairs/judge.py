@@ -91,6 +91,8 @@ def _busy(world: World, index: int) -> str:
     if partition.last_stable_offset < partition.high_watermark and world.wall_offset_ms >= 0:
         return f"a transaction of {TOPIC}/{index} is open: {partition.last_stable_offset}"
     archive = partition.archive
+    if archive is None and partition.config.storage_mode != "local":
+        return f"{TOPIC}/{index} has no archive"
     if archive is not None and partition.config.storage_mode != "local":
         if archive.archive.end_offset < partition.log.first_local_offset:
             return f"{TOPIC}/{index} has a hole between archive and files"

@@ -388,7 +388,6 @@ REFUSALS: Final = (
 """(kind, operation, the broker's answer, why): the first three are regular expressions."""
 
 KNOWN: Final = (
-    (".*", "MAX_TIMESTAMP is", "after DeleteRecords, of a topic with an archive"),
     ("recover from the bucket", "the log starts at", "DeleteRecords is not in the store before an object is"),
     ("recover from the bucket", "KeyError", "of several topics of one name any is recovered"),
     ("recover from the bucket", "the log ends at 0", "event topics are recovered into a directory of another kind"),

@@ -9,6 +9,7 @@ from sim.pairs.campaign import SAMPLE, Shard, sample
 from sim.pairs.history import Pair, every_pair, play
 from sim.pairs.kinds import KINDS
 from sim.pairs.operations import OPERATIONS, is_known
+from sim.pairs.planted import PLANTED, hunt
 
 PARTS = 20
 
@@ -61,3 +62,14 @@ KEPT = [
 @pytest.mark.parametrize(("pair", "seed"), KEPT, ids=lambda value: value.first if isinstance(value, Pair) else "")
 def test_a_pair_that_found_something_holds(pair: Pair, seed: int) -> None:
     assert play(pair, seed, Counter()) is None
+
+
+@pytest.mark.parametrize("bug", [one for one in PLANTED if one.is_quick], ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug) -> None:
+    assert hunt(bug).finding is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [one for one in PLANTED if not one.is_quick], ids=lambda bug: bug.name)
+def test_a_bug_that_needs_more_histories_is_found(bug) -> None:
+    assert hunt(bug).finding is not None
