@@ -323,7 +323,11 @@ class TransactionCoordinator:
             return
         transaction.markers_written = False
         if image.state is TransactionState.ONGOING:
-            self._remind_of_timeout(transaction, image)
+            began = (image.producer_id, image.producer_epoch, image.start_ms)
+            if transaction.began != began:
+                transaction.began = began
+                transaction.overdue_us = self._now_us + self._left_ms(image) * 1000
+            self._remind_of_timeout(transaction)
         elif image.state in PREPARING:
             self._send_markers(transaction, image)
 
@@ -354,14 +358,15 @@ class TransactionCoordinator:
     # Time
 
     def _left_ms(self, image: Image) -> int:
-        """Time until an open transaction is aborted."""
-        return image.start_ms + image.timeout_ms - self._wall_ms
+        """Time until an open transaction is aborted, when this coordinator first sees it. Later only the monotonic
+        clock counts, so that a wall clock that is set back keeps no transaction open, and one set ahead aborts none.
+        """
+        return min(max(image.start_ms + image.timeout_ms - self._wall_ms, 0), image.timeout_ms)
 
-    def _remind_of_timeout(self, transaction: Transaction, image: Image) -> None:
+    def _remind_of_timeout(self, transaction: Transaction) -> None:
         """Look at an open transaction when its time is over, together with others: at the next look of all."""
         interval_us = self.settings.abort_interval_ms * 1000
-        at_us = self._now_us + max(self._left_ms(image), 0) * 1000
-        self._remind(-(-at_us // interval_us) * interval_us, transaction)
+        self._remind(-(-transaction.overdue_us // interval_us) * interval_us, transaction)
 
     def _remind(self, at_us: int, transaction: Transaction) -> None:
         """Look at a transaction at ``at_us``, or earlier: then it is decided what comes next."""
@@ -389,8 +394,8 @@ class TransactionCoordinator:
         if image is None or transaction.writing:
             return
         if image.state is TransactionState.ONGOING:
-            if self._left_ms(image) > 0:
-                self._remind_of_timeout(transaction, image)
+            if self._now_us < transaction.overdue_us:
+                self._remind_of_timeout(transaction)
             elif image.ends_with_epoch and image.is_exhausted:
                 who = (transaction.transactional_id, image.producer_id, image.producer_epoch)
                 self._remind(self._now_us + _AGAIN_US, transaction)  # an id may not be had now

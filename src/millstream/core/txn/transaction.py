@@ -168,7 +168,16 @@ class Transaction:
     Invariants: at most one record is in flight; while one is, or markers are, requests wait in ``waiting``.
     """
 
-    __slots__ = ("image", "markers_written", "remind_us", "transactional_id", "waiting", "writing")
+    __slots__ = (
+        "began",
+        "image",
+        "markers_written",
+        "overdue_us",
+        "remind_us",
+        "transactional_id",
+        "waiting",
+        "writing",
+    )
 
     def __init__(self, transactional_id: str, image: Image | None) -> None:
         self.transactional_id = transactional_id
@@ -178,6 +187,10 @@ class Transaction:
         """A record is in flight to the log."""
         self.markers_written = False
         """Every marker is written, and the record that says so could not be."""
+        self.began: tuple[int, int, int] = (NO_PRODUCER, NO_EPOCH, -1)
+        """Producer id, epoch and start (ms) of the newest transaction that was open."""
+        self.overdue_us = 0
+        """Monotonic time at which that transaction is to be aborted."""
         self.remind_us = 0
         """Time of the coordinator's next look at it; 0 for none."""
         self.waiting: deque[tuple[int, Request]] = deque()

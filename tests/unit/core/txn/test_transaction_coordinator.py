@@ -34,12 +34,16 @@ class World:
     """A coordinator with its log. Writes are durable at once unless ``hold`` is set."""
 
     def __init__(
-        self, stored: dict[str, Image] | None = None, next_id: int = 100, settings: TransactionSettings | None = None
+        self,
+        stored: dict[str, Image] | None = None,
+        next_id: int = 100,
+        settings: TransactionSettings | None = None,
+        wall_ms: int = WALL_MS,
     ) -> None:
         self.core = TransactionCoordinator(settings or TransactionSettings())
         self.stored = dict(stored or {})
         self.next_id = next_id
-        self.us, self.wall_ms = 1_000_000, WALL_MS
+        self.us, self.wall_ms = 1_000_000, wall_ms
         self.answers: dict[object, Any] = {}
         self.markers: list[SendMarkers] = []
         self.unsettled: list[Any] = []
@@ -321,6 +325,24 @@ def test_no_walk_through_the_last_epochs_hands_out_an_epoch_twice_or_leaves_a_tr
     world.advance(60_000)
     world.written()
     assert world.image.partitions == frozenset(), "a transaction is open for ever"
+
+
+@pytest.mark.parametrize("step_ms", [-86_400_000, 86_400_000])
+def test_a_wall_clock_that_is_set_neither_keeps_a_transaction_open_nor_aborts_it(step_ms: int) -> None:
+    world, who = begun()
+    world.wall_ms += step_ms
+    assert world.add(who, places=(("u", 0),)) == (OK,)
+    world.advance(59_000)
+    assert world.markers == []
+    world.advance(1_000)
+    assert [one.commits for one in world.markers] == [False]
+
+
+def test_a_coordinator_that_loads_with_a_clock_behind_waits_for_one_timeout_at_most() -> None:
+    world, _ = begun()
+    after = World(world.stored, wall_ms=WALL_MS - 86_400_000)
+    after.advance(60_000)
+    assert [one.commits for one in after.markers] == [False]
 
 
 def test_transactions_that_time_out_are_looked_for_at_intervals() -> None:
