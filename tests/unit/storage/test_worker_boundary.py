@@ -5,6 +5,7 @@ from storage_support import append, new_shard, settle
 
 from millstream.errors import MillstreamError
 from millstream.model.quantities import Offset, TimestampMs
+from millstream.storage.compaction.cleaner import Cleaner
 from millstream.storage.processes.boundary import HelperFault
 from millstream.storage.segments.files import SegmentFiles
 from millstream.storage.segments.reads import Reader
@@ -53,3 +54,19 @@ def test_a_read_that_raises_is_answered_and_ends_that_log(bench, monkeypatch, ve
         answer = shard.call(log.offset_for_timestamp, TimestampMs(1), log.durable_offset)
     assert isinstance(answer, MillstreamError)
     assert len(failures) == 1
+
+
+@pytest.mark.parametrize("verb", ["_gather", "_rewrite"])
+def test_a_pass_that_raises_leaves_a_log_that_is_served(monkeypatch, verb):
+    shard = new_shard(settings={"wal_bytes": 1 << 20})
+    log = shard.open(1, cleanup_policy=("compact",), segment_bytes=2000, min_cleanable_dirty_ratio=0.0)
+    for _ in range(12):
+        append(log, size=500)
+        settle(shard)
+    monkeypatch.setattr(Cleaner, verb, planted)
+    compaction = shard.storage.compaction
+    shard.run(lambda: log.group in compaction._uncleanable)
+    assert not compaction.is_busy and not log.closed
+    append(log)
+    settle(shard)
+    assert log.durable_offset == 13

@@ -50,6 +50,7 @@ from millstream.storage.messages.commands import (
 )
 from millstream.storage.no_room import once_there_is_room
 from millstream.storage.segments.index import Growing, SegmentIndex, index_path
+from millstream.telemetry.log import log as operator_log
 from millstream.wire.errors import BatchError
 from millstream.wire.records import batch_crc_ok, parse_header
 
@@ -112,7 +113,21 @@ class Cleaner:
         self._ongoing = OngoingTransactions()
 
     def carry_out(self, command: Command) -> Reply | None:
-        """Execute the command. Returns its reply, if it has one."""
+        """Execute the command. Returns its reply, if it has one. What raises in a pass over one log ends that pass: the
+        log is served and not compacted.
+        """
+        try:
+            return self._carry_out(command)
+        except Exception as error:
+            operator_log.exception("compaction has met what no pass meets")
+            fault = f"{type(error).__name__}: {error}"
+            if isinstance(command, GatherKeys):
+                return KeysGathered(command.id, 0, Offset(0), 0, 0, fault)
+            if isinstance(command, Rewrite):
+                return Rewritten(command.id, 0, None, 0, 0, 0, fault)
+            raise
+
+    def _carry_out(self, command: Command) -> Reply | None:
         match command:
             case GatherKeys():
                 return self._gather(command)
