@@ -9,8 +9,9 @@
             ◄──►  log      entries of the log in the store, one after the other
 
 Each lane has its own socket and thread. A read fills fragments of the shard's arena, which this process maps too. An
-error is a value in the reply; what was asked may be asked again. The process holds nothing that must survive: the shard
-kills it when it stops, and stops when it ends by itself. It runs at a lower priority than the shard.
+error is a value in the reply, an unexpected one included (`answer`); what was asked may be asked again. The process
+holds nothing that must survive: the shard kills it when it stops, and stops when it ends by itself. It runs at a lower
+priority than the shard.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from millstream.objects.errors import Unsupported
 from millstream.objects.hedging import Hedging
 from millstream.shard.process import EXIT_SOFTWARE, become_ordinary, spawn
 from millstream.storage.messages.channel import WorkerChannel, channel_pair
+from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers.hot_tier import Hint, Source, TierStats, open_warm_blocks
@@ -43,6 +45,7 @@ from millstream.tiers.joining import join
 from millstream.tiers.log_worker import LogWorker
 from millstream.tiers.messages import (
     LANES,
+    AppendEntry,
     AskCache,
     CacheReport,
     Check,
@@ -105,6 +108,7 @@ CHANGE_PATIENCE_S: Final = 30.0
 ENTRY_PATIENCE_S: Final = 5.0
 """Producers wait for an entry of the log: one that the store does not answer is sent again soon."""
 
+_LINES: Final = RateLimit(per_minute=6)
 _NICE: Final = 5
 _REMOVED_AT_ONCE: Final = 500
 _JOINS_SHARE: Final = 0.25
@@ -437,6 +441,27 @@ def _serve(
     return 0
 
 
+def answer(worker: Callable[[], ArchiveWorker], command: Command) -> Reply:
+    """Carry out a command, behind the boundary of its partition: an exception that no handler expects is a `Failed`,
+    with its stack in the log. Its partition tries again or names it, and others notice nothing: handlers share caches
+    alone, which they leave whole. An entry of the log in the store has no boundary: it is all partitions'.
+    """
+    assert not isinstance(command, Stop), "a lane ends itself"
+    try:
+        return worker().carry_out(command)
+    except MillstreamError as error:  # the store could not be opened
+        return Failed(command.id, error.code, error.message)
+    except Exception as error:
+        if isinstance(command, AppendEntry):
+            raise
+        what = type(command).__name__
+        if _LINES.allows():
+            left_out = _LINES.left_out()
+            operator_log.error("%s failed in the archive process, which should not happen%s", what, left_out)
+            traceback.print_exc()
+        return Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, f"{what} failed: {type(error).__name__}: {error}")
+
+
 def _run_lane(worker: Callable[[], ArchiveWorker], channel: WorkerChannel) -> None:
     try:
         while messages := channel.receive():
@@ -444,11 +469,7 @@ def _run_lane(worker: Callable[[], ArchiveWorker], channel: WorkerChannel) -> No
                 command = decode_command(message)
                 if isinstance(command, Stop):
                     return
-                try:
-                    reply = worker().carry_out(command)
-                except MillstreamError as error:  # the store could not be opened
-                    reply = Failed(command.id, error.code, error.message)
-                channel.send([encode(reply)])
+                channel.send([encode(answer(worker, command))])
     except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
         traceback.print_exc()
         os._exit(EXIT_SOFTWARE)
