@@ -32,7 +32,7 @@ from millstream.pipeline.model import Pipeline, Sink
 from millstream.pipeline.reach import require_topics
 from millstream.pipeline.runner import Run, prepared_run
 from millstream.pipeline.sink_query import NoWatch, Watch
-from millstream.pipeline.start import Offsets, decode_offsets, open_logs
+from millstream.pipeline.start import Offsets, decode_offsets, open_logs, require_same_topics
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import open_table
 
@@ -85,6 +85,11 @@ def _hand_over(pipeline: Pipeline, sink: Sink, directory: str, state: PipelineSt
                 f"{sink_name(sink)}: the table does not say where the pipeline began, because an earlier version wrote "
                 "it; let the pipeline commit once into a new table"
             )
+        logs = open_logs(pipeline)
+        try:
+            require_same_topics(last, logs)
+        finally:
+            logs.close()
         return decode_offsets(last.begin)
     sink_state = state.sink(sink_name(sink))
     pinned = sink_state.start()

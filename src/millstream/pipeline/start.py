@@ -91,6 +91,17 @@ def find_start(
     return _complete(state.pin_start(found, replace=last is not None), source_partitions)
 
 
+def require_same_topics(last: CommitRecord, logs: Logs) -> None:
+    """Refuse offsets of a record that are of other topics than those of that name now.
+
+    Raises:
+        Rejected: a topic was made again, or it is another cluster.
+    """
+    replaced = _replaced_topics(last, logs, logs.source_partitions())
+    if replaced:
+        raise Rejected(f"{last.sink}: {'; '.join(replaced.values())}; what the pipeline left out is not there any more")
+
+
 def _replaced_topics(last: CommitRecord, logs: Logs, source_partitions: Sequence[SourcePartition]) -> dict[str, str]:
     """Topics that are others than those of a record, with what has become of them."""
     now = {place.topic: place.topic_id for place in source_partitions}

@@ -14,7 +14,7 @@ from table_support import Writer
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.model import Pipeline, Sink, Source
-from millstream.pipeline.start import check_checkpoint, find_start
+from millstream.pipeline.start import check_checkpoint, find_start, require_same_topics
 from millstream.pipeline.state import SinkState
 from millstream.pipeline.tables.guard import SetBack, TakenOver, offsets_of
 from millstream.pipeline.tables.table import CommitRecord
@@ -312,3 +312,10 @@ def test_a_topic_that_is_another_one_is_refused_and_read_from_its_beginning_wher
         find_start(pipeline, state, last, now)
     assert find_start(pipeline, state, last, now, replay=True) == {"t": {"0": -2}}
     assert state.query_id() is None
+
+
+def test_the_history_of_a_topic_that_was_made_again_is_not_read_into_its_table(tmp_path):
+    last = last_of(tmp_path, "q", 100)
+    require_same_topics(last, OneTopic())
+    with pytest.raises(Rejected, match="what the pipeline left out is not there any more"):
+        require_same_topics(last, OneTopic("2" * 32))
