@@ -55,6 +55,7 @@ KEPT = [
     (Pair("shared", "produce without time", "retention by time"), 1),  # uploaded records stayed
     (Pair("tiered", "leave a transaction open", "clock a day back"), 0),
     (Pair("events", "abort a transaction", "stop and start"), 1),  # a marker ended the broker
+    (Pair("shared", "begin again in the bucket", "recover from the bucket"), 4),  # another topic of the name came back
     (Pair("compacted", "alter to delete", "alter to tiered"), 2),  # a gap at the start of an archive
 ]
 
