@@ -389,7 +389,6 @@ REFUSALS: Final = (
 
 KNOWN: Final = (
     ("recover from the bucket", "the log starts at", "DeleteRecords is not in the store before an object is"),
-    ("recover from the bucket", "the log ends at 0", "event topics are recovered into a directory of another kind"),
 )
 """(operation, finding, what is wrong): faults that are not mended yet. The first two are regular expressions."""
 

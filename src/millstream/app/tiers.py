@@ -19,9 +19,10 @@ import msgspec
 
 from millstream.core.controller.requests import CreateTopic
 from millstream.errors import MillstreamError, Rejected
+from millstream.format.events.chunk import log_directory
 from millstream.format.manifest import ArchiveId
-from millstream.format.names import partition_directory
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.objects import open_store
 from millstream.partition.partition import Partition
 from millstream.raft.group import GroupRole
@@ -307,7 +308,8 @@ def _write_logs(view: StoreView, disk: Disk, data_dir: str, topic: TopicDescript
     records = 0
     for index in range(topic.partitions):
         owner = ArchiveId(uuid.UUID(topic.topic_id), index)
-        directory = partition_directory(data_dir, topic_id, index)
+        events = topic.configs.get("topic.kind") == "events"
+        directory = log_directory(data_dir, topic_id, topic.name, PartitionIndex(index), events=events)
         restored = restore(view, disk, owner, directory, time.time_ns() // 1_000_000)
         if restored is not None:
             records += restored.records
