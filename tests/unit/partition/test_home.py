@@ -39,8 +39,16 @@ def home_with(partition: Any, method: int = READ, storage: Any = None) -> tuple[
 def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
     """It reads a quiet partition again and again: the other shard forgets its watch with every answer that has data."""
     log = SimpleNamespace(start_offset=0, next_offset=10, read=lambda *_: IoBuf())
+    group = SimpleNamespace(elects=False, knows_committed=True)
     partition = SimpleNamespace(
-        log=log, high_watermark=10, last_stable_offset=10, refusal=0, gate=0, data_waiters=set(), fetched_bytes=0
+        log=log,
+        group=group,
+        high_watermark=10,
+        last_stable_offset=10,
+        refusal=0,
+        gate=0,
+        data_waiters=set(),
+        fetched_bytes=0,
     )
     home, serve = home_with(partition)
     answers: list[bytes] = []
