@@ -89,7 +89,7 @@ def test_settings_bound_how_many_names_get_metrics(broker_factory):
 def test_a_broker_is_well_until_a_shard_is_silent(broker_factory):
     broker = broker_factory(shards=1)
     status, body = get(f"{broker.http}/healthz")
-    assert (status, json.loads(body)) == (200, {"status": "ok", "accepts_writes": True})
+    assert (status, json.loads(body)) == (200, {"status": "ok", "accepts_writes": True, "failed_partitions": []})
     (shard,) = (pid for pid in processes.tree(broker.pid) if processes.name_of(pid).endswith(": shard 0"))
     os.kill(shard, signal.SIGSTOP)
     try:
