@@ -311,6 +311,32 @@ class Choices(Form["tuple[str, ...]"]):
         return f"a comma-separated list of {_one_of(self.words)}"
 
 
+class Words(Form["tuple[str, ...]"]):
+    """Words with commas; may be empty. Subclasses implement ``accepts_words`` and ``expected``."""
+
+    kafka_type = TYPE_LIST
+
+    def accepts_words(self, words: tuple[str, ...]) -> bool:
+        """Whether these words are valid for this form."""
+        raise NotImplementedError
+
+    def read_plain(self, text: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+        if not self.accepts(found):
+            raise ValueError
+        return found
+
+    def accepts(self, value: object) -> bool:
+        if not isinstance(value, tuple):
+            return False
+        words: tuple[object, ...] = value
+        texts = tuple(word for word in words if isinstance(word, str))
+        return len(texts) == len(words) and self.accepts_words(texts)
+
+    def write(self, value: tuple[str, ...]) -> str | None:
+        return ",".join(value)
+
+
 class Endpoint(NamedTuple):
     """Address of a listener."""
 

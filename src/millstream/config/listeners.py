@@ -19,7 +19,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.config.errors import ConfigError
-from millstream.config.forms import TYPE_LIST, Endpoint, Form, parse_endpoint
+from millstream.config.forms import TYPE_LIST, Endpoint, Form, Words, parse_endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,25 +114,14 @@ class Seeds(Form["tuple[Endpoint, ...]"]):
         return f"nothing, or up to {SEEDS_MAX} different HOST:PORT with commas, such as broker-1:9192,broker-2:9192"
 
 
-class Hosts(Form["tuple[str, ...]"]):
+class Hosts(Words):
     """Host names, several with commas; may be empty. ``*.SUFFIX`` is every name below one, ``*`` any name."""
 
-    kafka_type = TYPE_LIST
-
-    def read_plain(self, text: str) -> tuple[str, ...]:
-        found = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
-        if not self.accepts(found):
-            raise ValueError
-        return found
-
-    def accepts(self, value: object) -> bool:
-        if not isinstance(value, tuple):
-            return False
-        found: tuple[object, ...] = value
-        return all(isinstance(each, str) and _HOST_PATTERN.fullmatch(each) for each in found)
+    def accepts_words(self, words: tuple[str, ...]) -> bool:
+        return all(_HOST_PATTERN.fullmatch(word) for word in words)
 
     def write(self, value: tuple[str, ...]) -> str | None:
-        return ",".join(value) if value else None
+        return super().write(value) or None
 
     def expected(self) -> str:
         return "nothing, or host names without ports, with commas, such as kafka.example.org,*.brokers.example.org"

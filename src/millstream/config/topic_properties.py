@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from millstream.config.errors import ConfigError
 from millstream.config.event_properties import EventProperties, remarks_on_partition, settle_kind
-from millstream.config.forms import TYPE_LIST, Boolean, Form, Only, OptionalInteger
+from millstream.config.forms import Boolean, Form, Only, OptionalInteger, Words
 from millstream.config.property import Property, declared
 from millstream.config.relations import shared_needs
 from millstream.config.settings import Settings, unknown_name
@@ -53,25 +53,11 @@ class Synonym(NamedTuple):
         return min(value * self.factor, 2**63 - 1) if value >= 0 else -1
 
 
-class ThrottledReplicas(Form["tuple[str, ...]"]):
+class ThrottledReplicas(Words):
     """``*``, or a list of ``partition:broker``."""
 
-    kafka_type = TYPE_LIST
-
-    def read_plain(self, text: str) -> tuple[str, ...]:
-        found = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
-        if not self.accepts(found):
-            raise ValueError
-        return found
-
-    def accepts(self, value: object) -> bool:
-        if not isinstance(value, tuple):
-            return False
-        words: tuple[object, ...] = value
-        return words == ("*",) or all(isinstance(word, str) and _THROTTLED.fullmatch(word) for word in words)
-
-    def write(self, value: tuple[str, ...]) -> str:
-        return ",".join(value)
+    def accepts_words(self, words: tuple[str, ...]) -> bool:
+        return words == ("*",) or all(_THROTTLED.fullmatch(word) for word in words)
 
     def expected(self) -> str:
         return "* or a list of partition:broker, such as 0:1,1:1"
