@@ -7,14 +7,14 @@ UV := $(VENV)/bin/uv
 INSTALLED := $(VENV)/.installed
 CODE := $(wildcard src tests tools bench conformance examples sim)
 FAST := not slow and not conformance
-WORKERS := 3# many tests wait for a disk or a timer most of the time
+WORKERS := 4# many tests wait for a disk or a timer most of the time
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci check format bench bench-cluster bench-tiers bench-shared soak conformance differential fuzz simulate simulate-archive simulate-shared pairs crash docs docs-check lock wheel clean
+.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci test-console screenshots check format bench bench-cluster bench-tiers bench-shared soak conformance differential differential-rights fuzz simulate simulate-archive simulate-shared pairs crash docs docs-check lock wheel sbom clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,13 @@ spark-versions: setup ## Run the quick Spark tests with PySpark 4.2 and 4.3 (abo
 	@$(PY) tools/spark_versions.py $(ARGS)
 
 test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes)
-	@$(PY) -m pytest -m "ci and not conformance" --numprocesses 2 --dist worksteal
+	@$(PY) -m pytest -m "ci and not conformance" --numprocesses $(WORKERS) --dist worksteal
+
+test-console: setup ## Run the console's tests in a browser (under 2 minutes; needs Debian's chromium and chromium-driver)
+	@$(PY) -m pytest -m browser tests/process/test_console_browser.py
+
+screenshots: setup ## Write a picture of every page of the console into screenshots/ (needs the same browser)
+	@$(PY) tools/screenshots.py $(ARGS)
 
 check: setup ## Check format, lint, types, layers and shape
 	$(VENV)/bin/ruff format --check $(CODE)
@@ -88,22 +94,23 @@ conformance: setup ## Run other people's suites against the broker (ARGS=--help 
 differential: setup ## Ask a real Apache Kafka the same and compare (needs Java and Maven; ARGS=--help)
 	@PYTHONPATH=tests $(PY) -m differential $(ARGS)
 
+differential-rights: setup ## Ask a real Apache Kafka for each API with each right missing and compare (needs Java and Maven; ARGS=--save)
+	@PYTHONPATH=tests $(PY) -m differential.rights $(ARGS)
+
 fuzz: setup ## Bend a million inputs at everything that reads bytes (about 3 minutes; --keep, --seed: tests/fuzz/fuzz_run.py)
 	@$(PY) tests/fuzz/fuzz_run.py
 
 simulate: setup ## Run simulated clusters, HOURS=1 of them (about a CPU-minute each; ARGS=--brokers, ARGS=--planted)
-	@$(PY) -m sim --hours $(or $(HOURS),1) $(ARGS)
+	@$(PY) -m sim $(if $(findstring --brokers,$(ARGS)),brokers,raft$(if $(findstring --planted,$(ARGS)), brokers)) --hours $(or $(HOURS),1) $(filter-out --brokers,$(ARGS))
 
 simulate-archive: setup ## Run simulated clusters with a tiered topic over a store that fails (HISTORIES=100; ARGS=--planted)
-	@$(PY) -m sim.archive --histories $(or $(HISTORIES),100) $(ARGS)
+	@$(PY) -m sim archive --histories $(or $(HISTORIES),100) $(ARGS)
 
-simulate-shared: setup ## Run simulated clusters with shared topics, their cores alone, and take-overs (HISTORIES=100; ARGS=--planted)
-	@$(PY) -m sim.archive --shared --histories $(or $(HISTORIES),100) $(ARGS)
-	@$(PY) -m sim.shared --histories $(or $(HISTORIES),1000) $(ARGS)
-	@$(PY) -m sim.take_over --histories $(or $(HISTORIES),100) $(ARGS)
+simulate-shared: setup ## Run simulated clusters with shared topics, and take-overs (HISTORIES=100; ARGS=--planted)
+	@$(PY) -m sim shared take_over --histories $(or $(HISTORIES),100) $(ARGS)
 
 pairs: setup ## Play every kind of topic with every ordered pair of operations; a run resumes (up to 90 minutes; ARGS=--help)
-	@$(PY) -m sim.pairs $(ARGS)
+	@$(PY) -m sim pairs $(ARGS)
 
 crash: setup ## Let the power fail at 300 operations under load (about 15 minutes; ARGS=--help)
 	@$(PY) tests/process/crash_run.py $(ARGS)
@@ -122,6 +129,12 @@ lock: setup ## Refresh requirements.lock from pyproject.toml
 wheel: setup ## Build the wheel into dist/ (docs/install.md)
 	@$(UV) build --quiet --wheel --out-dir dist .
 	@ls dist/*.whl
+
+sbom: setup ## List what the wheel and its extras depend on, as CycloneDX, into dist/ (docs/security.md)
+	@$(UV) lock --quiet
+	@$(UV) export --quiet --frozen --all-extras --no-dev --no-emit-project --preview-features sbom-export \
+		--format cyclonedx1.5 -o dist/millstream.cdx.json
+	@ls dist/*.cdx.json
 
 clean: ## Remove what was built, but not the environment
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -27,8 +27,8 @@ from millstream.shard.reactor import Reactor
 from millstream.storage.disk import SystemDisk
 from millstream.storage.log.log import Log
 from millstream.storage.processes.start import start_processes
+from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, recover
-from millstream.storage.recovery.replay import LogPlace
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.records import build_batch
@@ -70,7 +70,8 @@ class Bench:
     def logs(self, count: int) -> list[Log]:
         clean = self.report.clean
         return [
-            self.storage.open_partition_log(n + 1, TOPIC_ID, "bench", n, self.config, clean=clean) for n in range(count)
+            self.storage.registry.open_partition_log(n + 1, TOPIC_ID, "bench", n, self.config, clean=clean)
+            for n in range(count)
         ]
 
     def cpu(self) -> Cpu:
@@ -113,9 +114,9 @@ class ClosedLoop:
         self.begun = 0.0
         self.ticks = 0
         for log in logs:
-            log.on_durable = self._follow(log)
-        self._landed = bench.storage.wal.on_landed
-        bench.storage.wal.on_landed = self._on_landed
+            log.owner.on_durable = self._follow(log)
+        self._landed = bench.storage.tick_landed
+        bench.storage.tick_landed = self._on_landed
 
     def _follow(self, log: Log) -> Callable[[int], None]:
         def durable(end: int) -> None:
@@ -143,7 +144,7 @@ class ClosedLoop:
             self.ticks = self.bench.stats.counter("wal_ticks").value
             self.refused = 0
         if self.acked >= self.total:
-            self.bench.storage.wal.on_landed = self._landed
+            self.bench.storage.tick_landed = self._landed
             took = time.perf_counter() - self.begun
             self.bench.storage.checkpoint(lambda: self._over(took))
             return
@@ -278,7 +279,7 @@ class OpenLoop:
         self.sent = 0
         self.waiting: dict[Log, list[tuple[int, int]]] = {log: [] for log in logs}
         for log in logs:
-            log.on_durable = self._follow(self.waiting[log])
+            log.owner.on_durable = self._follow(self.waiting[log])
 
     def _follow(self, queue: list[tuple[int, int]]) -> Callable[[int], None]:
         def durable(end: int) -> None:

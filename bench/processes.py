@@ -188,7 +188,7 @@ def kill_tree(root: int) -> list[int]:
     return pids
 
 
-def wait_gone(pids: list[int], timeout_s: float = 10.0) -> list[int]:
+def wait_gone(pids: list[int], timeout_s: float = 60.0) -> list[int]:
     """Waits until none of ``pids`` runs; returns those that still do when the time is over."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -2,13 +2,15 @@
 
 ::
 
-    engine         the simulated disk, a broker's storage stepped by hand, an object store that fails, planted bugs
+    engine         the clock, the command line, the simulated disk, a broker's storage stepped by hand, an object store
+                   that fails, planted bugs
     raft           the Raft core alone: elections, replication, members, over a network and disks that fail
     brokers        brokers from the partition down to the disk, with groups, transactions and the controller
     storage        a broker's storage, with a power failure before every operation of its disk
-    archive        brokers whose topics are tiered or shared
+    archive        brokers whose topic is tiered
+    shared         brokers whose topics are shared
     transactions   the cores of transactions between unruly clients
-    shared         the cores of shared storage
+    share          a share partition and the coordinator of its state, between unruly members
     take_over      brokers that die while others take over what the object store has of them
     pairs          every kind of topic with every ordered pair of operations
 

@@ -12,10 +12,12 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from sources import per_file, tree_of
+
 
 def import_graph(sources: Mapping[str, Path]) -> dict[str, set[str]]:
     """Module name → modules of ``sources`` that it imports, itself excluded. ``sources`` maps module names to files."""
-    statements = {name: list(_imported(name, path)) for name, path in sources.items()}
+    statements = {name: _imported(path, name) for name, path in sources.items()}
     faces = {
         name: {bound: (base, wanted) for base, wanted, bound in statements[name] if wanted is not None}
         for name, path in sources.items()
@@ -74,9 +76,14 @@ def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
     return found
 
 
-def _imported(name: str, path: Path) -> Iterator[tuple[str, str | None, str]]:
+@per_file
+def _imported(path: Path, name: str) -> list[tuple[str, str | None, str]]:
     """(module, name in it or None, name that it is bound to) of every import statement in the file."""
-    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
+    return list(_imports_of(path, name))
+
+
+def _imports_of(path: Path, name: str) -> Iterator[tuple[str, str | None, str]]:
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, None, alias.asname or alias.name

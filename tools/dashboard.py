@@ -35,6 +35,11 @@ def _rate(metric: str, by: str = "", labels: str = "") -> str:
     return f"sum by ({by}) ({total})" if by else f"sum({total})"
 
 
+def _top(query: str) -> str:
+    """The twenty largest series: names of topics and groups have no bound of their own."""
+    return f"topk(20, {query.replace('{SCOPE}', f'{{{SCOPE}}}')})"
+
+
 def _quantile(q: float, metric: str, by: str, labels: str = "") -> str:
     return f"histogram_quantile({q}, {_rate(f'{metric}_bucket', f'le, {by}' if by else 'le', labels)})"
 
@@ -365,6 +370,40 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "ops",
                 ((_rate("millstream_group_offset_commits_total"), "commits"),),
                 "By all groups.",
+            ),
+            Panel(
+                "Consumer lag",
+                "short",
+                ((_top("max by (group, topic) (millstream_group_lag{SCOPE})"), "{{group}}, {{topic}}"),),
+                "Records between what a group committed and the end of the log; the twenty furthest behind. A lag that "
+                "grows for a quarter of an hour is an alert.",
+                24,
+            ),
+        ),
+    ),
+    (
+        "Topics",
+        (
+            Panel(
+                "Records received",
+                "ops",
+                ((_top(_rate("millstream_topic_received_records_total", "topic")), "{{topic}}"),),
+                "The twenty busiest topics.",
+            ),
+            Panel(
+                "Bytes received and sent",
+                "Bps",
+                (
+                    (_top(_rate("millstream_topic_received_bytes_total", "topic")), "{{topic}} in"),
+                    (_top(_rate("millstream_topic_fetched_bytes_total", "topic")), "{{topic}} out"),
+                ),
+                "The twenty busiest topics, by direction.",
+            ),
+            Panel(
+                "Size",
+                "bytes",
+                ((_top("sum by (topic) (millstream_topic_size_bytes{SCOPE})"), "{{topic}}"),),
+                "On all brokers that are shown, replicas included; the twenty largest.",
             ),
         ),
     ),

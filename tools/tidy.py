@@ -3,16 +3,21 @@
 Run by ``make check``. A file is as long as its subject; over 800 lines it probably has two. A function has at most 70
 lines. Both are a ratchet: what is longer is listed with its length in ``tools/tidy-allowed.txt``, where numbers may
 only go down (``--update`` lowers them and drops what is no longer needed, it never raises or adds). The same list
-holds import circles of more than three files, by package (``circles.py``), private words in prose and as names, and
-bare ``int`` parameters of a room (``ratchets.py``). Also refused: marks of unfinished work, names of package hosts,
-modules that nothing imports, test files of one name (pytest imports them by it), settings without documentation and
-metrics without one.
+holds import circles of more than three files, by package (``circles.py``), waits of tests that count on the speed of
+the machine, by file (``fixed_waits.py``), classes of many fields, files that belong to another file's class and untyped
+values on the hot paths (``shapes.py``), names and modules that only tests use, private and heavy words in prose and as
+names, and bare ``int`` parameters of a room (``ratchets.py``).
+
+Also refused: marks of unfinished work, names of package hosts, modules that nothing imports, test files of one name
+(pytest imports them by it), that import from each other or do not say what they hold, settings without documentation
+and metrics without one.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import re
 import sys
 from collections import Counter
@@ -21,14 +26,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from circles import circles, common_package, import_graph, statements
-from ratchets import PRIVATE_NAMES, PRIVATE_WORDS, ROOMS, bare_ints, private_names, private_words
+from fixed_waits import EXEMPT, fixed_waits
+from ratchets import PRIVATE_NAMES, PRIVATE_WORDS, ROOMS, bare_ints, heavy_words, private_names, private_words
+from shapes import FIELDS_MAX, large_classes, satellites, untyped
+from sources import keep, per_file, text_of, tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "tools" / "tidy-allowed.txt"
 FILE_LINES = 800
 FUNCTION_LINES = 70
 CIRCLE_FILES = 3
-COUNTED = re.compile("(prose|name|int):")
+COUNTED = re.compile("(prose|name|int|words|fields|satellite|any):")
 """Allowances that a change need not lower along with what it lowers: several changes at once would all touch them."""
 
 CODE_FOLDERS = ("src", "tests", "tools", "bench", "conformance", "examples", "sim")
@@ -52,6 +60,8 @@ PACKAGE_BEFORE_A_NAME = re.compile(r"""f["'](\w+\.)+\{""")
 SELF = Path(__file__).resolve()
 
 # Modules that are entered by name from outside: commands, plugins, scripts and what multiprocessing or Spark look up.
+PUBLIC = tuple(f"millstream.{name}" for name in ("client", "diaspora", "events", "registry", "spark", "testing"))
+"""Packages whose ``__init__`` is what users import from."""
 ENTRY_MODULES = {"millstream.cli.__main__", "millstream.testing.plugin"}
 
 
@@ -64,14 +74,18 @@ class Problem(NamedTuple):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--update", action="store_true", help="lower the allowed lengths to what they are now")
     update = parser.parse_args().update
+    gc.disable()  # syntax trees have no cycles, and there are millions of nodes
     allowed = read_allowed()
     paths = tracked_files()
     code = [path for path in paths if path.suffix == ".py"]
     exact = [problem for path in code for problem in too_long(path)] + large_circles(ROOT / "src", code)
+    exact += [problem for path in code for problem in hurried(path)]
     counted = spoken_privately(paths) + bare_parameters(ROOT / "src" / "millstream")
+    counted += heavy_prose(ROOT / "src" / "millstream") + misshapen(ROOT / "src" / "millstream")
+    exact += unused_names(ROOT / "src", code) + unused_behind_faces(ROOT / "src", code)
     if update:
         allowed = {
             problem.where: min(problem.size, allowed[problem.where])
@@ -84,7 +98,9 @@ def main() -> int:
     problems += [problem for path in paths for problem in forbidden_text(path)]
     problems += dead_modules(ROOT / "src", code)
     problems += namesakes(code)
+    problems += [problem for path in code for problem in untold(path)]
     problems += undocumented_properties() + undocumented_metrics()
+    keep()
     for problem in problems:
         print(f"{problem.where}: {problem.what}")
     print(f"tidy: {len(problems)} problems in {len(code)} files" if problems else f"tidy: {len(code)} files in shape")
@@ -107,18 +123,35 @@ def tracked_files() -> list[Path]:
 
 def too_long(path: Path) -> list[Problem]:
     """The file and its functions that pass the limits."""
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     name = str(path.relative_to(ROOT))
     count = text.count("\n")
     problems: list[Problem] = []
     if count > FILE_LINES:
         problems.append(Problem(name, f"{count} lines, at most {FILE_LINES}", count))
-    for qualified, node in functions(ast.parse(text), ""):
-        length = (node.end_lineno or node.lineno) - node.lineno + 1
-        if length > FUNCTION_LINES:
-            where = f"{name}::{qualified}"
-            problems.append(Problem(where, f"{length} lines, at most {FUNCTION_LINES}", length))
+    for qualified, length in long_functions(path):
+        problems.append(Problem(f"{name}::{qualified}", f"{length} lines, at most {FUNCTION_LINES}", length))
     return problems
+
+
+@per_file
+def long_functions(path: Path) -> list[tuple[str, int]]:
+    """(dotted name, lines) of the functions that pass the limit."""
+    lengths = [
+        (qualified, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for qualified, node in functions(tree_of(path), "")
+    ]
+    return [(qualified, length) for qualified, length in lengths if length > FUNCTION_LINES]
+
+
+def hurried(path: Path) -> list[Problem]:
+    """What in a test counts on the speed of the machine. Allowed is what gives up on purpose, by file."""
+    name = str(path.relative_to(ROOT))
+    if not name.startswith(("tests/", "src/millstream/testing/")) or name in EXEMPT:
+        return []
+    found = fixed_waits(path)
+    listed = "; ".join(f"line {wait.line} {wait.what}" for wait in found)
+    return [Problem(f"wait:{name}", f"counts on the speed of the machine: {listed}", len(found))] if found else []
 
 
 def functions(node: ast.AST, prefix: str) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -190,26 +223,131 @@ def bare_parameters(source: Path) -> list[Problem]:
     return problems
 
 
+def heavy_prose(source: Path) -> list[Problem]:
+    """Words that a reader stumbles over, by room."""
+    problems: list[Problem] = []
+    for room in sorted(path for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"):
+        counts = {str(path.relative_to(room)): heavy_words(path) for path in sorted(room.rglob("*.py"))}
+        most = sorted(counts.items(), key=lambda entry: -entry[1])[:5]
+        listed = ", ".join(f"{name} ({count})" for name, count in most if count)
+        what = f"{sum(counts.values())} words for which there is a plainer one (ratchets.HEAVY_WORDS), most in {listed}"
+        problems.append(Problem(f"words:{room.name}", what, sum(counts.values())))
+    return problems
+
+
+def misshapen(source: Path) -> list[Problem]:
+    """Classes of too many fields, files that belong to another's class, and values without a type on the hot paths."""
+    problems: list[Problem] = []
+    for path in sorted(source.rglob("*.py")):
+        if path.relative_to(source).parts[0] == "testing" or "messages" in path.parts:
+            continue
+        name = str(path.relative_to(ROOT))
+        for qualified, count in large_classes(path):
+            what = f"{count} fields, at most {FIELDS_MAX}: it is two classes"
+            problems.append(Problem(f"fields:{name}::{qualified}", what, count))
+        if found := satellites(path):
+            what = f"belongs to another file's class, whose private names they use: {', '.join(found)}"
+            problems.append(Problem(f"satellite:{name}", what, len(found)))
+        if count := untyped(path):
+            problems.append(Problem(f"any:{name}", f"{count} values on the paths of produce and fetch are Any", count))
+    return problems
+
+
+def unused_names(source: Path, code: list[Path]) -> list[Problem]:
+    """Constants, functions and classes of a module that no code but tests names a second time."""
+    product = [path for path in code if not path.is_relative_to(ROOT / "tests")]
+    counts = Counter(word for path in product for word in identifiers(path))
+    problems: list[Problem] = []
+    for path in product:
+        if not path.is_relative_to(source) or "messages" in path.parts or "testing" in path.parts:
+            continue
+        name = str(path.relative_to(ROOT))
+        problems += [
+            Problem(f"unused:{name}::{found}", "is used by nothing but tests", 1)
+            for found in top_names(path)
+            if counts[found] == 1
+        ]
+    return problems
+
+
+@per_file
+def identifiers(path: Path) -> list[str]:
+    """The words of the file; one that stands there more than once is listed twice."""
+    counts = Counter(re.findall(r"\b[A-Za-z_]\w*\b", text_of(path)))
+    return [word for word, count in counts.items() for _ in range(min(count, 2))]
+
+
+@per_file
+def top_names(path: Path) -> list[str]:
+    """What a module defines by an assignment, as a function or as a class; not what Python or a decorator keeps."""
+    found: list[str] = []
+    for node in tree_of(path).body:
+        names: list[str] = []
+        if isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.decorator_list:
+            names = [node.name]
+        found += [name for name in names if not name.startswith("__") and len(name) > 1]
+    return found
+
+
+def unused_behind_faces(source: Path, code: list[Path]) -> list[Problem]:
+    """Modules that only their package's ``__init__`` imports, and whose names nothing but tests takes from there."""
+    modules = {module_name(path, source): path for path in code if path.is_relative_to(source)}
+    others = [path for path in code if not path.is_relative_to(source) and not path.is_relative_to(ROOT / "tests")]
+    graph = import_graph(modules | {f"outside {path}": path for path in others})
+    used = {
+        wanted
+        for name, found in graph.items()
+        if name not in modules or modules[name].name != "__init__.py"
+        for wanted in found
+    }
+    return [
+        Problem(f"unused:{path.relative_to(ROOT)}", "is imported by its package alone", 1)
+        for name, path in sorted(modules.items())
+        if name not in used
+        and path.name != "__init__.py"
+        and not name.startswith(PUBLIC)
+        and behind_face(modules, name)
+    ]
+
+
+def behind_face(modules: dict[str, Path], name: str) -> bool:
+    """Whether the ``__init__`` of the module's package takes names from it; a module that is imported itself acts."""
+    package = name.rpartition(".")[0]
+    face = modules.get(package)
+    if face is None:
+        return False
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and (node.module == name or (node.level and f"{package}.{node.module}" == name))
+        for node in tree_of(face).body
+    )
+
+
 def forbidden_text(path: Path) -> list[Problem]:
     """Marks of unfinished work in code, and names of package hosts anywhere."""
     if path.suffix not in TEXT_SUFFIXES or path == SELF or path.name in ("LICENSE", "uv.lock"):
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        found = forbidden_lines(path)
     except UnicodeDecodeError:
         return []
-    name = str(path.relative_to(ROOT))
-    problems: list[Problem] = []
-    for number, line in enumerate(lines, start=1):
+    return [Problem(f"{path.relative_to(ROOT)}:{number}", what) for number, what in found]
+
+
+@per_file
+def forbidden_lines(path: Path) -> list[tuple[int, str]]:
+    """(line, what is wrong with it)."""
+    found: list[tuple[int, str]] = []
+    for number, line in enumerate(text_of(path).splitlines(), start=1):
         if path.suffix == ".py" and (mark := UNFINISHED.search(line)):
-            problems.append(
-                Problem(
-                    f"{name}:{number}", f"{mark[1]} says that something is unfinished; finish it or describe the limit"
-                )
-            )
+            found.append((number, f"{mark[1]} says that something is unfinished; finish it or describe the limit"))
         if host := HOSTS.search(line):
-            problems.append(Problem(f"{name}:{number}", f"{host[0]} names a package host"))
-    return problems
+            found.append((number, f"{host[0]} names a package host"))
+    return found
 
 
 def dead_modules(source: Path, code: list[Path]) -> list[Problem]:
@@ -218,12 +356,9 @@ def dead_modules(source: Path, code: list[Path]) -> list[Problem]:
     code = [path for path in code if not path.is_relative_to(ROOT / "tests")]
     mentioned: set[str] = set(ENTRY_MODULES)
     for path in code:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
         own = module_name(path, source) if path.is_relative_to(source) else ""
-        by_name = named_by_table(tree) if PACKAGE_BEFORE_A_NAME.search(text) else set[str]()
-        mentioned |= (imports(tree, own, is_package=path.name == "__init__.py") | by_name) - {own}
-    named = "\n".join(path.read_text(encoding="utf-8") for path in [*code, ROOT / "pyproject.toml"])
+        mentioned |= mentions(path, own, is_package=path.name == "__init__.py") - {own}
+    named = "\n".join(text_of(path) for path in [*code, ROOT / "pyproject.toml"])
     return [
         Problem(str(path.relative_to(ROOT)), "is imported by nothing")
         for name, path in sorted(modules.items())
@@ -232,6 +367,13 @@ def dead_modules(source: Path, code: list[Path]) -> list[Problem]:
         and path.name not in ("__init__.py", "__main__.py")
         and f'"{name}' not in named
     ]
+
+
+@per_file
+def mentions(path: Path, own: str, *, is_package: bool) -> set[str]:
+    """Modules that the file imports, by a statement or by a table of names."""
+    by_name = named_by_table(tree_of(path)) if PACKAGE_BEFORE_A_NAME.search(text_of(path)) else set[str]()
+    return imports(tree_of(path), own, is_package=is_package) | by_name
 
 
 def namesakes(code: list[Path]) -> list[Problem]:
@@ -244,6 +386,23 @@ def namesakes(code: list[Path]) -> list[Problem]:
         first = seen.setdefault(path.name, path)
         if first is not path:
             problems.append(Problem(str(path.relative_to(ROOT)), f"has the name of {first.relative_to(ROOT)}"))
+    return problems
+
+
+def untold(path: Path) -> list[Problem]:
+    """A file of tests says first what behaviour it holds, and takes nothing from another: what they share has a place
+    of its own, which a reader finds without reading tests.
+    """
+    if path.relative_to(ROOT).parts[0] != "tests":
+        return []
+    name = str(path.relative_to(ROOT))
+    problems = [
+        Problem(name, f"imports from {module}, a file of tests")
+        for module in imports(tree_of(path), "", is_package=False)
+        if module.startswith("test_") and "." not in module
+    ]
+    if path.name.startswith("test_") and ast.get_docstring(tree_of(path)) is None:
+        problems.append(Problem(name, "does not say in its first line what behaviour it holds"))
     return problems
 
 
@@ -278,7 +437,7 @@ def named_by_table(tree: ast.AST) -> set[str]:
         if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant)
     }
     packages = [start for start in starts if isinstance(start, str) and re.fullmatch(r"(\w+\.)+", start)]
-    return {package + word for package in packages for word in strings if word.isidentifier()}
+    return {package + word for package in packages for word in strings if re.fullmatch(r"\w+(\.\w+)*", word)}
 
 
 def undocumented_properties() -> list[Problem]:

@@ -145,9 +145,11 @@ class Kafka:
     answered.
     """
 
-    def __init__(self, directory: Path, heap: str, properties: Mapping[str, str], flags: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, heap: str, properties: Mapping[str, str], flags: Sequence[str], port: int | None = None
+    ) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = port or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.start_s = 0.0
         self._heap = heap
@@ -286,16 +288,18 @@ def kafka(
     heap: str = "512m",
     flags: Sequence[str] = (),
     directory: str | None = None,
+    port: int | None = None,
 ) -> Generator[Kafka]:
     """Runs one broker; ``properties`` are added to its configuration, ``heap`` is its memory (1g in measured runs).
 
-    ``directory`` is where it lives; a temporary one, removed at the end, if absent.
+    ``directory`` is where it lives; a temporary one, removed at the end, if absent. ``port`` is where it is asked, for
+    ``properties`` that name its listeners.
     """
     with contextlib.ExitStack() as stack:
         place = directory or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True)
         )
-        peer = Kafka(Path(place), heap, properties or {}, flags)
+        peer = Kafka(Path(place), heap, properties or {}, flags, port)
         if not (peer.data_dir / "meta.properties").exists():
             peer.format()
         peer.start()

@@ -1,4 +1,4 @@
-"""Simulated brokers whose topics are tiered or shared: production archiver, cache and Raft, over a store that fails.
+"""Simulated brokers whose topic is tiered: production archiver, cache and Raft, over a store that fails.
 
 ::
 
@@ -8,19 +8,18 @@
     judge      what the archives of all replicas must agree on (F2, F3), and what the store alone must give back (F8)
     history    a history from a seed: clients and faults of `sim.brokers`, and those of the store
     planted    bugs put in on purpose
-    shared_*   broker, history and bugs of two shared topics in the place of a tiered one
 
 ==  ==================================================================================================================
 F1  An entry that is committed names an object that is there, whole and right.
 F2  A local copy goes only when its object is committed.
 F3  All replicas have the same archive in one version of the manifest; archive and files cover the log without a hole.
-F4  No object is removed that the log still needs, in any replica's view, or that a reader has begun to read.
+F4  No object is removed that the log still needs, in any replica's view, or that a reader has started to read.
 F5  An object that is committed is never replaced by other bytes, and no two of one version of the manifest overlap.
 F8  The store alone gives back everything that is archived: of shared topics whenever an object goes or is replaced.
 ==  ==================================================================================================================
 
-G7 says that a replacement is answered in the same way however often it is asked for. A client that reads what nobody
-committed is `sim.brokers`' C4. F6 and F7 are about logs in the store: `sim.shared`. G6 says that what waits is archived
-in time after a heal, and that what nobody needs goes. ``python -m sim.archive`` runs it, with ``--shared`` those
-of shared topics; ``--planted`` hunts the planted bugs.
+G7 says that a replacement is answered in the same way however often it is asked for. A client that reads what was never
+committed is `sim.brokers`' C4. F6 and F7 are about logs in the store: `sim.take_over`. G6 says that what waits is
+archived in time after a heal, and that what no log needs is deleted. ``python -m sim archive`` runs it, with
+``--planted`` it hunts the planted bugs. `sim.shared` has shared topics.
 """

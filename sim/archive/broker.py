@@ -23,7 +23,7 @@ from millstream.config.settings import Settings
 from millstream.config.topic_properties import topic_config
 from millstream.errors import MillstreamError
 from millstream.format.archive import TopicDescription
-from millstream.model.quantities import Offset
+from millstream.model.quantities import Offset, ShardId
 from millstream.model.replication import node_of
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
@@ -34,8 +34,10 @@ from millstream.tiers.hot_tier import HotTier
 from millstream.tiers.hot_tier.slots import MemorySlots
 from millstream.tiers.hot_tier.slotted import SlottedTier
 from millstream.tiers.link import ArchiveLink
+from millstream.tiers.log_worker import LogWorker
 from millstream.tiers.messages import (
     LANES,
+    AppendEntry,
     Join,
     Put,
     Remove,
@@ -48,10 +50,11 @@ from millstream.tiers.messages import (
 )
 from millstream.tiers.process import ArchiveWorker
 from millstream.tiers.reading import ArchiveReader
-from sim.brokers.judge import READ_BYTES, Violation, whole_log
+from sim.brokers.judge import READ_BYTES, whole_log
 from sim.brokers.served import ServedBroker
 from sim.brokers.world import GROUP
 from sim.engine.local_storage import DATA_DIR
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     import random
@@ -60,7 +63,9 @@ if TYPE_CHECKING:
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.iobuf import IoBuf
     from millstream.model.quantities import RaftGroupId
+    from millstream.model.shared import Writer
     from millstream.partition.table import PartitionTable
+    from millstream.storage.disk import Disk
     from millstream.tiers.hot_tier import WarmBlocks
     from millstream.tiers.link import OnRead
     from millstream.tiers.messages import Command
@@ -116,10 +121,10 @@ class Lane:
         self._worker = worker
         self._life = broker.life
         self._queue: deque[Command] = deque()
-        self._busy = False
+        self._busy = self._closed = False
 
     def send(self, message: bytes) -> None:
-        """As `storage.messages.channel.ReactorChannel`."""
+        """As `helper.channel.ReactorChannel`."""
         if self._broker.at_once:
             self._answer(self._worker.carry_out(decode_command(message)), frees=False)
             return
@@ -127,7 +132,9 @@ class Lane:
         self._next()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Commands that were sent may still take effect."""
+        self._closed = True
+        self._queue.clear()
 
     def _next(self) -> None:
         if self._busy or not self._queue:
@@ -139,8 +146,8 @@ class Lane:
 
     def _carry_out(self, command: Command) -> None:
         broker = self._broker
-        if broker.life != self._life or not broker.is_up:
-            zombie = isinstance(command, Put | Replace | Remove | RemoveKeys | Share | Sweep | Join)
+        if broker.life != self._life or not broker.is_up or self._closed:
+            zombie = isinstance(command, AppendEntry | Put | Replace | Remove | RemoveKeys | Share | Sweep | Join)
             if zombie and broker.history_of_archive.chance.random() < 0.5:
                 broker.history_of_archive.truth.note("command of a dead broker")
                 self._worker.carry_out(command)
@@ -151,9 +158,9 @@ class Lane:
         broker, data = self._broker, encode(reply)
 
         def heard(_: Broker | None = None) -> None:
-            if broker.life == self._life and broker.is_up:
+            if broker.life == self._life and broker.is_up and not self._closed:
                 self._busy = self._busy and not frees
-                self._link._heard(data)
+                self._link._received(data)
                 self._next()
 
         if broker.at_once:
@@ -208,13 +215,16 @@ class WorldLink(ArchiveLink):
         warm: WarmBlocks = SimpleNamespace(  # pyright: ignore[reportAssignmentType]
             tier=tier, filling=filling, fills_on_read=True, fills_on_write=world.fills_on_write, name="", size_bytes=0
         )
-        worker = ArchiveWorker(world.store, world.store, broker.disk, shard.arena.view, 1e15, warm)
+        log = None
+        if broker.writer is not None:
+            log = LogWorker(world.store, world.store, broker.files, shard.arena.view, broker.writer, ShardId(0))
+        worker = ArchiveWorker(world.store, world.store, broker.files, shard.arena.view, 1e15, warm, log=log)
         worker.reader = ArchiveReader(
             world.store, _MEMORY_BYTES, warm, lambda source: world.truth.note(f"block: {source}")
         )
         lanes: Any = [Lane(broker, self, worker) for _ in range(LANES)]
-        self._lanes = lanes
-        self._child = SimpleNamespace()  # pyright: ignore[reportAttributeAccessIssue]
+        self._lanes.channels = lanes
+        self._child = _NoProcess()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class TieredBroker(ServedBroker):
@@ -224,6 +234,8 @@ class TieredBroker(ServedBroker):
     """
 
     storage_mode = "tiered"
+    writer: Writer | None = None
+    """Its life in the store, if acknowledgements wait for that."""
 
     def __init__(self, cluster: Cluster, node_id: int, world: TieredHistory) -> None:
         self.history_of_archive = world
@@ -232,6 +244,11 @@ class TieredBroker(ServedBroker):
         self.slots = FaultySlots(world.chance)
         self.archiver: Archiver | None = None
         super().__init__(cluster, node_id)
+
+    @property
+    def files(self) -> Disk:
+        """Its disk, as the archive process has it."""
+        return self.disk
 
     @property
     def archive(self) -> PartitionArchive | None:
@@ -285,11 +302,11 @@ class TieredBroker(ServedBroker):
         """Read everything that is committed, from the archive as far as it is not local."""
         log, archive, shard = checks.log, self.archives[checks.group.group], self.shard
         assert shard is not None
-        # A replica moves its start some time after it has heard that.
+        # A replica moves its start some time after it learns of that.
         truth = self.history_of_archive.judges[checks.group.group].truth
         offset = max(log.start_offset, truth.start)
         if archive.archive.version < truth.version:
-            offset = log.first_local_offset  # it has not heard of the newest join, and its readers ask again
+            offset = log.first_local_offset  # it does not know the newest join, and its readers ask again
         self.at_once = True
         try:
             while offset < min(log.first_local_offset, checks.group.high_watermark):
@@ -318,9 +335,18 @@ def _read_archived(shard: LocalShard, archive: PartitionArchive, offset: Offset)
     return data
 
 
+class _NoProcess:
+    """What `WorldLink` says that its process is."""
+
+    pidfd = -1
+
+    def kill(self) -> None:
+        """The lanes learn that the link has stopped."""
+
+
 def _no_process() -> Any:
     raise AssertionError("an archive process here is no process")
 
 
 def _ignore(_: str) -> None:
-    """Nobody ends it."""
+    """The process does not end by itself."""

@@ -7,8 +7,6 @@ broker has to read the whole log back, and the store alone has to give back what
 
 from __future__ import annotations
 
-import time
-import traceback
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
@@ -29,13 +27,14 @@ from sim.archive.broker import DELETE_DELAY_US, TieredBroker
 from sim.archive.jobs import MergeJobs
 from sim.archive.judge import ArchiveJudge
 from sim.archive.store import JudgedStore, Truth, WorldStore
-from sim.brokers.history import BrokersHistory, Finding
-from sim.brokers.judge import Violation
+from sim.brokers.history import BrokersHistory
 from sim.brokers.settings import draw
-from sim.brokers.world import GROUP, Cluster
+from sim.brokers.world import GROUP
+from sim.engine.histories import attempt
 from sim.engine.local_storage import Stopped
 from sim.engine.objects import Faults
-from sim.raft.knobs import SECOND
+from sim.engine.timeline import SECOND, stream
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,10 +42,10 @@ if TYPE_CHECKING:
     from millstream.format.manifest import ArchiveId, ManifestPart
     from millstream.model.quantities import RaftGroupId
     from millstream.tiers.messages import Command
-    from sim.brokers.history import Counts
     from sim.brokers.served import Fetched
     from sim.brokers.settings import Setting
-    from sim.brokers.world import Broker
+    from sim.brokers.world import Broker, Cluster
+    from sim.engine.histories import Counts, Finding
 
 BLOCK_BYTES: Final = 1_500
 RUN_COUNT: Final = 4
@@ -59,7 +58,7 @@ _HEAL_US: Final = 300 * SECOND
 def setting_of(seed: int) -> Setting:
     """The setting of a seed: one topic whose records are kept, and batches of a size that fills segments."""
     drawn = draw(seed)
-    chance = Cluster.stream(seed, "archive setting")
+    chance = stream(seed, "archive setting")
     return replace(
         drawn,
         nodes=chance.choice((1, 3, 3)),
@@ -80,7 +79,7 @@ class TieredHistory(BrokersHistory):
     """Of all archived partitions."""
 
     def __init__(self, seed: int, setting: Setting | None = None) -> None:
-        chance = self.chance = Cluster.stream(seed, "archive")
+        chance = self.chance = stream(seed, "archive")
         truths = {group: Truth() for group in self.groups}
         self.truth = truths[GROUP]
         judged = JudgedStore(list(truths.values()), self._now_ms)
@@ -101,7 +100,7 @@ class TieredHistory(BrokersHistory):
         self._delay_us = chance.choice((500, 20_000, 300_000))
         self.store = WorldStore(judged, chance, Faults(), self._later)
         self._calm = True
-        self._jobs = MergeJobs(self, Cluster.stream(seed, "jobs"))
+        self._jobs = MergeJobs(self, stream(seed, "jobs"))
         super().__init__(seed, setting or setting_of(seed))
         self._kinds += [self._away, self._away]
 
@@ -117,7 +116,7 @@ class TieredHistory(BrokersHistory):
         ]
 
     def grace_us(self, key: ObjectKey) -> int:
-        """For so long at least readers may go on with an object that is removed."""
+        """How long readers may keep reading an object that is removed."""
         _ = key
         return DELETE_DELAY_US
 
@@ -242,7 +241,7 @@ class TieredHistory(BrokersHistory):
 
 
 class Reads:
-    """The reads of archived objects that are under way."""
+    """The reads of archived objects that run."""
 
     def __init__(self, world: TieredHistory) -> None:
         self._world = world
@@ -253,7 +252,7 @@ class Reads:
     def begin(
         self, broker: TieredBroker, owner: ArchiveId, target: ArchivedSegment | ManifestPart
     ) -> Callable[[], None]:
-        """A broker begins to read; the result is called when it is done."""
+        """A broker starts to read; the result is called when it is done."""
         number, self._next = self._next, self._next + 1
         if isinstance(target, ArchivedSegment):
             key = object_key(owner, target)
@@ -277,19 +276,12 @@ def play(
     seed: int, counts: Counts, setting: Setting | None = None, make: type[TieredHistory] = TieredHistory
 ) -> Finding | None:
     """Play the history of a seed; a finding is in ``counts``, too."""
-    begun = time.process_time()
-    finding: Finding | None = None
     with ExitStack() as small:
         for owner, attribute, value in make.replaced(seed):
             small.enter_context(patch.object(owner, attribute, value))
         history = make(seed, setting)
-        try:
-            history.run()
-        except (AssertionError, Stopped, MillstreamError) as error:
-            where = "".join(traceback.format_tb(error.__traceback__)[-4:])
-            finding = Finding(seed, history.setting, str(error) or repr(error), where)
-            counts.findings.append(finding)
-    counts.add(history, time.process_time() - begun)
+        finding = attempt(seed, counts, history.run, (AssertionError, Stopped, MillstreamError), history.setting)
+    history.count(counts)
     counts.faults.update(history.store.faults)
     counts.seen += history.cluster.history.seen
     for judge in history.judges.values():

@@ -21,7 +21,7 @@ from millstream.objects import ObjectKey
 from millstream.tiers import uploading
 from millstream.tiers.inspection import segments_of
 from millstream.tiers.replacing import Replacement
-from sim.brokers.judge import Violation
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     import random
@@ -47,7 +47,7 @@ class MergeJobs:
         """Manifest objects that were seen, the newest last."""
 
     def step(self) -> None:
-        """Maybe begin a job."""
+        """Maybe start a job."""
         if self._chance.random() >= _CHANCE:
             return
         brokers = self._world.tiered_brokers
@@ -67,7 +67,7 @@ class MergeJobs:
         try:
             segments = list(segments_of(store, manifest))
         except MillstreamError:
-            return  # a part of an old manifest is gone
+            return  # a part of an old manifest is deleted
         count = self._chance.randrange(1, 5)
         if len(segments) < count:
             return
@@ -94,7 +94,7 @@ class MergeJobs:
     def _made(
         self, manifest: Manifest, before: tuple[ArchivedSegment, ...]
     ) -> tuple[ArchivedSegment, bytearray] | None:
-        """A segment with the batches of the others, and the bytes of its object; None if one of these is gone."""
+        """A segment with the batches of the others, and the bytes of its object; None if one of these is deleted."""
         stored = self._world.judge.store.objects
         merged = SegmentObject(manifest.owner, before[0].base_offset, uploading.BLOCK_BYTES)
         data, aborted = bytearray(), set[tuple[int, int, int]]()

@@ -15,7 +15,7 @@ from millstream.objects import ObjectKey
 from millstream.tiers.inspection import read_whole, segments_of
 from millstream.tiers.sweeping import longest_chain, own_ranges, stored_ranges
 from sim.archive.store import data_of, is_right
-from sim.brokers.judge import Violation
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from millstream.format.manifest import ArchiveId, Manifest
@@ -96,7 +96,7 @@ class ArchiveJudge:
         if known == segment:
             return
         if archive.archive.version < truth.version and segment in truth.known.values():
-            return  # this replica has not heard of the newest replacement
+            return  # this replica does not know the newest replacement
         if known is not None:
             raise Violation(f"F3: {replica} has {segment} in its archive, another replica {known}")
         overlaps = [

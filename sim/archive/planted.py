@@ -23,7 +23,8 @@ from millstream.tiers.hot_tier import guard
 from millstream.tiers.manifest import Archive, Freed
 from millstream.tiers.partition_archive import PartitionArchive
 from sim.archive.history import play, setting_of
-from sim.brokers.hunt import Hunt, PlantedBug, hunt_in
+from sim.engine import histories
+from sim.engine.planting import Hunt, PlantedBug
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
     """Play histories with the bug planted until one finds it or the budget is used up."""
-    return hunt_in(play, setting_of, bug, first_seed)
+    return histories.hunt(bug, play, first_seed, draw=setting_of)
 
 
 # The bugs
@@ -137,8 +138,8 @@ def _dropped_before_commit(self: Archiver, archive: PartitionArchive) -> Iterato
     _ = self
     log = archive.log
     log.refresh()
-    start = log.segments_list.active.base_offset
-    if start > max(log.local_wanted, log.start_offset):
+    start = log.files.segments.active.base_offset
+    if start > max(log.files.local_wanted, log.start_offset):
         yield log.trim_local(Offset(start))
 
 
@@ -155,7 +156,7 @@ def _forgotten(self: PartitionArchive) -> bytes:
 
 
 def _any_version(self: Archive, entry: Replaced) -> Freed | None:
-    """A replica takes up whatever is committed."""
+    """A replica takes up every committed entry."""
     present = [one for one in self.between(entry.base_offset, entry.end_offset) if isinstance(one, ArchivedSegment)]
     if present and entry.part_before is None:
         entry = replace(entry, before=tuple(present))
@@ -169,7 +170,7 @@ def _located_only(archive: Archive, wanted: Replacement) -> ManifestPart | None:
 
 
 def _unread(store: Any, owner: Any, segment: Any, written_after_ms: Any, pace: Any) -> list[tuple[Any, Any]]:
-    """Nobody looks at the object of a replacement."""
+    """The object of a replacement is not read."""
     _ = store, owner, segment, written_after_ms, pace
     return []
 
@@ -200,7 +201,7 @@ def _trimming(setting: Setting) -> Setting:
 
 
 def _cut_off(setting: Setting) -> Setting:
-    """Leaders are cut off with batches, and with requests to the store, that nobody else has."""
+    """Leaders are cut off with batches, and with requests to the store, that no other broker has."""
     return replace(setting, nodes=3, cuts=True, transfers=True, crashes=False, loss=0.02)
 
 

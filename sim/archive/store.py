@@ -1,4 +1,4 @@
-"""The bucket of a simulated cluster: it fails as object stores do, and notices what nobody may do to it."""
+"""The bucket of a simulated cluster: it fails as object stores do, and notices what no broker may do to it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from millstream.model.shared import NO_OBJECT, SharedPartition
 from millstream.objects import ObjectKey
 from millstream.objects.errors import Conflict
 from millstream.tiers.shared_objects import read_block, read_index
-from sim.brokers.judge import Violation
 from sim.engine.objects import FaultyStore, MemoryStore
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     import random
@@ -147,7 +147,7 @@ class WorldStore(FaultyStore):
 
     def _before(self, what: str, *, changes: bool = False, conditional: bool = False, reads: bool = False) -> str:
         if self.is_away:
-            raise Unavailable(f"{self.url}: {what}: nobody answers (injected)")
+            raise Unavailable(f"{self.url}: {what}: no answer (injected)")
         return super()._before(what, changes=changes, conditional=conditional, reads=reads)
 
 
@@ -183,4 +183,4 @@ def data_of(store: MemoryStore, owner: ArchiveId, segment: ArchivedSegment) -> m
 
 
 def _ignore(_: object) -> None:
-    """Nobody listens."""
+    """No listener."""

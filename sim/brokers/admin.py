@@ -28,15 +28,15 @@ from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import node_of
 from sim.brokers.clients import Client, idempotent_batch
 from sim.brokers.controlled import CONTROLLER_GROUP
-from sim.brokers.judge import Violation
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.core.controller.requests import AnyRequest
     from sim.brokers.controlled import ControlledBroker
-    from sim.brokers.served import Produced
     from sim.brokers.world import Cluster
+    from sim.engine.requests import Produced
 
 
 class _Writer(Client):
@@ -82,7 +82,7 @@ class Admin(Client):
         return True
 
     def try_to_create(self) -> None:
-        """Make another topic if nothing is under way."""
+        """Make another topic unless a request is pending."""
         if not self._busy:
             self.create()
 
@@ -201,11 +201,11 @@ class Admin(Client):
         return all(one.cache.revision == one.controller_group.committed_offset == end for one in brokers)
 
     def moved(self) -> bool:
-        """Whether no move is under way, as far as anybody knows."""
+        """Whether no move is running, as far as any broker knows."""
         return self.applied() and not any(one.cache.state.moves for one in self._brokers())
 
     def moving(self) -> list[object]:
-        """What is under way, for a person."""
+        """The moves that run, for a person."""
         return [(one.replica, one.cache.revision, dict(one.cache.state.moves)) for one in self._brokers()]
 
 

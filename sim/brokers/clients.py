@@ -1,7 +1,7 @@
 """Clients of the simulated brokers: producers, readers and a group, with the errors and retries of real ones.
 
 A client keeps one connection at a time. What it sends on one arrives in order; a connection that breaks leaves the
-outcome of what is under way unknown, and what was sent on it may still be carried out. Each client holds its answers
+outcome of pending requests unknown, and what was sent on it may still be carried out. Each client holds its answers
 against the `History`: nothing lost, repeated, out of order, invented, or older than what it knew.
 """
 
@@ -16,17 +16,19 @@ from crc32c import crc32c
 from millstream.format.segment import parse_batch
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from millstream.partition.list_offsets import EARLIEST, LATEST
+from millstream.partition.read.list_offsets import EARLIEST, LATEST
 from millstream.wire.records import RECORD_BYTES_MIN
-from sim.brokers.judge import Violation, at_least, check_sum
+from sim.brokers.judge import at_least, check_sum
 from sim.brokers.served import OFFSETS_GROUP, ServedBroker
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sim.brokers.judge import History
-    from sim.brokers.served import Fetched, Produced
+    from sim.brokers.served import Fetched
     from sim.brokers.world import Broker, Cluster
+    from sim.engine.requests import Produced
 
 _COVERED: Final = struct.Struct(">hiqqqhii")
 _UNCOVERED: Final = struct.Struct(">qiibI")
@@ -63,7 +65,7 @@ class Client:
         self._sent_us = 0
         self._answered_us = 0
         self._lost = False
-        """Nothing passes any more on this connection, and the client has not noticed."""
+        """The connection is dead, and the client has not noticed."""
 
     @property
     def connected(self) -> bool:
@@ -81,7 +83,7 @@ class Client:
         self._sent_us = self._answered_us = self.cluster.now
 
     def disconnect(self) -> None:
-        """Close the connection: nothing more is heard of it."""
+        """Close the connection: no answer arrives on it from now on."""
         self.session += 1
         self._broker = None
 
@@ -154,7 +156,7 @@ class Producer(Client):
         self._waits = False
 
     def send(self, value: int, count: int, size: int) -> bool:
-        """Send a new batch; false if too many are under way."""
+        """Send a new batch; false if too many are in flight."""
         if len(self.unacked) >= self.in_flight:
             return False
         batch = _Batch(value, count, size, self._next_sequence)
@@ -194,7 +196,7 @@ class Producer(Client):
                 self._put(waiting)
 
     def _begin_anew(self) -> None:
-        """What was acknowledged before is lost: go on under another id, as the Java client does with another epoch."""
+        """What was acknowledged is lost: continue under another id, as the Java client does with another epoch."""
         self.producer_id += _IDS
         self._next_sequence = 0
         for _ in range(len(self.unacked)):
@@ -396,7 +398,9 @@ class Trimmer(Client):
                 return
             self.history.seen["log start"] += 1
             if answer[1] > self.history.trimmed:
-                raise Violation(f"B7: the log starts at {answer[1]}, nobody asked for more than {self.history.trimmed}")
+                raise Violation(
+                    f"B7: the log starts at {answer[1]}, no client asked for more than {self.history.trimmed}"
+                )
             self.history.on_trimmed(answer[1], answer[2])
 
         self.ask(lambda broker, reply: broker.delete_records(offset, reply), answered)

@@ -44,17 +44,20 @@ from millstream.raft.replicated import ReplicatedGroup
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import recover
 from sim.brokers.coordinator import TRANSACTIONS_GROUP
-from sim.brokers.judge import Violation
-from sim.brokers.served import OFFSETS_GROUP, Produced, ServedBroker, own_topic_id
+from sim.brokers.served import OFFSETS_GROUP, ServedBroker, own_topic_id
 from sim.brokers.snapshots import WithoutOwnTopics, check_state, exchange_snapshots
 from sim.brokers.world import GROUP, SEGMENT_BYTES
 from sim.engine.local_storage import DATA_DIR, place_of
+from sim.engine.mailbox import LocalMailbox
+from sim.engine.requests import Produced
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.core.controller.requests import AnyRequest, Results
     from millstream.model.events import PartitionIndex
+    from millstream.model.replication import ReplicaId
     from millstream.partition.table import Faulty
     from millstream.peers.calls import CallDone, CallHandler
     from millstream.peers.items import Status
@@ -71,16 +74,6 @@ _OWN: Final = frozenset(own_topic_id(group).hex() for group in (GROUP, OFFSETS_G
 """Directories of topics that the controller knows nothing of."""
 _ANSWER_US: Final = 3_000_000
 """Until a call without an answer is given up."""
-
-
-class _Mailbox:
-    """A shard without others."""
-
-    def serve(self, method: int, handler: object) -> None:
-        """Nobody else calls."""
-
-    def tell(self, shard: int, method: int, payload: bytes) -> None:
-        """There is no other shard."""
 
 
 class _Network:
@@ -132,7 +125,7 @@ class _Network:
 
         def arrive(other: Broker) -> None:
             assert isinstance(other, ControlledBroker)
-            other.controller.on_status(sender, status)
+            other.hear(sender, status)
 
         self._broker.cluster.send(sender, replica_id(node), arrive)
 
@@ -210,20 +203,25 @@ class ControlledBroker(ServedBroker):
         """Open what is there without a controller, then the controller, which opens the rest."""
         super().open_groups(shard, clean=clean)
         context, storage, node = shard.context, shard.storage, NodeId(node_of(self.replica))
-        context.mailbox, context.count, context.reactor.stats = _Mailbox(), 1, shard.stats
+        context.mailbox, context.count, context.reactor.stats = LocalMailbox(shard.reactor), 1, shard.stats
         settings = Settings(data_dir=DATA_DIR, node_id=node, shards=1)
+        lifecycle = _CheckedLifecycle(
+            context, settings, storage, self.table, self.admission, clean=clean, groups=self.raft
+        )
+        lifecycle.broker = self
+        self.join(shard, settings, lifecycle, clean=clean)
+
+    def join(self, shard: LocalShard, settings: Settings, lifecycle: Lifecycle, *, clean: bool) -> None:
+        """Open the controller, and what the metadata say; `equip` comes before partitions, `watch` after them."""
+        context, storage, node = shard.context, shard.storage, NodeId(node_of(self.replica))
         state = load_committed(self.disk, DATA_DIR)
         placement = load_placement(self.disk, DATA_DIR, 1, state, node)
         self.cache = MetadataCache(state, placement.homes, settings)
-        follower = Follower(context, self.cache)
+        self.follower = follower = Follower(context, self.cache)
         follower.settle = storage.wal.when_durable
-        lifecycle = _CheckedLifecycle(
-            context, settings, storage, self.table, self.delayed, clean=clean, groups=self.raft
-        )
-        lifecycle.broker = self
         self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self.has_files, self.replica)
         config = controller_log_config(settings, _SHORT_BYTES if self.snapshot_us else None)
-        log = storage.open_controller_log(config, clean=clean, replicated=True, expected=state.exists)
+        log = storage.registry.open_controller_log(config, clean=clean, replicated=True, expected=state.exists)
         self.controller_group = self.raft.open(CONTROLLER_GROUP, log, self.cluster.first)
         self.network: Any = _Network(self)
         store = SnapshotStore(self.disk, DATA_DIR)
@@ -247,10 +245,22 @@ class ControlledBroker(ServedBroker):
             check_state(self)
         self.check(self.cluster.histories[CONTROLLER_GROUP], self.controller_group)
         self._on_applied, follower.on_applied = follower.on_applied, self._applied
+        self.equip()
         self.partitions.open_all()
         client: Any = self.controller
         GroupMembers(context, self.table, self.cache, client).start()
+        self.watch()
         self.controller.start(self.started)
+
+    def equip(self) -> None:
+        """Make what a broker has besides, before partitions are opened."""
+
+    def watch(self) -> None:
+        """Start what looks at partitions, once they are open."""
+
+    def hear(self, sender: ReplicaId, item: Any) -> None:
+        """Another broker says something."""
+        self.controller.on_status(sender, item)
 
     def started(self, error: MillstreamError | None) -> None:
         """The broker is ready, or will be."""

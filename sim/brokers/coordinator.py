@@ -14,23 +14,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.coordinator.state_partition import State
+from millstream.coordinator.transactions import ask_or_refuse
 from millstream.coordinator.transactions_partition import TransactionsPartition
 from millstream.core.controller.topic_names import TRANSACTION_STATE
 from millstream.core.txn.messages import AddPartitions, Identity, Request, TransactionSettings
 from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import RaftGroupId
-from millstream.partition.markers import append_marker
+from millstream.partition.append.markers import append_marker
 from sim.brokers.world import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.core.txn.transaction import TopicPartition
-    from millstream.partition.internal import InternalLog, InternalLogs
-    from millstream.partition.markers import Marker
-    from millstream.partition.verifying import Answer, Question
+    from millstream.partition.append.internal import InternalLog, InternalLogs
+    from millstream.partition.append.markers import Marker
+    from millstream.partition.append.verification import Answer, Question
     from sim.brokers.served import ServedBroker
     from sim.brokers.world import Broker
 
@@ -47,7 +47,7 @@ class Coordinating:
         self._partition: TransactionsPartition | None = None
         logs.on_open(self._opened)
         logs.on_close(self._closed)
-        broker.delayed.verifying.ask = self.ask
+        broker.admission.verification.ask = self.ask
 
     def _opened(self, log: InternalLog) -> None:
         if log.name == TRANSACTION_STATE:
@@ -66,17 +66,10 @@ class Coordinating:
 
     def request(self, given: Request) -> None:
         """Process a request, or refuse it, as `coordinator.transactions` does."""
-        found = self._partition
-        assert callable(given.token)
-        if found is None:
-            given.token(ErrorCode.NOT_COORDINATOR)
-        elif found.state is not State.ACTIVE:
-            given.token(found.refusal)
-        else:
-            found.ask(given)
+        ask_or_refuse(self._partition, given)
 
     def ask(self, question: Question, answer: Answer) -> None:
-        """``partition.verifying.Ask``."""
+        """``partition.append.verification.Ask``."""
         count = len(question.partitions)
 
         def serve(other: ServedBroker, reply: Callable[[Any], None]) -> None:
@@ -148,4 +141,4 @@ class Coordinating:
 
 
 def _nothing() -> None:
-    """Nobody waits until it is loaded: it refuses as long as it is not."""
+    """It refuses requests until it has loaded."""

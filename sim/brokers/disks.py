@@ -2,8 +2,8 @@
 
 A disk fails at an operation some way ahead, once or several times, with EIO. The broker stops by itself and says why,
 as a disk demands that can't be trusted, and comes up again on one that is in order; what was reported as durable is
-there (A10). A full disk stops nobody: producers are told a retriable error, and once there is space the broker lets
-them in by itself. An OSError that nobody caught, and a stop for any other reason, is a finding.
+there (A10). A full disk stops no broker: producers get a retriable error, and once there is space the broker lets
+them in by itself. An uncaught OSError, and a stop for any other reason, is a finding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from millstream.shard.process import EXIT_STORAGE
-from sim.brokers.judge import Violation
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections import Counter

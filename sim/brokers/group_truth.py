@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sim.brokers.judge import Violation, at_least
+from sim.brokers.judge import at_least
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections import Counter

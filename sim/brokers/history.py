@@ -5,23 +5,19 @@ In each heal the cluster must elect, commit and agree, and everything is compare
 
 from __future__ import annotations
 
-import time
-import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-import msgspec
-
 from millstream.cluster import quorum_controller
 from millstream.coordinator import local_groups
-from millstream.partition.partition import GAPS_MS
+from millstream.core.overtaking import GAPS_MS
 from sim.brokers.admin import Admin
 from sim.brokers.clients import GroupMember, PlainProducer, Producer, Reader, Trimmer
 from sim.brokers.controlled import CONTROLLER_GROUP, control
 from sim.brokers.coordinator import TRANSACTIONS_GROUP
 from sim.brokers.disks import SPACE_US, FailingDisks
-from sim.brokers.judge import Violation, whole_log
+from sim.brokers.judge import whole_log
 from sim.brokers.members import Members, OneTopic, group_settings
 from sim.brokers.rot import Rots
 from sim.brokers.served import OFFSETS_GROUP, ServedBroker, serve
@@ -29,74 +25,30 @@ from sim.brokers.settings import Setting, draw
 from sim.brokers.transactions import TIMEOUT_MS, TransactionalProducer
 from sim.brokers.upgrades import Upgrade, releases, upgraded
 from sim.brokers.world import BEGIN_US, GROUP, Cluster
+from sim.engine.histories import attempt
 from sim.engine.local_storage import Stopped
-from sim.raft.knobs import SECOND
+from sim.engine.timeline import SECOND
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.model.replication import ReplicaId
     from sim.brokers.world import Broker
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """A seed that broke something."""
-
-    seed: int
-    setting: Setting
-    what: str
-    trace: str
-    """Where it was noticed."""
-
-
-class Counts(msgspec.Struct):
-    """Sums over histories."""
-
-    histories: int = 0
-    simulated_us: int = 0
-    steps: int = 0
-    operations: int = 0
-    cpu_s: float = 0.0
-    trace: int = 0
-    """Hash over everything that arrived in the last history, and when."""
-    faults: Counter[str] = msgspec.field(default_factory=Counter)
-    seen: Counter[str] = msgspec.field(default_factory=Counter)
-    findings: list[Finding] = msgspec.field(default_factory=list)
-
-    @property
-    def hours(self) -> float:
-        """Simulated hours."""
-        return self.simulated_us / SECOND / 3600
-
-    def add(self, history: BrokersHistory, cpu_s: float) -> None:
-        """Count a history that was played in ``cpu_s`` of CPU, but for what it has seen."""
-        self.cpu_s += cpu_s
-        self.histories += 1
-        self.simulated_us += history.cluster.now - BEGIN_US
-        self.steps += history.cluster.steps
-        self.operations += history.cluster.operations
-        self.trace = history.cluster.trace
-        self.faults += history.faults
+    from sim.engine.histories import Counts, Finding
 
 
 def play(seed: int, counts: Counts, setting: Setting | None = None) -> Finding | None:
     """Play the history of a seed, in a setting of its own or a given one; a finding is in ``counts``, too."""
     history = BrokersHistory(seed, setting)
-    begun = time.process_time()
-    finding: Finding | None = None
-    try:
-        with (
-            patch.object(quorum_controller, "new_topic_id", history.new_topic_id),
-            patch.object(local_groups, "_member_suffix", history.new_member_id),
-            patch.object(local_groups, "_member_id", history.new_member_id),
-            releases(),
-        ):
-            history.run()
-    except (AssertionError, Stopped, OSError) as error:
-        where = "".join(traceback.format_tb(error.__traceback__)[-4:])
-        finding = Finding(seed, history.setting, str(error) or repr(error), where)
-        counts.findings.append(finding)
-    counts.add(history, time.process_time() - begun)
+    with (
+        patch.object(quorum_controller, "new_topic_id", history.new_topic_id),
+        patch.object(local_groups, "_member_suffix", history.new_member_id),
+        patch.object(local_groups, "_member_id", history.new_member_id),
+        releases(),
+    ):
+        finding = attempt(seed, counts, history.run, (AssertionError, Stopped, OSError), history.setting)
+    history.count(counts)
     for each in history.cluster.histories.values():
         counts.seen += each.seen
     return finding
@@ -205,9 +157,18 @@ class BrokersHistory:
             self._disks.mend()
             self.cluster.heal()
             limit_us = 60 * self.setting.options.election_timeout_us + SPACE_US * self.setting.disk_faults
-            # A producer whose acknowledged batches are lost hears retriable errors first (`partition.GAPS_MS`).
+            # A producer whose acknowledged batches are lost gets retriable errors first (`overtaking.GAPS_MS`).
             self._finish(limit_us + 2_000 * GAPS_MS if self.setting.write_caching else limit_us)
         return self.cluster
+
+    def count(self, counts: Counts) -> None:
+        """Add what happened, but for what was seen."""
+        cluster = self.cluster
+        counts.simulated_us += cluster.now - BEGIN_US
+        counts.steps += cluster.steps
+        counts.operations += cluster.operations
+        counts.trace = cluster.trace
+        counts.faults += self.faults
 
     def new_topic_id(self) -> bytes:
         """An id that a replay has, too."""
@@ -318,7 +279,7 @@ class BrokersHistory:
         """Move the log start, past what a replica lacks only if it may be sent files."""
         ends = [one.group.committed_offset for one in self._up()]
         if self.setting.trims_far and ends:
-            # A producer that sends a batch again that is deleted meanwhile would hear of a gap in its sequences.
+            # A producer that repeats a batch which was deleted since would be told of a gap in its sequences.
             limit = min([max(ends), *(one.acknowledged_end for one in self._producers if one.unacked)])
             self._trimmer.trim(limit if self._clients.random() < 0.5 else self._clients.randint(0, limit))
         elif len(ends) == len(self.cluster.brokers):

@@ -23,7 +23,7 @@ B2  Damaged files of one replica are found, and it is filled again by the others
 B7  A log start never moves back.
 C1  What was acknowledged is committed, and stays.
 C4  A reader sees what is committed.
-C5  Nothing is committed that nobody sent.
+C5  Nothing is committed that no client sent.
 C6  A batch of an idempotent producer is committed once, in order.
 C7  A reader that follows the newest leader keeps its place.
 C8  What is read matches its checksum.
@@ -52,6 +52,7 @@ from millstream.model.replication import RaftPosition
 from millstream.raft.group import GroupRole
 from millstream.wire.batch import CONTROL
 from millstream.wire.records import HEADER_BYTES, OVERHEAD_BYTES, checksum, unpack_header
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,10 +63,6 @@ if TYPE_CHECKING:
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.entries import SentBatch
     from sim.engine.local_storage import LocalShard
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 class Committed(NamedTuple):
@@ -127,12 +124,12 @@ class History:
         """The newest life of each."""
         self._lost: dict[ReplicaId, Checks] = {}
         """The life before its files were lost, of each replica to which that happened: what it said of its disk may
-        arrive later, and nobody is elected against it before the replica is whole again."""
+        arrive later, and no replica is elected against it before the replica is whole again."""
         self.promised: dict[ReplicaId, int] = {}
         """Newest term that a message of each replica spoke of."""
         self.deleted = False
         """The deletion of its topic is committed: a broker that comes up before it knows may find it without data, and
-        nothing is promised any more."""
+        nothing is promised from then on."""
         self.seen: Counter[str] = Counter()
         self._where: dict[int, int] = {}
         self._next_sequence: dict[tuple[int, int], int] = {}
@@ -209,7 +206,7 @@ class History:
             return
         value = batch.value
         if value not in self.sent:
-            raise Violation(f"C5: {replica} has {batch} committed at {base}, which nobody sent")
+            raise Violation(f"C5: {replica} has {batch} committed at {base}, which no client sent")
         if self.may_lose:
             return
         first = self._where.setdefault(value, base)
@@ -238,7 +235,7 @@ class History:
 
     def forget(self, replica: ReplicaId) -> None:
         """A replica has lost its files: its next life has nothing of what it had, and asks the others for a term in
-        which nobody leads by a vote that it has forgotten (A1).
+        which no replica leads by a vote that it has forgotten (A1).
         """
         self.lose(replica)
         self.depart(replica)
@@ -250,7 +247,7 @@ class History:
             self._lost[replica] = before
 
     def depart(self, replica: ReplicaId) -> None:
-        """A replica was no member any more, and its files were removed: what it said before binds it no longer."""
+        """A replica was no longer a member, and its files were removed: what it said before no longer binds it."""
         self.replicas.pop(replica, None)
         self.promised.pop(replica, None)
         self._votes = {of: candidate for of, candidate in self._votes.items() if of[0] != replica}
@@ -323,10 +320,10 @@ class Checks:
         self.announced = group.high_watermark
         """End of what was announced as committed, as an offset."""
         self.replaced_by: RaftPosition | None = None
-        """Set while files take the log's place: where they end. What is behind that was promised to nobody."""
+        """Set while files take the log's place: where they end. No client was promised what is after that."""
         self._uncommitted: deque[Known] = deque()
-        """Batches of the log from ``announced`` up to ``_known_end``."""
-        self._known_end = self.announced
+        """Batches of the log from ``announced`` up to ``known_end``."""
+        self.known_end = self.announced
         self._check_start(history.replicas.get(replica))
         self._learn(self.log.next_offset)
         history.replicas[replica] = self
@@ -341,7 +338,7 @@ class Checks:
     def _check_start(self, before: Checks | None) -> None:
         log, replica = self.log, self.replica
         if before is not None:
-            durable = before.log.durable_end.raft_position
+            durable = before.log.ends.durable.raft_position
             if before.replaced_by is not None:
                 durable = min(durable, before.replaced_by)
             if log.next_raft_position < durable:
@@ -363,7 +360,7 @@ class Checks:
         if group.closed:
             return
         waiting = group._writes.waiting  # pyright: ignore[reportPrivateUsage]
-        if self.log.next_offset > self._known_end and group.core.leads and not waiting:
+        if self.log.next_offset > self.known_end and group.core.leads and not waiting:
             self._learn(self.log.next_offset)
 
     # What the group announces
@@ -380,19 +377,19 @@ class Checks:
         self.announced = high_watermark
         if group.role is GroupRole.LEADING and group.core.leads:
             history.on_leader_commit(self, group.term, group.committed_position, group.committed_offset)
-        self._on_commit(high_watermark)
+        self._on_commit(Offset(high_watermark))
 
     def _learn(self, end_offset: int) -> None:
         """Read the headers of the log up to ``end_offset``, from memory or from the segments."""
         log = self.log
-        self._known_end = max(self._known_end, log.start_offset)
-        while self._known_end < end_offset:
-            found = log.read(Offset(self._known_end), Offset(end_offset), 1 << 30, minimum_one=True)
+        self.known_end = max(self.known_end, log.start_offset)
+        while self.known_end < end_offset:
+            found = log.read(Offset(self.known_end), Offset(end_offset), 1 << 30, minimum_one=True)
             if found is None:
                 # What stands behind it may be about to be cut off.
-                # A damaged header ends it, and what is behind that is known when the log was begun anew.
+                # A damaged header ends it. What is after it is known once the log was emptied and filled again.
                 with suppress(Corruption):
-                    log.replay_headers(Offset(self._known_end), lambda header: self._add(header, end_offset))
+                    log.replay_headers(Offset(self.known_end), lambda header: self._add(header, end_offset))
                 return
             data = memoryview(found.copy(0, len(found)))
             found.release()
@@ -402,12 +399,12 @@ class Checks:
                 self._add(header)
                 at += header[1] + OVERHEAD_BYTES
             if not data:
-                raise Violation(f"A5: {self.replica} announces {end_offset}, and its log ends at {self._known_end}")
+                raise Violation(f"A5: {self.replica} announces {end_offset}, and its log ends at {self.known_end}")
 
     def _add(self, header: tuple[int, ...], end_offset: int = 1 << 63) -> None:
         found = known(header)
-        if self._known_end <= found.batch.last_offset < end_offset:
-            self._known_end = found.batch.last_offset + 1
+        if self.known_end <= found.batch.last_offset < end_offset:
+            self.known_end = found.batch.last_offset + 1
             self._uncommitted.append(found)
             self.history.on_batch(self.replica, found)
 
@@ -426,7 +423,7 @@ class Checks:
         if self.group.role is GroupRole.LEADING:
             raise Violation(f"A2: {self.replica} cuts its log to {offset} while it leads")
         self.announced = min(self.announced, offset)
-        self._known_end = min(self._known_end, offset)
+        self.known_end = min(self.known_end, offset)
         while self._uncommitted and self._uncommitted[-1].base_offset >= offset:
             self._uncommitted.pop()
         self._on_truncate(offset)

@@ -7,7 +7,7 @@
     both ─────────── OffsetFetch, OffsetCommit ──────────┘
               └──► GroupTruth: what each was assigned
 
-A member beats by a timer, commits what it owns, and reads back where it begins. Now and then one leaves, and one keeps
+A member beats by a timer, commits what it owns, and reads back where it starts. Now and then one leaves, and one keeps
 still for longer than its session, after which the first that it does is a commit as who it was.
 
 A request other than a commit that arrives after its member has given the connection up is dropped: Kafka's protocols
@@ -44,8 +44,8 @@ from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, Offse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from sim.brokers.clients import Client
 from sim.brokers.group_truth import GroupTruth, Identity
-from sim.brokers.judge import Violation
 from sim.brokers.served import OFFSETS_GROUP
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -88,6 +88,11 @@ class OneTopic:
         """As `Topics`."""
         return (READ.name,)
 
+    def may_describe(self, principal: str, client_host: str, name: str) -> bool:
+        """As `Topics`."""
+        _ = principal, client_host
+        return name == READ.name
+
 
 def group_settings(timeout_us: int) -> GroupSettings:
     """Settings of coordinators whose members wait so long for an answer."""
@@ -106,7 +111,7 @@ def group_settings(timeout_us: int) -> GroupSettings:
 class Member(Client):
     """What the members of both protocols have in common.
 
-    Lifecycle: `go_on` in each round; it acts by its own timer until `stop`. Invariants: one request is under way at a
+    Lifecycle: `go_on` in each round; it acts by its own timer until `stop`. Invariants: one request is pending at a
     time; ``owned`` is what the coordinator has assigned to this member in its present life.
     """
 
@@ -119,7 +124,7 @@ class Member(Client):
         """When the newest heartbeat was sent that was answered."""
         self.session_us = _SESSIONS * timeout_us
         self.calm = False
-        """Nobody leaves or keeps still any more."""
+        """No member leaves or keeps still from now on."""
         self._unread: set[int] = set()
         """Partitions of ``owned`` whose committed offset this member has yet to ask for."""
         self._busy = self._running = self._awakes = False
@@ -133,7 +138,7 @@ class Member(Client):
             self._later()
 
     def stop(self) -> None:
-        """Do nothing more but to hear the answer that is under way."""
+        """Only wait for the answer to the pending request."""
         self._running = False
 
     def _later(self) -> None:
@@ -187,7 +192,7 @@ class Member(Client):
         self.ask(serve, done)
 
     def failed(self, error: int | None) -> bool:
-        """Whether there is no answer, or one with an error; the member connects anew then."""
+        """Whether there is no answer, or one with an error; the member reconnects then."""
         if error == ErrorCode.NONE:
             return False
         what = "no answer" if error is None else ErrorCode(error).name
@@ -203,7 +208,7 @@ class Member(Client):
         self.truth.on_assigned(self.who, now, self.cluster.now)
 
     def forget(self) -> None:
-        """The coordinator does not know this member any more: begin anew."""
+        """The coordinator no longer knows this member: start over."""
         self.owned, self._unread = frozenset(), set()
 
     def beat(self) -> None:
@@ -257,7 +262,7 @@ class Member(Client):
 
     @property
     def settled(self) -> bool:
-        """Whether it has its place, and has read where it begins."""
+        """Whether it has its place, and has read where it starts."""
         return self.who.epoch >= 0 and not self._unread
 
 
@@ -412,7 +417,7 @@ class ConsumerMember(Member):
         self.request(CONSUMER_GROUP_HEARTBEAT, 1, request, answered)
 
     def _check_alone(self, partitions: frozenset[int]) -> None:
-        """Nobody whose session lasts owns one of these (D1)."""
+        """No other member with a live session owns one of these (D1)."""
         for other in self._others:
             both = other.owned & partitions
             if other is not self and both and self.cluster.now < other.heard_us + other.session_us:

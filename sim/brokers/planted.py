@@ -1,7 +1,7 @@
 """Bugs planted between the core and the clients, each found within a number of histories.
 
 A bug replaces a function while it is planted; production code knows nothing of it. The bugs of the core itself are in
-`planted`. ``python -m sim.raft --brokers --planted`` shows the table.
+`planted`. ``python -m sim brokers --planted`` shows the table.
 """
 
 # pyright: reportPrivateUsage=false
@@ -30,13 +30,14 @@ from millstream.core.txn.messages import Outputs
 from millstream.format.names import LOST_FILE
 from millstream.model.cluster import FeatureLevel
 from millstream.model.error_code import ErrorCode
-from millstream.partition import repairing, replica
-from millstream.partition.partition import Ack, Partition
-from millstream.partition.repairing import Repairs
+from millstream.partition.partition import Partition
+from millstream.partition.replica import following, repairing
+from millstream.partition.replica.repairing import Repairs
 from millstream.partition.table import PartitionTable
+from millstream.partition.waiters import Ack
 from millstream.raft.contacts import HeardSets, LedSets
 from millstream.raft.replicated import ReplicatedGroup
-from millstream.raft.votes import Votes
+from millstream.raft.saving import Votes
 from millstream.raft.writes import Writes
 from millstream.storage.disk import make_directories
 from millstream.storage.log import lost
@@ -47,9 +48,10 @@ from millstream.storage.wal.ticks import W_STATUS
 from sim.brokers import upgrades, wire
 from sim.brokers.controlled import ControlledBroker
 from sim.brokers.history import play
-from sim.brokers.hunt import Hunt, PlantedBug, hunt_in
 from sim.brokers.settings import draw
+from sim.engine import histories
 from sim.engine.local_storage import DATA_DIR
+from sim.engine.planting import Hunt, PlantedBug
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -75,7 +77,7 @@ if TYPE_CHECKING:
 
 def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
     """Play histories with the bug planted until one finds it or the budget is used up."""
-    return hunt_in(play, draw, bug, first_seed)
+    return histories.hunt(bug, play, first_seed, draw=draw)
 
 
 # The bugs
@@ -94,8 +96,8 @@ _stage_lost = lost.stage_lost
 
 def _reported(self: Log, sent: SentEntries, term: Term) -> None:
     _append_entries(self, sent, term)
-    if self.on_persisted is not None:
-        self.on_persisted(self.next_raft_position, term)
+    if self.owner.on_persisted is not None:
+        self.owner.on_persisted(self.next_raft_position, term)
 
 
 def _unannounced(self: ReplicatedGroup) -> None:
@@ -195,7 +197,7 @@ def _nothing(*_: object) -> None:
 
 
 def _sound(*_: object) -> str:
-    """Whatever the bytes of a batch are, they are served."""
+    """The bytes of a batch are served unchecked."""
     return ""
 
 
@@ -287,7 +289,7 @@ def _slow_disks(setting: Setting) -> Setting:
 
 
 def _cut_off(setting: Setting) -> Setting:
-    """Leaders are cut off with batches that nobody else has, and lead again."""
+    """Leaders are cut off with batches that no other replica has, and lead again."""
     return replace(
         _any(setting),
         nodes=3,
@@ -330,7 +332,7 @@ def _wiped(setting: Setting) -> Setting:
 
 
 def _sent_files(setting: Setting) -> Setting:
-    """Replicas are away for long, and the log start goes on."""
+    """Replicas are away for long, and the log start moves past them."""
     return replace(_cut_off(setting), crashes=True, trims=True, trims_far=True, sync_us=0)
 
 
@@ -410,7 +412,7 @@ PLANTED = (
     PlantedBug("an end is announced before it is written", ((Writes, "log_end", property(_with_waiting)),), 60, _any),
     PlantedBug("acks=all waits for one disk", ((Partition, "park", _one_disk),), 20, _any),
     PlantedBug("producers keep what a truncation took", ((ProducerState, "take_back", _nothing),), 400, _cut_off),
-    PlantedBug("a follower learns no producers", ((replica, "record_batches", _nothing),), 20, _cut_off),
+    PlantedBug("a follower learns no producers", ((following, "record_batches", _nothing),), 20, _cut_off),
     PlantedBug("a log start is not agreed", ((ReplicatedGroup, "propose_log_start", _trimmed_here),), 20, _trimming),
     PlantedBug(
         "an end is answered before the term start",

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millstream.partition.repairing import AGAIN_US, LOOK_BEGIN_US, written_end
+from millstream.partition.replica.repairing import AGAIN_US, LOOK_BEGIN_US, written_end
 from millstream.storage.segments.index import index_path
-from sim.brokers.judge import Violation
 from sim.brokers.served import ServedBroker
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sim.engine.disk import SimDisk
 
 FOUND_US = LOOK_BEGIN_US + 3 * AGAIN_US
-"""A look at the files begins so late; the replica is emptied once there is a leader."""
+"""A look at the files starts so late; the replica is emptied once there is a leader."""
 
 
 def node_of(disk: SimDisk, path: str) -> Any:

@@ -12,7 +12,6 @@ down answers nothing.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.config.settings import Settings
@@ -22,43 +21,41 @@ from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.core.controller.topic_names import TRANSACTION_STATE
 from millstream.core.group.outputs import GroupSettings
-from millstream.kafka.handlers.produce import append_here
+from millstream.kafka.handlers.data.produce import append_here
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, RaftGroupId
-from millstream.partition.append import AppendResult
-from millstream.partition.delayed import DelayedAppends
+from millstream.partition.append.admission import Admission
+from millstream.partition.append.internal import InternalLog, InternalLogs
 from millstream.partition.delete_records import delete_records
-from millstream.partition.epoch_end import epoch_end
-from millstream.partition.internal import InternalLog, InternalLogs
 from millstream.partition.lifecycle import Lifecycle
-from millstream.partition.list_offsets import list_offset
 from millstream.partition.partition import Partition
-from millstream.partition.read import FetchResult, read_here, read_older
-from millstream.partition.repairing import Looks
+from millstream.partition.read.batches import FetchResult, read_here, read_older
+from millstream.partition.read.epoch_end import epoch_end
+from millstream.partition.read.list_offsets import list_offset
+from millstream.partition.replica.repairing import Looks
 from millstream.partition.table import PartitionTable
-from millstream.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from millstream.wire.messages.offset_fetch import (
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponseGroup,
-)
 from sim.brokers.coordinator import TRANSACTIONS_GROUP, Coordinating
-from sim.brokers.judge import Violation
 from sim.brokers.world import GROUP, SEGMENT_BYTES, Broker
 from sim.engine.local_storage import DATA_DIR
+from sim.engine.requests import (
+    Polling,
+    ProduceCall,
+    Produced,
+    commit_error,
+    commit_request,
+    fetch_request,
+    fetched_offsets,
+    handlers_node,
+)
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.core.group.consumer_state.topics import Topics
     from millstream.core.txn.messages import Request
-    from millstream.partition.members import Members
-    from millstream.partition.verifying import ProducerTransaction
+    from millstream.partition.append.batch import ProducerTransaction
+    from millstream.partition.replica.members import Members
     from millstream.raft.replicated import ReplicatedGroup
     from millstream.storage.log.importing import StagedFiles
     from millstream.wire.schema import Message
@@ -85,14 +82,6 @@ def own_topic_id(group: RaftGroupId) -> bytes:
     return bytes(12) + group.to_bytes(4, "big")
 
 
-class Produced(NamedTuple):
-    """Answer to a produce."""
-
-    error: int
-    base_offset: int
-    term: int
-
-
 class Fetched(NamedTuple):
     """Answer to a fetch: as much as a response says, and whole batches."""
 
@@ -102,49 +91,6 @@ class Fetched(NamedTuple):
     term: int
     data: bytes
     diverging: bool
-
-
-class _Call:
-    """A produce call of one slot, as `append_here` sees it."""
-
-    def __init__(
-        self,
-        partition: Partition,
-        acks: int,
-        reply: Callable[[Produced], None],
-        transaction: ProducerTransaction | None = None,
-    ) -> None:
-        self.request = SimpleNamespace(acks=acks)
-        self.results: list[AppendResult] = [AppendResult(0)]
-        self.context = SimpleNamespace(hold=_nothing)
-        self.transaction = transaction
-        self.unsettled = 0  # the timeout of a call is the client's here
-        self._partition = partition
-        self._reply = reply
-
-    def acked(self, slot: int) -> None:
-        result = self.results[slot]
-        self._reply(Produced(result.error_code, result.base_offset, self._partition.leader_epoch))
-
-    def failed(self, slot: int, error: ErrorCode) -> None:
-        self.settle(slot, AppendResult(int(error)))
-
-    def settle(self, slot: int, result: AppendResult) -> None:
-        self.results[slot] = result
-        self.acked(slot)
-
-    def explain(self, slot: int, refusal: Any) -> None:
-        """No client here asks why."""
-
-    def expire(self, now_us: int) -> None:
-        """The client has a deadline of its own."""
-
-
-class _Polling:
-    """A reader that asks again."""
-
-    def arm(self, partition: Partition) -> None:
-        """Nobody waits."""
 
 
 class ServedBroker(Broker):
@@ -165,15 +111,10 @@ class ServedBroker(Broker):
     def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
         """Open both partitions as metadata would have them opened."""
         self.table = table = PartitionTable()
-        self.delayed = DelayedAppends(shard.context.reactor, shard.storage)
-        self.node: Any = SimpleNamespace(
-            shard=shard.context,
-            storage=shard.storage,
-            delayed=self.delayed,
-            ack_timeouts=SimpleNamespace(armed=True),
-        )
+        self.admission = Admission(shard.context.reactor, shard.storage)
+        self.node = handlers_node(shard, self.admission)
         self.lifecycle = lifecycle = Lifecycle(
-            shard.context, SETTINGS, shard.storage, table, self.delayed, clean=clean, groups=self.raft
+            shard.context, SETTINGS, shard.storage, table, self.admission, clean=clean, groups=self.raft
         )
         repairs: Any = lifecycle.repairs
         begin_anew = repairs._replace
@@ -205,7 +146,7 @@ class ServedBroker(Broker):
         opened = table.find(name, 0)
         if not isinstance(opened, Partition):
             raise Violation(f"B2: {self.replica} can't open {name}: {getattr(opened, 'reason', opened)}")
-        if opened.log.lost and self.rot is not None:
+        if opened.log.files.lost and self.rot is not None:
             self._begins_anew()
         if fresh:
             opened.log.host.wal.when_durable(self._keep)
@@ -227,7 +168,7 @@ class ServedBroker(Broker):
         Looks(self.shard.context.reactor, self.shard.storage, self.table).start()
 
     def watch_installs(self, group: ReplicatedGroup) -> None:
-        """Files that replace the log of a replica that was away for long: what they lack was promised to nobody."""
+        """Files that replace the log of a replica that was away for long: no client was promised what they lack."""
         install: Any = group.events.on_install
 
         def replaced(files: StagedFiles) -> None:
@@ -237,7 +178,9 @@ class ServedBroker(Broker):
         group.events.on_install = replaced
 
     def _take_installed(self) -> None:
-        """The lifecycle has opened the log anew that files have replaced."""
+        """The lifecycle has reopened the log that files have replaced."""
+        if not self.group.closed:
+            return
         found = self.table.find(TOPIC, 0)
         if isinstance(found, Partition) and found is not self.partition:
             self.partition = found
@@ -257,7 +200,7 @@ class ServedBroker(Broker):
     @property
     def is_whole(self) -> bool:
         """Whether the topic's replica is there, and has everything that it ever promised."""
-        return self.kept and not self.partition.log.lost
+        return self.kept and not self.partition.log.files.lost
 
     def wipe(self) -> None:
         """Lose the files of the topic's replica while the broker is down. It may come back in an older term."""
@@ -296,9 +239,8 @@ class ServedBroker(Broker):
     ) -> None:
         """Append one batch to a partition of this broker."""
         assert self.shard is not None
-        call: Any = _Call(partition, acks, reply, transaction)
-        now_ms = self.shard.reactor.wall_ms()
-        append_here(self.node, partition, memoryview(batch), call, 0, now_ms)
+        call: Any = ProduceCall(partition, acks, reply, transaction)
+        append_here(self.node, partition, memoryview(batch), call, 0)
 
     def fetch(
         self, offset: Offset, epoch: int, last_epoch: int, max_bytes: int, reply: Callable[[Fetched], None]
@@ -323,7 +265,7 @@ class ServedBroker(Broker):
             )
 
         result = read_here(
-            partition, offset, max_bytes, epoch, _Polling(), minimum_one=True, last_fetched_epoch=last_epoch
+            partition, offset, max_bytes, epoch, Polling(), minimum_one=True, last_fetched_epoch=last_epoch
         )
         if result is not None:
             answer(result)
@@ -367,37 +309,23 @@ class ServedBroker(Broker):
 
     def commit_offset(self, offset: int, reply: Callable[[tuple[int, int]], None]) -> None:
         """(error, coordinator's term) of an OffsetCommit."""
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        topic = OffsetCommitRequestTopic(name=_ASKED_TOPIC, partitions=[partition])
-        request = OffsetCommitRequest(group_id="g", topics=[topic])
 
         def done(answer: Any) -> None:
-            error = int(answer) if isinstance(answer, ErrorCode) else 0
-            if isinstance(answer, OffsetCommitResponse):
-                error = answer.topics[0].partitions[0].error_code
-            reply((error, self.offsets.leader_epoch))
+            reply((int(commit_error(answer)), self.offsets.leader_epoch))
 
+        request = commit_request("g", _ASKED_TOPIC, offset)
         self.groups.ask(0, OFFSET_COMMIT, 8, "client", "/", request, False, done)
 
     def committed_offset(self, reply: Callable[[tuple[int, int, int]], None]) -> None:
         """(error, offset, coordinator's term) of an OffsetFetch."""
-        topic = OffsetFetchRequestTopics(name=_ASKED_TOPIC, partition_indexes=[0])
-        request = OffsetFetchRequestGroup(group_id="g", topics=[topic])
 
         def done(answer: Any) -> None:
-            error, offset = int(answer) if isinstance(answer, ErrorCode) else 0, -1
-            if isinstance(answer, OffsetFetchResponseGroup):
-                error = answer.error_code
-                offset = answer.topics[0].partitions[0].committed_offset if answer.topics else -1
-            reply((error, offset, self.offsets.leader_epoch))
+            error, offsets = fetched_offsets(answer)
+            reply((int(error), offsets.get(_ASKED_TOPIC, -1), self.offsets.leader_epoch))
 
-        self.groups.ask(0, OFFSET_FETCH, 8, "client", "/", request, False, done)
+        self.groups.ask(0, OFFSET_FETCH, 8, "client", "/", fetch_request("g"), False, done)
 
 
 def serve(cluster: Cluster, node_id: int) -> ServedBroker:
     """Make a broker for `Cluster`."""
     return ServedBroker(cluster, node_id)
-
-
-def _nothing() -> None:
-    """A connection here is never held back."""

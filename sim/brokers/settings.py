@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from millstream.core.raft.options import RaftOptions
-from sim.brokers.world import Cluster
+from sim.engine.timeline import stream
 
 IN_FLIGHT_MAX = 5
-"""As many batches a producer of Kafka with idempotence has under way."""
+"""Most batches that an idempotent producer of Kafka has in flight."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Setting(msgspec.Struct, frozen=True):
     """Requests of all clients."""
     producers: int
     in_flight: int
-    """Batches that a producer has under way."""
+    """Batches that a producer has in flight."""
     groups: bool
     """Whether there is a group that commits offsets."""
     controlled: bool
@@ -62,14 +62,14 @@ class Setting(msgspec.Struct, frozen=True):
     snapshots: bool
     """Whether the controller's log is trimmed, so that brokers which were away are sent its snapshot."""
     upgrades: bool
-    """Whether brokers begin as an older release, and are upgraded."""
+    """Whether brokers start as an older release, and are upgraded."""
     checkpoint_bytes: int
     options: RaftOptions
 
 
 def draw(seed: int) -> Setting:
     """The setting of a seed."""
-    chance = Cluster.stream(seed, "setting")
+    chance = stream(seed, "setting")
     timeout_us = chance.choice((300_000, 1_500_000))
     return Setting(
         nodes=chance.choice((1, 3, 3, 3, 5)),

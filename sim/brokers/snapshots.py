@@ -17,8 +17,8 @@ from millstream.cluster.controller_install import ControllerInstall, SnapshotSou
 from millstream.core.controller.state import state_hash
 from millstream.format.names import partition_directory
 from millstream.model.quantities import RaftGroupId
-from sim.brokers.judge import Violation
 from sim.engine.local_storage import DATA_DIR
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

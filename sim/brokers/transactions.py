@@ -1,7 +1,7 @@
 """A transactional producer of the simulated brokers, and what must have become of its transactions.
 
 It does what Kafka's clients do: a request without an answer is sent again with the same sequence and epoch, then the
-transaction is aborted, and a producer that is refused begins anew. At each heal the whole log is read.
+transaction is aborted, and a producer that is refused starts over. At each heal the whole log is read.
 
 ==  ==================================================================================================================
 D4  What was answered as committed is committed, and what was answered as aborted is not; all of a transaction or none.
@@ -16,26 +16,27 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.core.txn.messages import End, Identity, InitProducer
 from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.model.error_code import ErrorCode
-from millstream.partition.verifying import ADDS_FROM, ProducerTransaction
+from millstream.partition.append.batch import ADDS_FROM, ProducerTransaction
 from millstream.wire.batch import CONTROL, TRANSACTIONAL
 from millstream.wire.records import COMMIT, OVERHEAD_BYTES, marker_of, unpack_header
 from sim.brokers.clients import Client, idempotent_batch
 from sim.brokers.coordinator import TRANSACTIONS_GROUP
-from sim.brokers.judge import Violation
 from sim.brokers.world import GROUP
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from sim.brokers.served import Produced, ServedBroker
+    from sim.brokers.served import ServedBroker
     from sim.brokers.world import Cluster
+    from sim.engine.requests import Produced
 
     Steps = Generator[Any, Any, Any]
 
 TIMEOUT_MS: Final = 2_000
 _NAME: Final = "id"
 _PRODUCE_TRIES: Final = 20
-_AGAIN: Final = frozenset(
+AGAIN: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -87,7 +88,7 @@ class TransactionalProducer:
             self._next(None)
 
     def stop(self) -> None:
-        """End with the transaction that is under way."""
+        """Stop after the open transaction."""
         self._stopping = True
 
     def _next(self, answer: Any) -> None:
@@ -108,10 +109,10 @@ class TransactionalProducer:
     def _run(self) -> Steps:
         while not self._stopping:
             if self._who.error is not ErrorCode.NONE:
-                begun = yield from self._insist(lambda token: InitProducer(token, _NAME, TIMEOUT_MS))
-                if begun is None:
+                made = yield from self._insist(lambda token: InitProducer(token, _NAME, TIMEOUT_MS))
+                if made is None:
                     continue
-                self._who, self._sequence = begun, 0
+                self._who, self._sequence = made, 0
                 self._coordinator.history.seen["transactional producer begun"] += 1
             yield from self._transaction()
             yield 1 + self._chance.randrange(self._pause_us)
@@ -128,7 +129,7 @@ class TransactionalProducer:
             if error is ErrorCode.NONE:
                 return answer
             self._coordinator.disconnect()
-            if error is not None and error not in _AGAIN:
+            if error is not None and error not in AGAIN:
                 return None
             yield self._pause_us
 
@@ -181,7 +182,7 @@ class TransactionalProducer:
                 self._data.history.on_acknowledged(value, answer.base_offset, answer.base_offset + 1, answer.term)
                 return True
             self._data.disconnect()
-            if answer is not None and ErrorCode(answer.error) not in _AGAIN:
+            if answer is not None and ErrorCode(answer.error) not in AGAIN:
                 return False
             yield self._pause_us
         return False

@@ -30,7 +30,8 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.replication import node_of
 from millstream.peers.hello import VERSION_MAX
 from sim.brokers.controlled import ControlledBroker
-from sim.brokers.judge import Violation
+from sim.engine.timeline import stream
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -222,7 +223,7 @@ class Upgrade:
         return steps
 
     def go_on(self) -> None:
-        """A round begins: do some steps in it. Before the last one all of them are done."""
+        """A round starts: do some steps in it. Before the last round all are done."""
         self._round += 1
         if self._round == self._rounds:
             self._begin_refused()
@@ -302,8 +303,8 @@ class Upgrade:
 
 
 def older_of(cluster: Cluster) -> Release:
-    """The release that the brokers of a cluster begin with."""
-    return cluster.stream(cluster.seed, "older release").choice(OLDER)
+    """The release that the brokers of a cluster start as."""
+    return stream(cluster.seed, "older release").choice(OLDER)
 
 
 def upgraded(cluster: Cluster, node_id: int) -> UpgradedBroker:

@@ -2,7 +2,7 @@
 
 A message is lost, late or out of order as the `Cluster`'s network draws it, sets of groups at rest like any other.
 What a broker is sent it must know (V1): the version that both ends speak is found as in `peers.network`. A frame that
-is still under way when its receiver restarts as an older release is lost with its connection.
+is still on its way when its receiver restarts as an older release is lost with its connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millstream.peers.contact_items import CONTACT_VERSION, Followed, Led, LedAg
 from millstream.peers.hello import VERSION_MAX, VERSION_MIN, Hello, agreed_version
 from millstream.peers.items import decode_items, encode_item
 from millstream.peers.raft_items import RaftItem, encode_raft
-from sim.brokers.judge import Violation
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Wire:
         if body is not None:
             body.release()
         assert len(data) == item.body_bytes
-        self.cluster.histories[item.group].on_message(self.replica, to, item.message)
+        self.note_message(to, item)
         head = encode_raft(item.group, item.message, len(data))
         self.cluster.send(self.replica, to, lambda broker: broker.receive(self.replica, head, data))
         return True
@@ -56,8 +56,16 @@ class Wire:
         """Put heartbeats on the wire."""
         beats = tuple(beats)
         for beat in beats:
-            self.cluster.histories[beat.group].on_term(self.replica, beat.term)
+            self.note_term(beat)
         self.cluster.send(self.replica, to, lambda broker: broker.raft.on_beats(self.replica, beats, reply))
+
+    def note_message(self, to: ReplicaId, item: RaftItem) -> None:
+        """A message is sent: tell the judge."""
+        self.cluster.histories[item.group].on_message(self.replica, to, item.message)
+
+    def note_term(self, beat: Beat) -> None:
+        """A heartbeat goes out."""
+        self.cluster.histories[beat.group].on_term(self.replica, beat.term)
 
     def place(self, to: ReplicaId, group: int) -> ShardId:
         """Brokers have one shard."""
@@ -111,6 +119,6 @@ class Wire:
 
 @lru_cache
 def _hello(replica: ReplicaId, version_max: int) -> Hello:
-    """What a broker says of itself when a connection begins."""
+    """What a broker says of itself when a connection opens."""
     disk = Incarnation(replica.to_bytes(16, "big"))
     return Hello(VERSION_MIN, version_max, "simulated", replica, disk, ONLY_SHARD, ONLY_SHARD, 1, FEATURE_LEVEL, "1")

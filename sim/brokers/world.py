@@ -6,7 +6,7 @@
                                          (`local_storage` steps writer, worker and reactor)
 
 A `Cluster` has one Raft group on one shard of each broker. Messages go through their bytes on the wire. Steps of a
-broker take no time; which broker goes next is drawn, and time goes on when nobody can step. A disk takes time when it
+broker take no time; which broker goes next is drawn, and time passes when no broker can step. A disk takes time when it
 is made to hang. A crash loses what `SimDisk` says, and a broker comes back through the production's recovery.
 
 `Broker.parked` are the batches that wait for an acknowledgement. `judge` knows what was acknowledged and
@@ -16,9 +16,7 @@ coordinators on the groups.
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,10 +27,12 @@ from millstream.iobuf import ArenaFull
 from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import RaftPosition, ReplicaId, Seed, Term, replica_id
 from millstream.raft.shard import TRY_AGAIN_US, RaftShard
-from sim.brokers.judge import Checks, History, Violation, whole_log
+from sim.brokers.judge import Checks, History, whole_log
 from sim.brokers.wire import Wire
 from sim.engine.disk import SimDisk
 from sim.engine.local_storage import WRITER_LANE, LocalShard, Stopped, plain_batch, recover_locally
+from sim.engine.timeline import Streams, Timeline
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,11 +72,11 @@ class Broker(Wire):
         self.raft: RaftShard
         self.group: ReplicatedGroup
         self.checks: list[Checks] = []
-        """Of each group in this life."""
+        """One for each group since the last start."""
         self.parked: list[Parked] = []
         self.life = 0
         self.idle = False
-        """Nothing to do before something arrives or time goes on."""
+        """Nothing to do until something arrives or time passes."""
 
     @property
     def log(self) -> Log:
@@ -92,13 +92,7 @@ class Broker(Wire):
         """Recover and come up."""
         cluster = self.cluster
         report = self.recover()
-        shard = LocalShard(
-            self.disk,
-            cluster.chance(f"steps {self.replica}"),
-            now_ms=cluster.now // 1000,
-            clean=report.clean,
-            settings={"checkpoint_bytes": cluster.checkpoint_bytes},
-        )
+        shard = self.make_shard(clean=report.clean)
         shard.reactor.advance(cluster.now - shard.reactor.now_us())
         self.shard = shard
         self.raft = RaftShard(shard.reactor, self.replica, self, cluster.draw_seed, cluster.options)
@@ -107,6 +101,16 @@ class Broker(Wire):
         self.checks = []
         self.open_groups(shard, clean=report.clean)
         self.idle = False
+
+    def make_shard(self, *, clean: bool) -> LocalShard:
+        """The storage of a life."""
+        return LocalShard(
+            self.disk,
+            self.cluster.chance(f"steps {self.replica}"),
+            now_ms=self.cluster.now // 1000,
+            clean=clean,
+            settings={"checkpoint_bytes": self.cluster.checkpoint_bytes},
+        )
 
     def recover(self) -> RecoveryReport:
         """Recover the disk."""
@@ -139,7 +143,8 @@ class Broker(Wire):
         assert self.shard is not None
         self.idle = not self.shard.step()
         for checks in self.checks:
-            checks.look()
+            if checks.log.next_offset > checks.known_end:
+                checks.look()
 
     def wake(self) -> None:
         """Let all timers go off that are due."""
@@ -213,7 +218,7 @@ class Broker(Wire):
 
     def _on_commit(self, high_watermark: int) -> None:
         history = self.cluster.history
-        position = self.log.controls.position_of(Offset(high_watermark))
+        position = self.log.raft.controls.position_of(Offset(high_watermark))
         while self.parked and self.parked[0].end <= position:
             parked = self.parked.pop(0)
             history.on_acknowledged(parked.value, parked.base_offset, parked.base_offset + 1, parked.term)
@@ -242,7 +247,7 @@ class Broker(Wire):
 class Cluster:
     """Brokers, their network and time, from one seed.
 
-    Lifecycle: made with all brokers up. Invariant: time goes on only when no broker can step.
+    Lifecycle: made with all brokers up. Invariant: time passes only when no broker can step.
     """
 
     def __init__(
@@ -257,12 +262,13 @@ class Cluster:
         make: Callable[[Cluster, int], Broker] | None = None,
         more: Sequence[RaftGroupId] = (),
         config: dict[str, Any] | None = None,
+        begin_us: int = BEGIN_US,
     ) -> None:
         """``make(cluster, node id)`` makes a broker that is more than a `Broker`; its clients number their batches.
         ``more`` are the other groups that each such broker has. ``config`` is of the topic.
         """
         self.seed = seed
-        self.now = BEGIN_US
+        self.now = begin_us
         self.options = options
         self.delay_us = delay_us
         self.write_caching = write_caching
@@ -284,33 +290,21 @@ class Cluster:
         self.producer_ids = itertools.count(100_000)
         """What a controller would hand out."""
         self.on_stopped: Callable[[Broker, Stopped], None] | None = None
-        """Hears of a broker that stops by itself, which nobody expects otherwise."""
+        """Called when a broker stops by itself; without it that is an error."""
         self.on_turn: Callable[[Broker], None] | None = None
-        """Hears which broker does something next."""
+        """Called with the broker that takes the next step."""
         self.steps = 0
         self.operations = 0
         """Requests of clients."""
-        self._streams: dict[str, random.Random] = {}
-        self._arrivals: list[tuple[int, int, ReplicaId | None, Callable[..., None]]] = []
-        self._count = 0
+        self.chance = Streams(seed)
+        """The random numbers of one purpose."""
+        self._arrivals: Timeline[tuple[ReplicaId | None, Callable[..., None]]] = Timeline()
         self.brokers = {replica_id(node): (make or Broker)(self, node) for node in range(1, nodes + 1)}
         self.first = Configuration(tuple(self.brokers))
         self.trace = seed
         """Hash over everything that arrived, and when; a replay has the same."""
         for broker in self.brokers.values():
             broker.start()
-
-    def chance(self, stream: str) -> random.Random:
-        """The random numbers of one purpose."""
-        found = self._streams.get(stream)
-        if found is None:
-            found = self._streams[stream] = self.stream(self.seed, stream)
-        return found
-
-    @staticmethod
-    def stream(seed: int, name: str) -> random.Random:
-        """Random numbers of a seed for one purpose."""
-        return random.Random(f"{seed}/{name}")
 
     def draw_seed(self) -> Seed:
         """A seed for the waits of a replica."""
@@ -339,8 +333,7 @@ class Cluster:
         self._push(at_us, to, deliver)
 
     def _push(self, at_us: int, to: ReplicaId | None, deliver: Callable[..., None]) -> None:
-        self._count += 1
-        heapq.heappush(self._arrivals, (at_us, self._count, to, deliver))
+        self._arrivals.add(at_us, (to, deliver))
 
     def leader(self) -> Broker | None:
         """The broker that serves in the newest term."""
@@ -352,7 +345,9 @@ class Cluster:
         end_us = self.now + limit_us
         chance = self.chance("schedule")
         while until is None or not until():
-            active = [one for one in self.brokers.values() if one.is_up and not one.idle and one not in self.paused]
+            active = [one for one in self.brokers.values() if not one.idle and one.shard is not None]
+            if self.paused:
+                active = [one for one in active if one not in self.paused]
             if active:
                 self.steps += 1
                 broker = active[0] if len(active) == 1 else chance.choice(active)
@@ -362,8 +357,10 @@ class Cluster:
         return True
 
     def _advance(self, end_us: int) -> bool:
-        """Let time go on to the next thing that happens; false if that is after ``end_us``."""
-        due = self._arrivals[0][0] if self._arrivals else end_us + 1
+        """Let time pass to the next event; false if that is after ``end_us``."""
+        due = self._arrivals.due_us()
+        if due is None:
+            due = end_us + 1
         timers: list[tuple[int, Broker]] = []
         for broker in self.brokers.values():
             if broker.shard is not None and broker not in self.paused:
@@ -379,9 +376,8 @@ class Cluster:
         self._set_time(max(due, self.now))
         if self.paused:
             self._resume()
-        while self._arrivals and self._arrivals[0][0] <= self.now:
-            _, _, to, deliver = heapq.heappop(self._arrivals)
-            self._deliver(to, deliver)
+        while (due_us := self._arrivals.due_us()) is not None and due_us <= self.now:
+            self._deliver(*self._arrivals.pop())
         for timer, broker in timers:
             if timer <= self.now and broker.shard is not None and broker not in self.paused:
                 self._let(broker, broker.wake)
@@ -399,7 +395,7 @@ class Cluster:
             self.on_stopped(broker, stopped)
 
     def _resume(self) -> None:
-        """Let processes go on whose pause is over; their timers may be overdue."""
+        """Resume the processes whose pause is over; their timers may be overdue."""
         for broker, until_us in list(self.paused.items()):
             if until_us <= self.now:
                 del self.paused[broker]
@@ -422,9 +418,7 @@ class Cluster:
         self.now = now
         for broker in self.brokers.values():
             if broker.shard is not None and broker not in self.paused:
-                reactor = broker.shard.reactor
-                if reactor.now_us() < now:
-                    reactor.advance(now - reactor.now_us())
+                broker.shard.reactor.reach(now)
 
     # Checks
 

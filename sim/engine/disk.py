@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from millstream.format.wal import SECTOR_BYTES
@@ -216,6 +217,9 @@ class SimFile:
             filled += len(part)
         return filled
 
+    def preadv_cached(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+        return self.preadv(buffers, position)
+
     def sync(self) -> None:
         try:
             self._disk.happens("sync", self.path)
@@ -283,7 +287,7 @@ class SimDisk:
             raise PowerFailure
 
     def crash(self, *, torn: bool) -> None:
-        """Fail the power: data that were not durable are gone, in whole or in part. Open files are invalid."""
+        """Fail the power: data that were not durable are lost, in whole or in part. Open files are invalid."""
         self.crash_at = -1
         todo = [self._root]
         while todo:
@@ -361,7 +365,7 @@ class SimDisk:
                 raise _error(errno.ENOENT, path)
             self.happens("create", path)
             directory, name = self._parent(path)
-            node = directory.names.get(name)  # other threads may have continued meanwhile
+            node = directory.names.get(name)  # other threads may have run in between
             if node is None:
                 node = _Node()
                 directory.change((name, node))
@@ -472,12 +476,11 @@ class SimDisk:
 
     def _directory(self, path: str) -> _Directory:
         directory = self._root
-        for part in path.split("/"):
-            if part:
-                node = directory.names.get(part)
-                if not isinstance(node, _Directory):
-                    raise _error(errno.ENOENT if node is None else errno.ENOTDIR, path)
-                directory = node
+        for part in _parts(path):
+            node = directory.names.get(part)
+            if not isinstance(node, _Directory):
+                raise _error(errno.ENOENT if node is None else errno.ENOTDIR, path)
+            directory = node
         return directory
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
@@ -490,6 +493,11 @@ class SimDisk:
         if not isinstance(node, _Node):
             raise _error(errno.ENOENT, path)
         return node
+
+
+@lru_cache(4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _error(code: int, path: str) -> OSError:

@@ -1,81 +1,137 @@
-"""Histories from seeds, for simulations that play one with a function: findings, the hunt for planted bugs, a command.
+"""Histories from seeds: what they find, what they count, and the hunt for planted bugs.
 
-``play(seed, seen)`` plays the history of a seed, counts in ``seen`` what happened, and gives what it found.
+A scenario has a function ``play(seed, counts)``, which plays the history of a seed, adds to ``counts`` what happened,
+and returns what it found.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+import gc
+import os
+import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
-from sim.engine.planting import planted
+import msgspec
+
+from millstream.telemetry.log import log as operator_log
+from sim.engine.planting import hunt_with
+from sim.engine.timeline import SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+    from sim.engine.planting import Hunt, PlantedBug
+
+_HISTORIES: Final = attrgetter("histories")
+_COLLECTIONS: Final = (50_000, 20, 50)
+"""Thresholds of the garbage collector; those of Python cost a history an eighth of its time."""
 
 
-class Finding(NamedTuple):
+class Finding(msgspec.Struct, frozen=True):
     """What a history found."""
 
     seed: int
     what: str
-    trace: tuple[str, ...]
+    trace: str
+    """Where it was noticed."""
+    setting: Any = None
+    """What the seed decided about the history."""
+    events: tuple[str, ...] = ()
+    """The last events before it."""
 
 
-Play: TypeAlias = Callable[[int, Counter[str]], Finding | None]
+class Counts(msgspec.Struct):
+    """Sums over histories."""
+
+    histories: int = 0
+    simulated_us: int = 0
+    steps: int = 0
+    operations: int = 0
+    """Requests of clients."""
+    cpu_s: float = 0.0
+    trace: int = 0
+    """Hash over everything that happened in the last history, and when."""
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
+    seen: Counter[str] = msgspec.field(default_factory=Counter)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+
+    @property
+    def hours(self) -> float:
+        """Simulated hours."""
+        return self.simulated_us / SECOND / 3600
 
 
-class PlantedBug(NamedTuple):
-    """One bug: the functions named are others while it is planted; production code knows nothing of it."""
-
-    name: str
-    replaced: tuple[tuple[object, str, Any], ...]
-    histories: int = 100
-    """Within so many it is found."""
-
-
-class Hunt(NamedTuple):
-    """What came of looking for a bug."""
-
-    finding: Finding | None
-    histories: int
-
-
-def hunt(bug: PlantedBug, play: Play) -> Hunt:
-    """Play histories with the bug planted until one finds it or the budget is used up."""
-    with planted(bug.replaced):
-        for seed in range(bug.histories):
-            finding = play(seed, Counter())
-            if finding is not None:
-                return Hunt(finding, seed + 1)
-    return Hunt(None, bug.histories)
+def attempt(
+    seed: int,
+    counts: Counts,
+    run: Callable[[], object],
+    errors: tuple[type[BaseException], ...],
+    setting: Any = None,
+    events: Callable[[], Iterable[str]] = tuple,
+) -> Finding | None:
+    """Run a history, count it, and make a finding of one of ``errors``, which is in ``counts``, too."""
+    began = time.process_time()
+    finding: Finding | None = None
+    try:
+        with _rare_collections():
+            run()
+    except errors as error:
+        where = "".join(traceback.format_tb(error.__traceback__)[-4:])
+        finding = Finding(seed, str(error) or repr(error), where, setting, tuple(events()))
+        counts.findings.append(finding)
+    counts.cpu_s += time.process_time() - began
+    counts.histories += 1
+    return finding
 
 
-def main(package: str, about: str | None, play: Play, bugs: Sequence[PlantedBug]) -> int:
-    """The command of a simulation: play histories, or hunt the planted bugs. 1 if something was found, or a planted bug
-    was not.
+@contextmanager
+def _rare_collections() -> Generator[None]:
+    """Collect garbage rarely, and not what was there before: a history makes many objects, and few cycles."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def hunt(
+    bug: PlantedBug,
+    play: Callable[..., Finding | None],
+    first_seed: int = 0,
+    *,
+    draw: Callable[[int], Any] | None = None,
+    spent: Callable[[Counts], int] = _HISTORIES,
+) -> Hunt:
+    """Play histories with the bug planted until one finds it or the budget is used up.
+
+    With ``draw`` the setting of each seed is given the bug's shape. ``spent`` says what counts towards the budget.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m {package}", description=about)
-    parser.add_argument("--histories", type=int, default=100, help="histories to play (default: 100)")
-    parser.add_argument("--first-seed", type=int, default=0, help="seed to begin with (default: 0)")
-    parser.add_argument("--planted", action="store_true", help="plant each known bug and show how fast it is found")
-    options = parser.parse_args()
-    out = sys.stdout.write
-    if options.planted:
-        missed = 0
-        for bug in bugs:
-            found = hunt(bug, play)
-            missed += found.finding is None
-            by = "NOT FOUND" if found.finding is None else found.finding.what.partition(":")[0]
-            out(f"{bug.name:60} {by:10} {found.histories:>4} of {bug.histories} histories\n")
-            sys.stdout.flush()
-        return 1 if missed else 0
-    seen: Counter[str] = Counter()
-    findings = 0
-    for seed in range(options.first_seed, options.first_seed + options.histories):
-        finding = play(seed, seen)
-        if finding is not None:
-            findings += 1
-            out(f"seed {seed}: {finding.what}\n" + "\n".join(finding.trace) + "\n")
-    out(", ".join(f"{what} {count}" for what, count in seen.most_common()) + f"; {findings} findings\n")
-    return 1 if findings else 0
+    counts = Counts()
+
+    def look(seed: int) -> tuple[Finding | None, int]:
+        before = spent(counts)
+        finding = play(seed, counts) if draw is None else play(seed, counts, bug.shape(draw(seed)))
+        return finding, spent(counts) - before
+
+    return hunt_with(bug, look, first_seed)
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Without the brokers' log lines: a history has hundreds."""
+    process = operator_log._process  # pyright: ignore[reportPrivateUsage]
+    before = process.fd
+    sink = os.open(os.devnull, os.O_WRONLY)
+    process.fd = sink
+    try:
+        yield
+    finally:
+        process.fd = before
+        os.close(sink)

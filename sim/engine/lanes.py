@@ -2,14 +2,14 @@
 rests before the operations of the disk, and only one thread of all runs at a time.
 
 A command of the worker is a row of writes, syncs and renames. Run in one piece it would hide what happens when
-another lane, or the reactor, does something in between, and when an operation hangs. So `Lanes.start` begins a job in
-the lane's thread, `rest` (called by the disk before an operation) stops it there, and `resume` lets it go on; who is
+another lane, or the reactor, does something in between, and when an operation hangs. So `Lanes.start` starts a job in
+the lane's thread, `rest` (called by the disk before an operation) stops it there, and `resume` lets it continue; who is
 next is the caller's choice, made with a seeded generator, so that an interleaving repeats from its seed. Nothing is
 left to the operating system's scheduler: the threads hand on one baton.
 
 A lane that waits for a lock which another one holds while it rests would hold up everybody: `lend_locks` puts a lock
 in the place of each that an object has, which hands the baton on instead. `close` ends every thread, in the middle of
-whatever it does: that is how a process dies.
+its work: that is how a process dies.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class Lanes:
         self._back = threading.Semaphore(0)
         self._running: _Lane | None = None
         self._closed = False
+        self.at_work: set[str] = set()
+        """Lanes in which a job rests."""
 
     @property
     def running(self) -> object:
@@ -85,21 +87,17 @@ class Lanes:
         return self._running
 
     def start(self, name: str, job: Callable[[], None]) -> None:
-        """Begin a job; this returns when it rests or is done, and raises what it raised."""
+        """Start a job; this returns when it rests or is done, and raises what it raised."""
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane(name, self._run)
         lane.job = job
+        self.at_work.add(name)
         self._hand_over(lane)
 
     def resume(self, name: str) -> None:
-        """Let a resting job go on."""
+        """Let a resting job continue."""
         self._hand_over(self._lanes[name])
-
-    def busy(self, name: str) -> bool:
-        """Whether a job rests in this lane."""
-        lane = self._lanes.get(name)
-        return lane is not None and lane.job is not None
 
     def blocked(self, name: str) -> bool:
         """Whether it waits for a lock that is taken."""
@@ -167,4 +165,5 @@ class Lanes:
                     return
                 lane.error = error
             lane.job = None
+            self.at_work.discard(lane.name)
             self._back.release()

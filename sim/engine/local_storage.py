@@ -4,16 +4,15 @@ hand.
 ``LocalShard`` runs ``ShardStorage`` over any ``Disk``. What would run in three processes and several threads is a
 handful of queues here: callbacks and turns of the reactor, ticks of the writer, one queue per lane of the worker.
 ``step`` takes one of them, chosen by the generator given, so interleavings differ from seed to seed and repeat from
-each; the clock stands still until nothing else can run. A crash is whatever the disk raises: drop the shard, crash the
+each; the clock stands still until nothing else can run. A crash is what the disk raises: drop the shard, crash the
 disk, ``recover``, make another.
 
-With ``lanes`` (``storage_world.lanes``) a step of writer, worker and cleaner may also end before an operation of the
-disk, and ``hang`` keeps one of them from going on for a while, whatever it is at.
+With ``lanes`` (`sim.engine.lanes`) a step of writer, worker and cleaner may also end before an operation of the
+disk, and ``hang`` stops one of them for a while in the middle of its work.
 """
 
 from __future__ import annotations
 
-import heapq
 import struct
 from collections import deque
 from types import SimpleNamespace
@@ -37,6 +36,7 @@ from millstream.storage.shard_storage import ShardStorage
 from millstream.storage.throttle import Throttle
 from millstream.storage.wal.ticks import SLOT_COUNT, W_RECORDS, TickSlots
 from millstream.telemetry.metrics import StatsSlab
+from sim.engine.timeline import Timeline
 
 if TYPE_CHECKING:
     import random
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 DATA_DIR = "/data"
 MIB = 1 << 20
 WRITER_LANE = CLEANER_LANE + 1
+_LANES_IN_TURN = (WRITER_LANE, *range(WRITER_LANE))
+_NO_LANES: frozenset[str] = frozenset()
 
 
 SMALL: dict[str, Any] = {
@@ -129,8 +131,7 @@ class LocalReactor:
         """By how much the wall clock was set ahead of the monotonic one."""
         self.ready: deque[Callable[[], None]] = deque()
         self._enders: list[Callable[[], None]] = []
-        self._timers: list[tuple[int, int, LocalTimer]] = []
-        self._count = 0
+        self._timers: Timeline[LocalTimer] = Timeline()
 
     def now_us(self) -> int:
         return self._now_us
@@ -146,12 +147,14 @@ class LocalReactor:
 
     def call_at(self, deadline_us: int, callback: Callable[[], None]) -> LocalTimer:
         timer = LocalTimer(deadline_us, callback)
-        self._count += 1
-        heapq.heappush(self._timers, (deadline_us, self._count, timer))
+        self._timers.add(deadline_us, timer)
         return timer
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> LocalTimer:
         return self.call_at(self._now_us + delay_us, callback)
+
+    def remove_reader(self, fd: int) -> None:
+        """Nothing here has a descriptor."""
 
     def background(
         self, work: str, generator: Generator[None, None, None], share: float, done: Callable[[], None] | None = None
@@ -189,17 +192,23 @@ class LocalReactor:
         due_us = self.next_due_us()
         if due_us is None or due_us > limit_us:
             return False
-        deadline_us, _, timer = heapq.heappop(self._timers)
-        self._now_us = max(self._now_us, deadline_us)
+        self._now_us = max(self._now_us, due_us)
+        timer = self._timers.pop()
         if timer.callback is not None:
             timer.callback()
         return True
 
     def next_due_us(self) -> int | None:
         """When the next timer is due; None without one."""
-        while self._timers and self._timers[0][2].callback is None:
-            heapq.heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        timers = self._timers
+        while timers and timers.next.callback is None:
+            timers.pop()
+        return timers.due_us()
+
+    def reach(self, now_us: int) -> None:
+        """Only the clock, which never goes back."""
+        if self._now_us < now_us:
+            self._now_us = now_us
 
     def advance(self, duration_us: int) -> None:
         """Only the clock."""
@@ -207,7 +216,7 @@ class LocalReactor:
 
 
 def _at_once(_seconds: float) -> None:
-    """Time is the reactor's; nobody rests."""
+    """Time is the reactor's: a wait takes none."""
 
 
 class LocalProcesses:
@@ -263,7 +272,7 @@ class LocalProcesses:
         self._stopping = True
 
     def hang(self, lane: int, duration_us: int) -> None:
-        """Whatever a lane does, it does not get on for so long (``WRITER_LANE`` is the writer's)."""
+        """A lane makes no progress for so long (``WRITER_LANE`` is the writer's)."""
         reactor = self._attached[0]
         self._hangs[lane] = reactor.now_us() + duration_us
         reactor.call_later(duration_us, lambda: self._hangs.pop(lane, None))
@@ -272,12 +281,13 @@ class LocalProcesses:
         """What could happen next."""
         threads = self._threads
         found: list[Callable[[], None]] = []
-        if threads is None and not self._rings and not self._commands and not self._stopping:
+        at_work = _NO_LANES if threads is None else threads.at_work
+        if not at_work and not self._rings and not self._commands and not self._stopping:
             return found
         under_way = False
-        for lane in (WRITER_LANE, *range(WRITER_LANE)):
+        for lane in _LANES_IN_TURN:
             name = self._names[lane]
-            if threads is not None and threads.busy(name):
+            if threads is not None and name in at_work:
                 under_way = True
                 if lane not in self._hangs and not threads.blocked(name):
                     found.append(lambda name=name: threads.resume(name))
@@ -367,7 +377,7 @@ class LocalShard:
 
     def open(self, group: int, *, replicated: bool = False, **config: Any) -> Log:
         """Open the only partition of a topic whose name and id are made of its group."""
-        return self.storage.open_partition_log(
+        return self.storage.registry.open_partition_log(
             RaftGroupId(group),
             bytes(12) + group.to_bytes(4, "big"),
             f"topic{group}",
@@ -393,7 +403,7 @@ class LocalShard:
         return True
 
     def run(self, until: Callable[[], bool] | None = None, limit_us: int = 3_600_000_000) -> None:
-        """Go on until ``until`` holds, or nothing is left to do."""
+        """Run until ``until`` holds, or nothing is left to do."""
         end_us = self.reactor.now_us() + limit_us
         while until is None or not until():
             if not self.step() and (until is None or not self.reactor.sleep(end_us)):

@@ -16,17 +16,13 @@ is a finding.
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.config.settings import Settings
-from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
-from millstream.coordinator.state_partition import State
+from millstream.coordinator.transactions import ask_or_refuse
 from millstream.coordinator.transactions_partition import TransactionsPartition
-from millstream.core.controller.topic_names import TRANSACTION_STATE
+from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from millstream.core.group.outputs import GroupSettings
-from millstream.core.shared import BacklogLimits, JoinLimits
 from millstream.core.txn.messages import AddPartitions, Identity, TransactionSettings
 from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
 from millstream.format.archive import TopicDescription
@@ -35,38 +31,33 @@ from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import replica_id
-from millstream.partition.delayed import DelayedAppends
-from millstream.partition.internal import InternalLogs
+from millstream.partition.append.admission import Admission
+from millstream.partition.append.internal import InternalLogs
+from millstream.partition.append.markers import append_marker
 from millstream.partition.lifecycle import Lifecycle
-from millstream.partition.markers import append_marker
-from millstream.partition.members import Members
 from millstream.partition.partition import Partition
+from millstream.partition.replica.members import Members
 from millstream.partition.table import PartitionTable
 from millstream.storage.chunks import ChunkDisk
 from millstream.storage.log.event_log import limits_of
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import recover
-from millstream.tiers.archiver import Archiver
-from millstream.tiers.shared_joins import SharedJoins
-from millstream.tiers.shared_sweeps import SharedSweeps
-from millstream.tiers.shared_uploads import SharedUploads
-from sim.archive.broker import FaultySlots, WorldLink
-from sim.archive.shared_broker import WorldMailbox
+from sim.archive.broker import FaultySlots
 from sim.engine.local_storage import DATA_DIR, LocalShard
+from sim.engine.requests import handlers_node
+from sim.engine.violation import Violation
+from sim.pairs.archiving import CHECK_MS, make_archiving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.config.topic_properties import TopicConfig
     from millstream.core.txn.transaction import TopicPartition
-    from millstream.partition.internal import InternalLog
-    from millstream.partition.markers import Marker
-    from millstream.partition.verifying import Answer, Question
-    from sim.pairs.world import World
-
-SETTINGS: Final = Settings(data_dir=DATA_DIR, objects_url="s3://world")
-CHECK_MS: Final = 20_000
-"""``log.retention.check.interval.ms`` of the simulated brokers: an hour has enough rounds."""
+    from millstream.model.shared import Writer
+    from millstream.partition.append.internal import InternalLog
+    from millstream.partition.append.markers import Marker
+    from millstream.partition.append.verification import Answer, Question
+    from sim.pairs.single import Single
 
 _STORAGE: Final = {"log_retention_check_interval_ms": CHECK_MS, "log_cleaner_backoff_ms": 1_000}
 _EXPIRY_MS: Final = 7 * 86_400_000
@@ -79,6 +70,8 @@ class _Clock:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._sent: list[Callable[[], None]] = []
+        """Commands that have no effect yet."""
 
     @property
     def now(self) -> int:
@@ -86,8 +79,18 @@ class _Clock:
         return self._broker.shard.reactor.now_us()
 
     def after(self, delay_us: int, do: Callable[[], None]) -> None:
-        """Do something in this life, later."""
-        self._broker.shard.reactor.call_later(delay_us, do)
+        """Carry a command out, later."""
+
+        def carry_out() -> None:
+            self._sent.remove(do)
+            do()
+
+        self._sent.append(do)
+        self._broker.shard.reactor.call_later(delay_us, carry_out)
+
+    def on_the_way(self) -> list[Callable[[], None]]:
+        """What a broker that dies now has asked of the store."""
+        return list(self._sent)
 
     def send_at(self, at_us: int, to: object, deliver: Callable[[], None]) -> None:
         """The same at a time."""
@@ -103,9 +106,11 @@ class Broker:
     at_once = False
     replica = replica_id(1)
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Single, writer: Writer | None) -> None:
+        """``writer`` is this run of the broker, as the store knows it, if acknowledgements wait for it."""
         self.history_of_archive = world
-        self.disk = ChunkDisk(world.disk)
+        self.writer = writer
+        self.disk = self.files = ChunkDisk(world.disk)
         self.slots = FaultySlots(world.chance)
         self.report = recover(self.disk, DATA_DIR, self._place, shards=1, now_ms=world.wall_ms())
         clean = self.report.clean
@@ -121,16 +126,16 @@ class Broker:
         shard.storage.checkpointer.snapshot_bytes = _SNAPSHOT_BYTES
         self.cluster = _Clock(self)
         self.table = PartitionTable()
-        self.delayed = DelayedAppends(shard.context.reactor, shard.storage)
-        self.delayed.verifying.ask = self._verify
-        self.node: Any = SimpleNamespace(
-            shard=shard.context,
-            storage=shard.storage,
-            delayed=self.delayed,
-            ack_timeouts=SimpleNamespace(armed=True),
+        self.admission = Admission(shard.context.reactor, shard.storage)
+        self.admission.verification.ask = self._verify
+        self.node = handlers_node(shard, self.admission)
+        self.lifecycle = Lifecycle(
+            shard.context, world.settings, shard.storage, self.table, self.admission, clean=clean
         )
-        self.lifecycle = Lifecycle(shard.context, SETTINGS, shard.storage, self.table, self.delayed, clean=clean)
-        self.lifecycle.archiver = self._archiver()
+        interval_us = world.settings.shared_wal_interval_ms * 1000
+        made = make_archiving(self, interval_us, world.topic_ids, self._describe, _sealed)
+        made.sweeps.start(_no_others)
+        self.archiver = self.lifecycle.archiver = made.archiver
         self.groups = LocalGroups(shard.context, GroupSettings(), _EXPIRY_MS)
         self.transactions: TransactionsPartition | None = None
         logs = InternalLogs(self.table)
@@ -139,7 +144,7 @@ class Broker:
         for topic in list(world.controller.topics.values()):
             for index in range(len(topic.partitions)):
                 self.open(topic.name, index, fresh=False)
-        self.lifecycle.archiver.purges.resume()
+        self.archiver.purges.resume()
         self.lifecycle.start_expiry()
 
     # Topics
@@ -162,7 +167,8 @@ class Broker:
         topic = world.controller.topics[name]
         group = RaftGroupId(topic.partitions[index].raft_group)
         config = world.config(name)
-        self.lifecycle.open(name, topic.topic_id, index, group, 0, config, fresh=fresh, members=Members())
+        members = Members(restores=self.lifecycle.waits_for_store(config))
+        self.lifecycle.open(name, topic.topic_id, index, group, 0, config, fresh=fresh, members=members)
 
     def configure(self, name: str, config: TopicConfig) -> None:
         """The controller has another configuration of a topic."""
@@ -180,29 +186,6 @@ class Broker:
 
     # The archive
 
-    def _archiver(self) -> Archiver:
-        world, shard = self.history_of_archive, self.shard
-        loop: Any = shard.reactor
-        me: Any = self
-        link = WorldLink(me, shard)
-        near: Any = SimpleNamespace(
-            id=0, count=1, reactor=loop, stats=shard.stats, mailbox=WorldMailbox(shard), arena=shard.arena
-        )
-        limits = BacklogLimits(1 << 20, 4_000, 1_000)
-        uploads = SharedUploads(loop, shard.storage.now_ms, link, shard.stats, limits, 20_000, self._describe)
-        SharedSweeps(near, uploads, link, world.topic_ids, CHECK_MS * 1000, None).start(_no_others)
-        archiver = Archiver(loop, shard.storage, link, shard.stats, CHECK_MS, self._describe, uploads)
-        SharedJoins(
-            near,
-            shard.storage.now_ms,
-            uploads.archives,
-            link,
-            archiver.replacing,
-            JoinLimits(8_000, 3_000),
-            lambda: True,
-        ).start()
-        return archiver
-
     def _describe(self, topic_id: bytes) -> TopicDescription | None:
         topic = self.history_of_archive.controller.topics_by_id.get(topic_id)
         if topic is None:
@@ -212,7 +195,7 @@ class Broker:
     # Coordinators
 
     def _opened(self, log: InternalLog) -> None:
-        if log.name == OFFSETS_TOPIC:
+        if log.name == GROUP_METADATA:
             self.groups.opened(log)
         elif log.name == TRANSACTION_STATE:
             reactor: Any = self.shard.reactor
@@ -222,7 +205,7 @@ class Broker:
             )
 
     def _closed(self, log: InternalLog) -> None:
-        if log.name == OFFSETS_TOPIC:
+        if log.name == GROUP_METADATA:
             self.groups.closed(log)
         elif log.name == TRANSACTION_STATE and self.transactions is not None:
             self.transactions.close()
@@ -230,16 +213,10 @@ class Broker:
 
     def coordinate(self, request: Callable[[Callable[[Any], None]], Any], done: Callable[[Any], None]) -> None:
         """Process a request about a transactional id; ``request`` makes it of the token for its answer."""
-        found = self.transactions
-        if found is None:
-            done(ErrorCode.NOT_COORDINATOR)
-        elif found.state is not State.ACTIVE:
-            done(found.refusal)
-        else:
-            found.ask(request(done))
+        ask_or_refuse(self.transactions, request(done))
 
     def _verify(self, question: Question, answer: Answer) -> None:
-        """``partition.verifying.Ask``."""
+        """``partition.append.verification.Ask``."""
         count = len(question.partitions)
 
         def answered(found: Any) -> None:
@@ -260,6 +237,12 @@ class Broker:
 
         self.coordinate(request, answered)
 
+    def stop_coordinators(self) -> None:
+        """They refuse what waits."""
+        self.groups.stop()
+        if self.transactions is not None:
+            self.transactions.stop()
+
     def _write_marker(self, place: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
         """``coordinator.marker_sender.WriteMarker``. A partition that does not exist needs none."""
         partition = self.partition(*place)
@@ -268,6 +251,10 @@ class Broker:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             append_marker(partition, marker, self.shard.reactor.wall_ms(), done)
+
+
+def _sealed(why: str) -> None:
+    raise Violation(f"a single broker is taken over: {why}")
 
 
 def _no_others() -> list[Any]:

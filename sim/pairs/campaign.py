@@ -9,15 +9,17 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from sim.pairs.history import Finding, Pair, every_pair, play
+from sim.pairs.history import Pair, every_pair, play
 from sim.pairs.kinds import KINDS
-from sim.pairs.operations import OPERATIONS
+from sim.pairs.operations import OF_CLUSTERS, OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SAMPLE: int = 220
-"""Histories of a drawn sample."""
+    from sim.engine.histories import Finding
+
+SAMPLE: int = 180
+"""Histories of a drawn sample with one broker; those with clusters come beside."""
 
 
 class Shard(NamedTuple):
@@ -37,16 +39,24 @@ class Shard(NamedTuple):
 def sample(seed: int, count: int = SAMPLE) -> list[Pair]:
     """Pairs in which every kind and every operation occurs, the latter first and second."""
     chance = random.Random(f"sample/{seed}")
-    kinds, first, second = list(KINDS), list(OPERATIONS), list(OPERATIONS)
     drawn: list[Pair] = []
+    single = [name for name, kind in KINDS.items() if not kind.replicas]
     while len(drawn) < count:
-        chance.shuffle(kinds)
-        chance.shuffle(first)
-        chance.shuffle(second)
+        kinds, first, second = (chance.sample(each, len(each)) for each in (single, list(OPERATIONS), list(OPERATIONS)))
         turn = len(drawn)
         for at, (one, other) in enumerate(zip(first, second, strict=True)):
             drawn.append(Pair(kinds[(turn + at) % len(kinds)], one, other))
-    return drawn[:count]
+    return drawn[:count] + _clusters(chance)
+
+
+def _clusters(chance: random.Random) -> list[Pair]:
+    """Pairs with clusters in which every kind and every operation of theirs occurs first and second."""
+    kinds = [name for name, kind in KINDS.items() if kind.replicas]
+    chance.shuffle(kinds)
+    names = list(OF_CLUSTERS)
+    firsts = [Pair("", name, chance.choice(list(OPERATIONS))) for name in names]
+    seconds = [Pair("", chance.choice(list(OPERATIONS)), name) for name in names]
+    return [pair._replace(kind=kinds[at % len(kinds)]) for at, pair in enumerate(firsts + seconds)]
 
 
 def play_all(pairs: Sequence[Pair], seed: int, seen: Counter[str]) -> Iterator[Finding]:
@@ -64,11 +74,11 @@ def run_shard(shard: Shard, path: str) -> None:
         for pair in shard.pairs():
             if tuple(pair) in done:
                 continue
-            begun, seen = time.process_time(), Counter[str]()
+            began, seen = time.process_time(), Counter[str]()
             finding = play(pair, shard.seed, seen)
             what = None if finding is None else f"{finding.what}\n{finding.trace}"
             refused = [name for name in seen if name.startswith("refused")]
-            out.write(json.dumps([pair, what, refused, round(time.process_time() - begun, 3)]) + "\n")
+            out.write(json.dumps([pair, what, refused, round(time.process_time() - began, 3)]) + "\n")
             out.flush()
 
 

@@ -2,39 +2,33 @@
 
 The broker lives; nothing is refused to open; no line of the log needs a person. Every acknowledged record is read back
 in order, once, unless deletion, retention or compaction may have removed it; nothing is read that was never written.
-No end of a log goes back. Look-ups by time and MAX_TIMESTAMP equal a naive search of what is read. Transactions end.
-Uploads and local copies come to rest. ``log verify`` finds nothing.
+No end of a log goes back. Look-ups by time and MAX_TIMESTAMP equal a naive search of what is read. What a group has
+committed is what it was answered. ``log verify`` finds nothing. Before all that, what waits has come to rest
+(`sim.pairs.resting`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from millstream.core.controller.topic_names import GROUP_METADATA, INTERNAL_TOPICS
 from millstream.model.error_code import ErrorCode
-from millstream.partition.event_records import as_records
-from millstream.partition.list_offsets import EARLIEST, MAX_TIMESTAMP
+from millstream.partition.events.records import as_records
+from millstream.partition.read.list_offsets import EARLIEST, MAX_TIMESTAMP
 from millstream.storage.chunks import ChunkDisk
-from millstream.storage.verification.log import Progress, find_logs, verify_log
-from millstream.storage.verification.wal import settled, verify_wal
+from millstream.storage.verification.log import CORRUPT, Progress, find_logs, verify_log
+from millstream.storage.verification.wal import settled, verify_wal, wal_offsets
 from millstream.wire.batch import CONTROL, TRANSACTIONAL
 from millstream.wire.records import ABORT, OVERHEAD_BYTES, batch_crc_ok, iter_records, marker_of, unpack_header
 from sim.engine.local_storage import DATA_DIR
-from sim.engine.objects import Faults
-from sim.pairs.truth import Violation
-from sim.pairs.world import MINUTE, TOPIC
+from sim.engine.violation import Violation
+from sim.pairs.kinds import TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.partition.partition import Partition
     from sim.pairs.truth import Truth
     from sim.pairs.world import World
-
-REST_US: Final = 90 * MINUTE
-"""In this time everything that waits is done: an archiver that failed often waits for a minute, a join for ten."""
-_LOOK_US: Final = 5 * MINUTE
-_LOCAL_BYTES: Final = 4_000
-"""What an archived partition may keep on the disk at rest: a segment, and what is added for its index."""
 
 
 class Read(NamedTuple):
@@ -63,71 +57,17 @@ class Batch(NamedTuple):
             yield Read(one.offset, one.key, one.value, one.timestamp)
 
 
-def rest(world: World) -> None:
-    """Every fault ends, and what waits is done."""
-    world.set_store(Faults())
-    world.slow_us = 2_000
-    waited = 0
-    while True:
-        world.wait(_LOOK_US)
-        waited += _LOOK_US
-        busy = [reason for index in _indexes(world) if (reason := _busy(world, index))]
-        if not busy:
-            break
-        if waited > REST_US:
-            raise Violation(f"after {waited // MINUTE} minutes: {'; '.join(busy)}")
-
-
-def _indexes(world: World) -> range:
-    return range(len(world.controller.topics[TOPIC].partitions))
-
-
-def _busy(world: World, index: int) -> str:
-    """What is not at rest; empty if all is."""
-    partition = world.serving(TOPIC, index)
-    if partition.acks or partition.inspecting or world.up.delayed.active:
-        return "an append waits"
-    # A transaction times out by the wall clock, which its record outlives restarts by: a clock set back delays it.
-    if partition.last_stable_offset < partition.high_watermark and world.wall_offset_ms >= 0:
-        return f"a transaction of {TOPIC}/{index} is open: {partition.last_stable_offset}"
-    archive = partition.archive
-    if archive is None and partition.config.storage_mode != "local":
-        return f"{TOPIC}/{index} has no archive"
-    if archive is not None and partition.config.storage_mode != "local":
-        if archive.archive.end_offset < partition.log.first_local_offset:
-            return f"{TOPIC}/{index} has a hole between archive and files"
-        shared = partition.config.is_shared
-        if not shared and (archive.busy or archive.next_upload() is not None):
-            return f"{TOPIC}/{index} is not archived: {archive.archive.end_offset} of {partition.high_watermark}"
-        if shared and archive.archive.end_offset < partition.high_watermark:
-            return f"{TOPIC}/{index} is not uploaded: {archive.archive.end_offset} of {partition.high_watermark}"
-        # The age of a copy is a wall time: a clock that was set back adds to it.
-        kept = partition.config.retention_local_target_ms <= 1_000 and world.wall_offset_ms >= 0
-        if kept and partition.log.size_bytes > _LOCAL_BYTES and not partition.config.has_events:
-            return f"{TOPIC}/{index} keeps {partition.log.size_bytes} bytes on the disk that are archived"
-    return _late_retention(world, partition, world.truth_of(index))
-
-
-def _late_retention(world: World, partition: Partition, truth: Truth) -> str:
-    """What retention by time should have removed; empty if nothing."""
-    config = partition.config
-    if config.retention_ms < 0 or "delete" not in config.cleanup_policy or config.has_events:
-        return ""
-    limit = world.wall_ms() - config.retention_ms
-    left = [offset for offset in truth.acknowledged if offset >= partition.log.start_offset]
-    first = partition.log.segments_list.active.base_offset
-    kept = [truth.acknowledged[offset].timestamp for offset in truth.acknowledged]
-    if any(at is None or at > limit for at in kept):
-        return ""
-    old = [offset for offset in left if offset < first]
-    return f"retention.ms={config.retention_ms} leaves the offsets {old[:3]}" if old else ""
-
-
 def judge(world: World) -> list[list[Read]]:
     """Judge each partition; what each has, by partition."""
-    found = [_judge(world, index) for index in _indexes(world)]
-    if world.committed >= 0 and (committed := world.committed_offset()) != world.committed:
-        raise Violation(f"the group has committed {committed}, and was answered {world.committed}")
+    world.hear()
+    world.check_replicas()
+    found = [_judge(world, index) for index in range(len(world.controller.topics[TOPIC].partitions))]
+    for name in INTERNAL_TOPICS & world.controller.topics.keys():
+        _check_internal(world, name)
+    if not world.truth_of(0, GROUP_METADATA).expires:
+        for group, offset in world.committed.items():
+            if (committed := world.committed_offset(group)) != offset:
+                raise Violation(f"the group {group} has committed {committed}, and was answered {offset}")
     no_errors(world)
     return found
 
@@ -137,6 +77,19 @@ def no_errors(world: World) -> None:
     for line in world.errors:
         if not any(one in line for one in world.expected):
             raise Violation(f"the broker's log says: {line}")
+
+
+def _check_internal(world: World, name: str) -> None:
+    """A topic of the broker itself can be read as a whole, and its end never goes back."""
+    end = world.latest(0, name)
+    _, start = world.list_offset(EARLIEST, 0, name)
+    last = start
+    for batch in _read(world, 0, start, name=name, committed=False):
+        if batch.base < last and last > start:
+            raise Violation(f"{name}: a batch starts at {batch.base}, and the one before it ends at {last}")
+        last = batch.end
+    if last < end and not world.truth_of(0, name).compacts:
+        raise Violation(f"{name} ends at {end}, and is read up to {last}")
 
 
 def _judge(world: World, index: int) -> list[Read]:
@@ -149,9 +102,9 @@ def _judge(world: World, index: int) -> list[Read]:
     expected = start
     for batch in batches:
         if batch.base > expected and not truth.compacts:
-            raise Violation(f"a batch begins at {batch.base}, and the one before it ends at {expected}")
+            raise Violation(f"a batch starts at {batch.base}, and the one before it ends at {expected}")
         if batch.base < expected and batch.base >= start and expected > start:
-            raise Violation(f"a batch begins at {batch.base}, and the one before it ends at {expected}")
+            raise Violation(f"a batch starts at {batch.base}, and the one before it ends at {expected}")
         expected = batch.end
     records = [one for batch in batches if not batch.attributes & CONTROL for one in batch.records()]
     records = [one for one in records if one.offset >= start]
@@ -170,15 +123,15 @@ def _check_start(truth: Truth, start: int) -> None:
 
 
 def _check_records(truth: Truth, start: int, records: list[Read]) -> None:
-    seen: dict[bytes, int] = {}
+    seen: dict[bytes, list[int]] = {}
     values = {one.value: one for one in truth.acknowledged.values()} | truth.unknown
     for one in records:
         written = values.get(one.value or b"")
         if written is None:
-            raise Violation(f"offset {one.offset} has what nobody wrote: {one.value!r}")
-        if written.value in seen:
+            raise Violation(f"offset {one.offset} has what no client wrote: {one.value!r}")
+        if written.value in seen and written.value not in truth.repeated:
             raise Violation(f"offsets {seen[written.value]} and {one.offset} have the same record")
-        seen[written.value] = one.offset
+        seen.setdefault(written.value, []).append(one.offset)
         if truth.keeps_keys and one.key != written.key:
             raise Violation(f"offset {one.offset} has the key {one.key!r}, not {written.key!r}")
         if written.timestamp is not None and one.timestamp != written.timestamp:
@@ -189,7 +142,7 @@ def _check_records(truth: Truth, start: int, records: list[Read]) -> None:
         if written.value not in seen:
             if not truth.may_be_gone(offset):
                 raise Violation(f"the acknowledged offset {offset} is not there: {written.value[:40]!r}")
-        elif seen[written.value] != offset:
+        elif offset not in seen[written.value]:
             raise Violation(f"the record of offset {offset} is at {seen[written.value]}")
 
 
@@ -234,22 +187,22 @@ def _first(records: list[Read], at: int) -> tuple[int, int]:
     return next(((one.timestamp, one.offset) for one in records if one.timestamp >= at), (-1, -1))
 
 
-def _read(world: World, index: int, start: int, *, committed: bool) -> Iterator[Batch]:
-    """Every batch, as a consumer reads them. Aborted transactions are those that go on at each batch."""
+def _read(world: World, index: int, start: int, *, committed: bool, name: str = TOPIC) -> Iterator[Batch]:
+    """Every batch, as a consumer reads them. Aborted transactions are those that are open at each batch."""
     offset = start
-    partition = world.serving(TOPIC, index)
+    partition = world.serving(name, index)
     active: set[tuple[int, int]] = set()
     while offset < (partition.last_stable_offset if committed else partition.high_watermark):
-        found = world.fetch(offset, index, committed=committed)
+        found = world.fetch(offset, index, name, committed=committed)
         if found.error_code or found.data is None:
-            raise Violation(f"offset {offset} of {TOPIC}/{index} can't be read: {ErrorCode(found.error_code).name}")
+            raise Violation(f"offset {offset} of {name}/{index} can't be read: {ErrorCode(found.error_code).name}")
         if partition.config.has_events:
             data = memoryview(b"".join(as_records(found.data, partition.config.kafka_view)))
         else:
             data = memoryview(bytes(found.data.copy(0, len(found.data))))
         found.data.release()
         if not data:
-            raise Violation(f"there is nothing at offset {offset} of {TOPIC}/{index}")
+            raise Violation(f"there is nothing at offset {offset} of {name}/{index}")
         active = {one[:2] for one in found.aborted or ()}
         at = 0
         while at < len(data):
@@ -267,10 +220,18 @@ def _read(world: World, index: int, start: int, *, committed: bool) -> Iterator[
 
 
 def verify(world: World) -> None:
-    """``log verify`` on the files of a broker that is down."""
-    disk, check = ChunkDisk(world.disk), Progress()
-    for one in find_logs(disk, DATA_DIR):
-        verify_log(disk, one, check, deep=True, settled=settled(disk, DATA_DIR))
-    verify_wal(disk, DATA_DIR, check, str)
-    if check.corrupt:
-        raise Violation(f"log verify: {check.findings[0]}")
+    """``log verify`` on the files of the brokers, which are down."""
+    known = world.controller.groups()
+    for files in world.disks():
+        disk, check = ChunkDisk(files), Progress()
+        is_settled, waiting = settled(disk, DATA_DIR), dict[tuple[str, int], list[tuple[int, int]]]()
+        for group, offsets in wal_offsets(disk, DATA_DIR).items():
+            if group in known:
+                topic, index = known[group]
+                waiting[topic.topic_id.hex(), index] = offsets
+        for one in find_logs(disk, DATA_DIR):
+            mine = waiting.get((one.topic_id, one.partition), ())
+            verify_log(disk, one, check, deep=True, settled=is_settled, waiting=mine)
+        verify_wal(disk, DATA_DIR, check, str)
+        if found := [one for one in check.findings if one.severity == CORRUPT]:
+            raise Violation(f"log verify: {found[0]}")

@@ -10,29 +10,39 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from millstream.coordinator.transaction_records import encode_transaction
-from millstream.core.controller.topic_names import TRANSACTION_STATE
+from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from millstream.core.txn.transaction import EXHAUSTED, Image
-from millstream.partition.append import append_trusted
+from millstream.partition.append.checks import append_trusted
 from millstream.tiers.inspection import describe_topics
 from millstream.wire.records import build_batch
 from sim.engine.objects import Faults
-from sim.pairs.judge import rest
-from sim.pairs.world import DAY_MS, MINUTE, SECOND, TOPIC, Refused
+from sim.engine.timeline import SECOND
+from sim.pairs.faults import FAULTS
+from sim.pairs.kinds import KINDS, TOPIC
+from sim.pairs.resting import rest
+from sim.pairs.several import NO_MAJORITY
+from sim.pairs.world import DAY_MS, MINUTE, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from sim.pairs.world import Producing, World
 
 YEAR_MS: Final = 365 * DAY_MS
 _FENCED: Final = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING")
-"""What a producer may hear whose transaction was aborted without it."""
+"""Errors that a producer may get whose transaction was aborted without it."""
 
 
 def fill(world: World, batches: int = 6, **record: int | bytes | None) -> None:
-    """Write batches of a few records: about two segments."""
+    """Write batches of a few records: about two segments. Where the topic of the kind is the broker's own, groups and
+    transactions write to that.
+    """
     for _ in range(batches):
         world.produce([world.record(**record) for _ in range(world.chance.randint(1, 3))])  # pyright: ignore[reportArgumentType]
+        if world.kind.name == GROUP_METADATA:
+            _commit_offset(world)
+    if world.kind.name == TRANSACTION_STATE:
+        _commit(world)
 
 
 def _produce_with_one_disk(world: World) -> None:
@@ -99,7 +109,7 @@ def _time_out(world: World) -> None:
 
 
 def _overdue(world: World, who: Producing) -> None:
-    """A transaction times out; its producer may end it all the same, and go on as it is told."""
+    """A transaction times out; its producer may end it all the same, and continue as it is told."""
     values = _transaction(world, who, 1)
     world.wait(30 * SECOND)
     world.truth_of().open.difference_update(values)
@@ -124,6 +134,7 @@ def _exhaust_epochs(world: World) -> None:
     """A transactional id that has used nearly all its epochs, as many years of use leave it."""
     name, found = "old", list[int]()
     world.next_producer_id(found.append)
+    world.until(lambda: bool(found), "there is no producer id")
     partition = world.serving(TRANSACTION_STATE)
     image = Image(found[0], EXHAUSTED - world.chance.randrange(3), 2_000, client_version=2, update_ms=world.wall_ms())
     key, value = encode_transaction(name, image)
@@ -178,27 +189,28 @@ def _delete_all(world: World) -> None:
 
 def _retain_by_time(world: World) -> None:
     world.alter({"retention.ms": "60000"})
-    world.wait(3 * MINUTE)
+    world.pause(2 * MINUTE)
 
 
 def _retain_by_size(world: World) -> None:
     world.alter({"retention.bytes": "4000"})
-    world.wait(2 * MINUTE)
+    world.pause(MINUTE)
 
 
 def _roll(world: World) -> None:
     world.alter({"segment.ms": "1000"})
-    world.wait(10 * SECOND)
+    world.pause(10 * SECOND)
 
 
 def _compact(world: World) -> None:
-    world.wait(5 * MINUTE)
+    world.pause(2 * MINUTE)
 
 
 def _checkpoint(world: World) -> None:
-    done: list[int] = []
-    world.up.shard.storage.checkpoint(lambda: done.append(1))
-    world.until(lambda: bool(done), "a checkpoint does not end")
+    brokers, done = world.lives(), list[int]()
+    for one in brokers:
+        one.shard.storage.checkpoint(lambda: done.append(1))
+    world.until(lambda: len(done) == len(brokers), "a checkpoint does not end")
 
 
 def _altered(**changes: str | None) -> Callable[[World], None]:
@@ -210,7 +222,7 @@ def _altered(**changes: str | None) -> Callable[[World], None]:
 
 
 def _as_created(world: World) -> None:
-    world.alter(dict(world.configs), replace=True)
+    world.alter(dict(world.kind.configs), replace=True)
 
 
 def _add_partition(world: World) -> None:
@@ -220,10 +232,13 @@ def _add_partition(world: World) -> None:
 
 
 def _create_again(world: World) -> None:
+    kind = world.kind
+    if kind.name == TRANSACTION_STATE:
+        world.wait(3 * MINUTE)  # no coordinator ends a transaction that only this topic knew
+    world.send()
     world.delete()
-    world.committed = -1
     world.wait(world.chance.choice((0, SECOND, MINUTE)))
-    world.create(TOPIC, world.configs)
+    world.create(kind.name, kind.configs)
 
 
 def _commit_offset(world: World) -> None:
@@ -231,11 +246,13 @@ def _commit_offset(world: World) -> None:
 
 
 def _stop_and_start(world: World) -> None:
+    world.send()
     world.stop()
     world.start()
 
 
 def _kill_and_start(world: World) -> None:
+    world.send()
     world.kill(torn=world.chance.random() < 0.5)
     world.start()
 
@@ -243,15 +260,17 @@ def _kill_and_start(world: World) -> None:
 def _clock(by_ms: int) -> Callable[[World], None]:
     def move(world: World) -> None:
         world.set_wall_clock(by_ms)
-        world.wait(30 * SECOND)
+        world.pause(30 * SECOND)
 
     return move
 
 
 def _store_away(world: World) -> None:
     world.set_store(Faults(error=1.0))
-    fill(world, 3)
-    world.wait(30 * SECOND)
+    try:
+        fill(world, 3)
+    finally:
+        world.pause(30 * SECOND)
 
 
 def _store_slow(world: World) -> None:
@@ -263,8 +282,8 @@ def _store_refuses(world: World) -> None:
 
 
 def _disk_full(world: World) -> None:
-    disk = world.disk
-    disk.capacity_bytes = _used(world)
+    disk = world.chance.choice(world.disks())
+    disk.capacity_bytes = sum(size for _, size in disk.files()) + world.chance.randrange(4_000)
     world.expected.append("disk full: producers are refused")
     try:
         fill(world, 4)
@@ -273,21 +292,25 @@ def _disk_full(world: World) -> None:
             raise
     finally:
         disk.capacity_bytes = None
-    world.wait(MINUTE)
-
-
-def _used(world: World) -> int:
-    return sum(size for _, size in world.disk.files()) + world.chance.randrange(4_000)
+    world.pause(MINUTE)
 
 
 def _lose_disk(world: World) -> list[int]:
-    """All is archived, then the disk is lost; where each partition was archived to."""
+    """The disk is lost, after all is archived unless the store has what was acknowledged; up to where the store has
+    each partition.
+    """
     if TOPIC not in [one.name for one in describe_topics(world.objects)]:
         raise Refused("the store has nothing of the topic")
-    rest(world)
-    count = len(world.controller.topics[TOPIC].partitions)
-    archives = [world.serving(TOPIC, index).archive for index in range(count)]
-    ends = [0 if archive is None else int(archive.archive.end_offset) for archive in archives]
+    in_store = world.settings.shared_wal == "object"
+    if in_store:
+        world.wait(3 * MINUTE)  # no coordinator ends a transaction of a lost cluster
+    else:
+        rest(world)
+    partitions = [world.serving(TOPIC, index) for index in range(len(world.controller.topics[TOPIC].partitions))]
+    ends = [
+        one.high_watermark if in_store else 0 if one.archive is None else int(one.archive.archive.end_offset)
+        for one in partitions
+    ]
     world.kill(torn=True)
     world.found()
     return ends
@@ -308,9 +331,10 @@ def _recover(world: World) -> None:
 def _begin_again(world: World) -> None:
     """The disk is lost, and another cluster uses the same bucket for a topic of the same name."""
     _lose_disk(world)
-    world.truths.clear()
-    world.wait(MINUTE)
-    world.create(TOPIC, world.configs)
+    for key in [one for one in world.truths if one[0] not in world.controller.topics_by_id]:
+        del world.truths[key]
+    world.pause(MINUTE)
+    world.create(TOPIC, world.kind.configs)
     fill(world)
 
 
@@ -361,13 +385,45 @@ OPERATIONS: Final[dict[str, Callable[[World], None]]] = {
     "begin again in the bucket": _begin_again,
 }
 
+OF_CLUSTERS: Final = {
+    **FAULTS,
+    **{
+        name: OPERATIONS[name]
+        for name in ("stop and start", "kill and start", "clock a day ahead", "clock a day back", "disk full")
+    },
+}
+"""At least one operation of each pair with a cluster is one of these: the others are played with one broker."""
+
+
+def operations_of(kind: str) -> dict[str, Callable[[World], None]]:
+    """What may happen to a topic of a kind."""
+    return OPERATIONS | FAULTS if KINDS[kind].replicas else OPERATIONS
+
+
+def pairs_of(kind: str) -> list[tuple[str, str]]:
+    """The ordered pairs of operations that are played on a kind."""
+    names = operations_of(kind)
+    every = [(first, second) for first in names for second in names]
+    if not KINDS[kind].replicas:
+        return every
+    return [pair for pair in every if pair[0] in OF_CLUSTERS or pair[1] in OF_CLUSTERS]
+
+
 REFUSALS: Final = (
-    ("compacted", "delete (some|all) records", "POLICY_VIOLATION", "compaction keeps the last value of each key"),
+    (".*(three|taken).*", ".*", NO_MAJORITY, "replicas are down, or were moved to one broker that is"),
+    (
+        "shared, (log in store|taken over).*",
+        ".*",
+        "REQUEST_TIMED_OUT",
+        "the store is away, and has to have what is acknowledged",
+    ),
+    ("(offsets|state) of .*", "add a partition", "cannot be changed: by it each", "clients find coordinators by it"),
+    ("compacted.*", "delete (some|all) records", "POLICY_VIOLATION", "compaction keeps the last value of each key"),
     (".*", "delete (some|all) records", "POLICY_VIOLATION", "as above, after the topic was altered to compact"),
     (".*", "produce.*|.*null keys", "INVALID_RECORD", "a compacted topic takes no record without a key"),
     (".*", "end an empty transaction", "INVALID_TXN_STATE", "a transaction without partitions has nothing to end"),
     (
-        ".*events",
+        ".*events.*",
         ".*transaction.*|exhaust epochs",
         "INVALID_TXN_STATE|INVALID_RECORD",
         "an event topic takes no part in transactions",
@@ -381,24 +437,12 @@ REFUSALS: Final = (
     ),
     (".*", "alter .*", "a compacted topic cannot be", "compaction rewrites what is archived"),
     (".*", ".* the bucket", "the store has nothing of the topic", "the topic is not archived"),
-    (".*events", "alter to zstd", "keep consumers from reading ranges", "data are read in parts"),
-    (".*events", "alter to shared", "an event topic cannot be shared", "its chunks are files"),
-    (".*events", "alter to compact.*", "event", "events have no keys"),
+    (".*events.*", "alter to zstd", "keep consumers from reading ranges", "data are read in parts"),
+    (".*events.*", "alter to shared", "an event topic cannot be shared", "its chunks are files"),
+    (".*events.*", "alter to compact.*", "event", "events have no keys"),
+    (".*", "hand the leadership over", "is no voter|has not caught up|no replica", "only one that has all may lead"),
 )
 """(kind, operation, the broker's answer, why): the first three are regular expressions."""
-
-KNOWN: Final = (
-    ("recover from the bucket", "the log starts at", "DeleteRecords is not in the store before an object is"),
-)
-"""(operation, finding, what is wrong): faults that are not mended yet. The first two are regular expressions."""
-
-
-def is_known(operations: Iterable[str], finding: str) -> bool:
-    """Whether a finding is of a fault that is known."""
-    return any(
-        re.search(what, finding) is not None and any(re.fullmatch(name, one) is not None for one in operations)
-        for name, what, _ in KNOWN
-    )
 
 
 def is_listed(kind: str, operation: str, sentence: str) -> bool:

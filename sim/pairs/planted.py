@@ -1,7 +1,7 @@
 """Bugs that are planted into the production code, to prove that the judge of pairs finds what it is for.
 
 Each is of a kind that has been a fault of the product, or of one that no part alone would show. A hunt plays drawn
-pairs until one finds it; ``kinds`` and ``operations`` say which pairs can, so that a hunt is short.
+pairs until one finds it, of those that can.
 """
 
 from __future__ import annotations
@@ -9,59 +9,54 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from millstream.app import tiers
+from millstream.cluster.take_overs import TakeOvers
+from millstream.coordinator.local_groups import LocalGroups
 from millstream.core.producer_state import ProducerState
 from millstream.core.txn.partition_state import PartitionTransactions
 from millstream.core.txn.transaction import Image
-from millstream.partition import append, list_offsets
+from millstream.format.names import partition_directory
+from millstream.format.segment_object import SegmentObject
+from millstream.partition import lifecycle
+from millstream.partition.append import checks, markers
 from millstream.partition.lifecycle import Lifecycle
+from millstream.partition.read import list_offsets
+from millstream.partition.replica import following
+from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.log.log import Log
-from sim.engine.planting import planted
+from millstream.tiers import archiver
+from millstream.tiers.shared_filling import SharedObject
+from millstream.wire.records import COMMIT
+from sim.engine.planting import Hunt, PlantedBug, hunt_with
+from sim.pairs import judge
 from sim.pairs.history import every_pair, play
 
 if TYPE_CHECKING:
-    from sim.pairs.history import Finding
+    from collections.abc import Callable
+
+    from sim.pairs.history import Pair
 
 
-class PlantedBug(NamedTuple):
-    """One bug: the attributes named are others while it is planted."""
+def _where(kinds: str, operations: str) -> Callable[[list[Pair]], list[Pair]]:
+    """The pairs of kinds and operations, both regular expressions, in which a bug can be reached."""
 
-    name: str
-    replaced: tuple[tuple[object, str, Any], ...]
-    kinds: str = ".*"
-    operations: str = ".*"
-    """Both operations of a pair: a regular expression."""
-    histories: int = 20
-    """Within so many it is found."""
+    def reachable(pairs: list[Pair]) -> list[Pair]:
+        return [
+            pair
+            for pair in pairs
+            if re.fullmatch(kinds, pair.kind) and all(re.fullmatch(operations, one) for one in pair[1:])
+        ]
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether its hunt takes some seconds."""
-        return self.histories <= 20
-
-
-class Hunt(NamedTuple):
-    """What came of looking for a bug."""
-
-    finding: Finding | None
-    histories: int
+    return reachable
 
 
 def hunt(bug: PlantedBug) -> Hunt:
     """Play pairs in which the bug can be reached, in a fixed order."""
-    pairs = [
-        pair
-        for pair in every_pair()
-        if re.fullmatch(bug.kinds, pair.kind) and all(re.fullmatch(bug.operations, one) for one in pair[1:])
-    ]
+    pairs = bug.shape(every_pair())
     random.Random(bug.name).shuffle(pairs)
-    with planted(bug.replaced):
-        for number in range(bug.histories):
-            finding = play(pairs[number % len(pairs)], number // len(pairs), Counter())
-            if finding is not None:
-                return Hunt(finding, number + 1)
-    return Hunt(None, bug.histories)
+    return hunt_with(bug, lambda seed: (play(pairs[seed % len(pairs)], seed // len(pairs), Counter()), 1))
 
 
 def _always(*_: object, **__: object) -> bool:
@@ -73,7 +68,6 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 _aborted_between = PartitionTransactions.aborted_between
-_configure = Lifecycle.configure
 
 
 def _all_but_the_last(self: PartitionTransactions, *bounds: Any) -> list[tuple[int, int, int]]:
@@ -96,51 +90,189 @@ def _trims_nothing(_: Log, offset: Any) -> Any:
 
 def _without_archive(self: Lifecycle, name: str, config: Any) -> None:
     """A topic that becomes tiered is archived from the next start on only."""
-    archiver, self.archiver = self.archiver, None
+    made, self.archiver = self.archiver, None
     try:
         _configure(self, name, config)
     finally:
-        self.archiver = archiver
+        self.archiver = made
 
+
+def _plain_directory(data_dir: str, topic_id: bytes, name: str, index: Any, *, events: bool) -> str:
+    _ = name, events
+    return partition_directory(data_dir, topic_id, index)
+
+
+def _oldest_last(store: Any) -> Any:
+    return _stored_topics(store)[::-1]
+
+
+def _without_gaps(self: SegmentObject, owner: Any, base_offset: Any, block_bytes: int, *, gaps: bool = False) -> None:
+    _ = gaps
+    _make_object(self, owner, base_offset, block_bytes)
+
+
+def _nothing_waits(*_: object) -> dict[int, list[tuple[int, int]]]:
+    return {}
+
+
+def _unknown_time(*_: object) -> int:
+    return 0
+
+
+def _trims_all(self: Log, offset: Any) -> Any:
+    """Local files go up to the active segment, archived or not."""
+    _ = offset
+    return _trim_local(self, self.files.segments.active.base_offset)
+
+
+def _first_is_archived(self: Lifecycle, name: str, topic_id: bytes, index: int, *more: Any, **rest: Any) -> None:
+    made = self.archiver
+    self.archiver = None if index else made
+    try:
+        _open(self, name, topic_id, index, *more, **rest)
+    finally:
+        self.archiver = made
+
+
+def _never_leaves(of: Any, shard: Any, storage: Any, table: Any, place: Any) -> None:
+    if place.home == shard.id:
+        _change_replicas(of, shard, storage, table, place)
+
+
+_change_replicas = lifecycle.change_replicas
+_configure = Lifecycle.configure
+_open = Lifecycle.open
+_stored_topics = tiers.stored_topics
+_make_object = SegmentObject.__init__
+_trim_local = Log.trim_local
 
 _TRANSACTIONS: Final = ".*transaction.*|exhaust epochs|produce|stop and start|kill and start"
 
 PLANTED: Final = (
     PlantedBug(
         "a marker is written where no transaction is open",
-        ((ProducerState, "takes_marker", _always), (append, "_OUTSIDE", None)),
-        "events|tiered events",
-        _TRANSACTIONS,
+        ((ProducerState, "takes_marker", _always), (checks, "_OUTSIDE", None)),
+        20,
+        _where("events|tiered events", _TRANSACTIONS),
     ),
     PlantedBug(
         "the last aborted transaction is not named to readers",
         ((PartitionTransactions, "aborted_between", _all_but_the_last),),
-        "local|tiered",
-        _TRANSACTIONS,
+        20,
+        _where("local|tiered", _TRANSACTIONS),
     ),
     PlantedBug(
-        "epochs never run out", ((Image, "is_exhausted", property(lambda _: False)),), "local", _TRANSACTIONS, 120
+        "epochs never run out",
+        ((Image, "is_exhausted", property(lambda _: False)),),
+        120,
+        _where("local", _TRANSACTIONS),
     ),
     PlantedBug(
         "MAX_TIMESTAMP is that of the local files",
         ((list_offsets, "_largest", _local_maximum),),
-        "tiered|shared",
-        "produce.*|delete .*|roll",
+        20,
+        _where("tiered|shared", "produce.*|delete .*|roll"),
     ),
     PlantedBug(
         "a look-up by time searches the local files",
         ((list_offsets, "_find", _local_time),),
-        "tiered",
-        "produce.*|roll",
+        20,
+        _where("tiered", "produce.*|roll"),
     ),
     PlantedBug(
-        "local copies of what is archived stay", ((Log, "trim_local", _trims_nothing),), "tiered", "produce.*|roll"
+        "local copies of what is archived stay",
+        ((Log, "trim_local", _trims_nothing),),
+        20,
+        _where("tiered", "produce.*|roll"),
     ),
     PlantedBug(
         "a topic that becomes tiered is not archived before a start",
         ((Lifecycle, "configure", _without_archive),),
-        "local|events",
-        "alter to tiered|produce.*|roll",
         40,
+        _where("local|events", "alter to tiered|produce.*|roll"),
+    ),
+    PlantedBug(
+        "the end of a log is believed before the store has it",
+        ((SoleVoterGroup, "knows_committed", property(lambda _: True)),),
+        20,
+        _where("shared, log in store", "produce|kill and start"),
+    ),
+    PlantedBug(
+        "what is archived without times never expires",
+        ((archiver, "appended_ms_of", _unknown_time), (archiver, "written_ms", _nothing)),
+        20,
+        _where("shared", "produce without time|retention by time"),
+    ),
+    PlantedBug(
+        "an event topic comes back from the bucket without its events",
+        ((tiers, "log_directory", _plain_directory),),
+        20,
+        _where("tiered events", "produce|recover from the bucket"),
+    ),
+    PlantedBug(
+        "of topics of one name the oldest comes back",
+        ((tiers, "stored_topics", _oldest_last),),
+        20,
+        _where("shared|tiered", "begin again in the bucket|recover from the bucket"),
+    ),
+    PlantedBug(
+        "a log with gaps is not archived",
+        ((SegmentObject, "__init__", _without_gaps),),
+        20,
+        _where("compacted", "alter to delete|alter to tiered"),
+    ),
+    PlantedBug(
+        "log verify takes for lost what the write-ahead log holds",
+        ((judge, "wal_offsets", _nothing_waits),),
+        60,
+        _where("local", "delete some records|roll|produce huge keys"),
+    ),
+    PlantedBug(
+        "local files go before they are archived",
+        ((Log, "trim_local", _trims_all),),
+        20,
+        _where("tiered", "produce.*|roll|store refuses"),
+    ),
+    PlantedBug(
+        "an abort is marked as a commit",
+        ((markers, "ABORT", COMMIT),),
+        20,
+        _where("local", "abort a transaction|time out a transaction"),
+    ),
+    PlantedBug(
+        "an added partition is not archived",
+        ((Lifecycle, "open", _first_is_archived),),
+        20,
+        _where("tiered|shared", "add a partition|produce"),
+    ),
+    PlantedBug(
+        "offsets of groups stay when their topic is deleted",
+        ((LocalGroups, "topic_deleted", _nothing),),
+        20,
+        _where("local", "commit an offset|delete and create again"),
+    ),
+    PlantedBug(
+        "memory of what is uploaded is not given back",
+        ((SharedObject, "release", _nothing),),
+        20,
+        _where("shared", "produce|delete and create again"),
+    ),
+    PlantedBug(
+        "a follower does not learn of transactions",
+        ((following, "record_batches", _nothing),),
+        40,
+        _where("local, three replicas", "abort a transaction|hand the leadership over|kill the leader"),
+    ),
+    PlantedBug(
+        "a replica that has left stays",
+        ((lifecycle, "change_replicas", _never_leaves),),
+        40,
+        _where("local, three replicas", "move replicas|produce"),
+    ),
+    PlantedBug(
+        "nobody takes a dead broker over",
+        ((TakeOvers, "carry_out", _nothing),),
+        40,
+        _where("shared, taken over", "kill the leader|produce"),
     ),
 )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from sim.engine.violation import Violation
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 class Written(NamedTuple):
@@ -29,7 +27,9 @@ class Truth:
         self.acknowledged: dict[int, Written] = {}
         """By offset."""
         self.unknown: dict[bytes, Written] = {}
-        """By value: sent, and without an answer."""
+        """By value: sent, and without an answer that promises anything."""
+        self.repeated: set[bytes] = set()
+        """Values that a plain producer has sent twice."""
         self.aborted: set[bytes] = set()
         """Values of transactions of which a client knows that they were aborted."""
         self.open: set[bytes] = set()

@@ -1,4 +1,4 @@
-"""The world of a pair: one life of a broker after another over one disk and one store, a controller, a clock.
+"""The world of a pair: what clients and an administrator do, over brokers (`single`, `several`), a store and a clock.
 
 Everything random comes from the seed. Verbs of clients run the world until they are answered, so that an operation is a
 straight line of verbs. Time passes only when nothing else can happen.
@@ -8,76 +8,66 @@ straight line of verbs. Time passes only when nothing else can happen.
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from unittest.mock import patch
 
 from millstream.app import tiers
 from millstream.cluster.metadata import resolved_config
+from millstream.config.settings import Settings
 from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
-from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.state_partition import State
 from millstream.core.controller import requests
-from millstream.core.controller.commands import FEATURE_LEVEL, ClusterCreated, FeatureLevelRaised
-from millstream.core.controller.decide import decide
-from millstream.core.controller.rules import Rules
 from millstream.core.controller.state import ControllerState
-from millstream.core.controller.topic_names import TRANSACTION_STATE
+from millstream.core.controller.topic_names import GROUP_METADATA
 from millstream.core.txn.messages import AddPartitions, End, Identity, InitProducer
 from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION
-from millstream.kafka.handlers.produce import append_here
+from millstream.errors import MillstreamError
+from millstream.kafka.handlers.data.produce import append_here
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
+from millstream.partition.append.batch import ADDS_FROM, ProducerTransaction
 from millstream.partition.delete_records import delete_records
-from millstream.partition.list_offsets import LATEST, list_offset
 from millstream.partition.partition import Partition
-from millstream.partition.read import read_here, read_older
-from millstream.partition.verifying import ADDS_FROM, ProducerTransaction
+from millstream.partition.read.batches import read_here, read_older
+from millstream.partition.read.list_offsets import LATEST, list_offset
 from millstream.storage.chunks import ChunkDisk
-from millstream.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from millstream.wire.records import build_batch
-from sim.brokers.served import _Call, _Polling
+from sim.brokers.transactions import AGAIN
 from sim.engine.disk import SimDisk
 from sim.engine.local_storage import DATA_DIR
 from sim.engine.objects import Faults, FaultyStore, MemoryStore
-from sim.pairs.broker import SETTINGS, Broker
-from sim.pairs.truth import Truth, Violation, Written
+from sim.engine.requests import (
+    Polling,
+    ProduceCall,
+    Produced,
+    commit_error,
+    commit_request,
+    fetch_request,
+    fetched_offsets,
+)
+from sim.engine.timeline import SECOND
+from sim.engine.violation import Violation
+from sim.pairs.kinds import KINDS, TOPIC
+from sim.pairs.truth import Truth, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.config.topic_properties import TopicConfig
-    from millstream.errors import MillstreamError
-    from millstream.partition.read import FetchResult
-    from sim.brokers.served import Produced
+    from millstream.coordinator.local_groups import LocalGroups
+    from millstream.partition.read.batches import FetchResult
     from sim.engine.objects import Faults as StoreFaults
+    from sim.pairs.kinds import Kind
 
-SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND
 DAY_MS: Final = 86_400_000
-TOPIC: Final = "t"
-GROUP: Final = "g"
+GROUPS: Final = ("g", "h", "i")
 _ANSWER_US: Final = 120 * SECOND
 """Every verb is answered within this time."""
-_TRIES: Final = 40
-_RETRIABLE: Final = frozenset(
-    {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-    }
-)
+TRIES: Final = 40
+_RETRIABLE: Final = AGAIN | {ErrorCode.OFFSET_NOT_AVAILABLE}
 
 
 class Refused(Exception):
@@ -99,19 +89,24 @@ PLAIN: Final = Producing()
 
 
 class World:
-    """One history's. Lifecycle: made with the broker up; `close` at the end."""
+    """The verbs of clients and of an administrator. `Single` and `Several` say what brokers there are."""
 
     cache_faults = (0.0, 0.0)
     fills_on_write = True
+    replicas = 1
+    """Of a topic, as it is created."""
+    rest_us = 30 * MINUTE
+    """In this time everything that waits is done: an archiver that failed often waits for a minute, a join for ten."""
+    look_us = 45 * SECOND
+    """Between looks at whether all has come to rest."""
+    one_disk_promises = True
+    """What is acknowledged with acks=1 stays."""
 
-    def __init__(self, seed: str, configs: dict[str, str]) -> None:
+    def __init__(self, seed: str, kind: Kind) -> None:
         self.chance = random.Random(f"pairs/{seed}")
-        self.configs = configs
-        """Of the topic, as it was created."""
-        self.now_us = 1_700_000_000 * SECOND
-        self.wall_offset_ms = 0
+        self.kind = kind
+        self.settings = Settings(data_dir=DATA_DIR, objects_url="s3://world", **kind.settings)
         self.storage_settings: dict[str, Any] = {}
-        self.disk = SimDisk(self.chance)
         self.objects = MemoryStore(self.wall_ms)
         self.faulty = FaultyStore(self.objects, self.chance, Faults())
         self.store: Any = self.faulty
@@ -119,29 +114,125 @@ class World:
         self.reads: Any = SimpleNamespace(begin=_begin)
         self.truth: Any = SimpleNamespace(note=_nothing)
         self.truths: dict[tuple[bytes, int], Truth] = {}
-        self.committed = -1
-        """The offset that a group was answered to have committed."""
+        self.committed: dict[str, int] = {}
+        """The offset that each group was answered to have committed."""
         self.errors: list[str] = []
-        """Lines of the broker's log that need a person."""
+        """Lines of the brokers' log that need a person."""
         self.expected: list[str] = []
         """What such lines may say, because an operation did what they speak of."""
+        self._sent: list[tuple[Truth, Sequence[Written], list[Produced]]] = []
+        """Batches whose answers no verb waits for."""
         self._value = 0
-        self._ids = 1_000
-        self.broker: Broker | None = None
+        self._idempotent = 1 << 40
         self.found()
-        self.create(TOPIC, configs)
+        self.create(TOPIC, KINDS["local"].configs if kind.is_internal else kind.configs)
+
+    # What brokers there are
+
+    @property
+    def controller(self) -> ControllerState:
+        """What the controller has decided."""
+        raise NotImplementedError
+
+    @property
+    def clock_is_back(self) -> bool:
+        """Whether a wall clock was set back."""
+        raise NotImplementedError
+
+    def next_producer_id(self, done: Callable[[Any], None]) -> None:
+        """An id that no producer ever had."""
+        raise NotImplementedError
 
     def found(self) -> None:
-        """Make a cluster of an empty disk; the store stays."""
-        self.controller = ControllerState()
-        self.controller.apply(ClusterCreated("world", 1))
-        self.controller.apply(FeatureLevelRaised(FEATURE_LEVEL))
-        self.disk = SimDisk(self.chance)
-        self.start()
-        small = {"cleanup.policy": "compact", "internal.segment.bytes": "3000"}
-        self.create(OFFSETS_TOPIC, small)
-        self.create(TRANSACTION_STATE, small)
-        self.committed = -1
+        """Make a cluster of empty disks, with internal topics; the store stays."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start all brokers."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop all brokers in order."""
+        raise NotImplementedError
+
+    def kill(self, *, torn: bool) -> None:
+        """The power of all brokers fails."""
+        raise NotImplementedError
+
+    def heal(self) -> None:
+        """Brokers are up and reach each other."""
+        raise NotImplementedError
+
+    def lives(self) -> list[Any]:
+        """The brokers that are up."""
+        raise NotImplementedError
+
+    def disks(self) -> list[SimDisk]:
+        """Of all brokers."""
+        raise NotImplementedError
+
+    def run(self, holds: Callable[[], bool], limit_us: int) -> None:
+        """Let things happen until something holds, or for so long."""
+        raise NotImplementedError
+
+    def wait(self, duration_us: int) -> None:
+        """Let time pass."""
+        raise NotImplementedError
+
+    def pause(self, duration_us: int) -> None:
+        """Let time pass for what happens by itself. It has as much as it needs at rest."""
+        self.wait(duration_us)
+
+    def wall_ms(self) -> int:
+        """The clock of clients and of the store."""
+        raise NotImplementedError
+
+    def set_wall_clock(self, by_ms: int) -> None:
+        """Move the wall clock of a broker alone."""
+        raise NotImplementedError
+
+    def decide(self, request: Any) -> Any:
+        """Have the controller decide. Raises Refused with its sentence."""
+        raise NotImplementedError
+
+    def opens(self, name: str, index: int) -> None:
+        """The controller has made a partition; in a cluster brokers learn of it by themselves."""
+
+    def configures(self, name: str) -> None:
+        """The controller has changed properties of a topic."""
+
+    def deletes(self, name: str, topic_id: bytes) -> None:
+        """The controller has deleted a topic."""
+
+    def serving(self, name: str, index: int = 0) -> Partition:
+        """A partition where it is led, once it is. Raises Refused if that cannot be."""
+        raise NotImplementedError
+
+    def node_of(self, name: str, index: int) -> Any:
+        """What the handlers of the broker see that leads a partition."""
+        raise NotImplementedError
+
+    def coordinate(self, request: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
+        """Ask the coordinator of transactions; ``request`` makes a request of the token for its answer."""
+        raise NotImplementedError
+
+    def groups(self) -> LocalGroups:
+        """Where the coordinator of groups is."""
+        raise NotImplementedError
+
+    def lag(self, name: str, index: int) -> str:
+        """Which replicas of a partition lack something; empty if all have all."""
+        _ = name, index
+        return ""
+
+    def check_replicas(self) -> None:
+        """All replicas of a partition have the same."""
+
+    def until(self, holds: Callable[[], bool], otherwise: str, limit_us: int = _ANSWER_US) -> None:
+        """Let things happen until something holds; a violation if it does not in time."""
+        self.run(holds, limit_us)
+        if not holds():
+            raise Violation(otherwise)
 
     # What the parts of a broker ask for
 
@@ -153,88 +244,16 @@ class World:
         """Half of what a request to the store takes."""
         return 1 + int(self.slow_us * self.chance.random())
 
-    def wall_ms(self) -> int:
-        """The wall clock."""
-        if self.broker is not None:
-            return self.broker.shard.reactor.wall_ms()
-        return self.now_us // 1000 + self.wall_offset_ms
-
-    def topic_ids(self) -> list[bytes]:
-        """Of all topics."""
-        return list(self.controller.topics_by_id)
-
-    def next_producer_id(self, done: Callable[[int], None]) -> None:
-        """An id that no producer ever had."""
-        self._ids += 1
-        done(self._ids)
-
     def config(self, name: str) -> TopicConfig:
         """The resolved configuration of a topic."""
-        return resolved_config(name, self.controller.topics[name].configs, SETTINGS)
-
-    # The broker
-
-    @property
-    def up(self) -> Broker:
-        """The broker, which is up."""
-        assert self.broker is not None
-        return self.broker
-
-    def start(self) -> None:
-        """Begin a life."""
-        self.broker = Broker(self)
-
-    def kill(self, *, torn: bool) -> None:
-        """The power fails."""
-        self._down()
-        self.disk.crash(torn=torn)
-
-    def stop(self) -> None:
-        """An orderly stop."""
-        self.up.groups.stop()
-        done: list[int] = []
-        self.up.shard.storage.stop(lambda: done.append(1))
-        self.until(lambda: bool(done), "the broker does not stop")
-        self._down()
-
-    def _down(self) -> None:
-        self.now_us = self.up.shard.reactor.now_us()
-        self.up.is_up = False
-        self.broker = None
-
-    def until(self, holds: Callable[[], bool], otherwise: str, limit_us: int = _ANSWER_US) -> None:
-        """Let things happen until something holds; a violation if it does not in time."""
-        self.up.shard.run(holds, limit_us)
-        if not holds():
-            raise Violation(otherwise)
-
-    def wait(self, duration_us: int) -> None:
-        """Let time pass."""
-        over: list[int] = []
-        self.up.shard.reactor.call_later(duration_us, lambda: over.append(1))
-        self.up.shard.run(lambda: bool(over), 2 * duration_us + SECOND)
-
-    def set_wall_clock(self, by_ms: int) -> None:
-        """Move the wall clock alone."""
-        self.wall_offset_ms += by_ms
-        self.up.shard.reactor.jump_ms = self.wall_offset_ms
+        return resolved_config(name, self.controller.topics[name].configs, self.settings)
 
     # The controller
 
-    def decide(self, request: Any) -> tuple[Any, Sequence[Any]]:
-        """Have the controller decide. Raises Refused with its sentence."""
-        rules = Rules(0, SETTINGS, SETTINGS, lambda: self.chance.randbytes(16))
-        decision = decide(self.controller, request, rules)
-        first = decision.results[0]
-        if first.error:
-            raise Refused(first.message or first.error.name)
-        for command in decision.commands:
-            self.controller.apply(command)
-        return first, decision.commands
-
-    def create(self, name: str, configs: dict[str, str]) -> None:
+    def create(self, name: str, configs: dict[str, str], replicas: int | None = None) -> None:
         """Create a topic of one partition."""
-        self.decide(requests.CreateTopics((requests.CreateTopic(name, 1, configs=tuple(configs.items())),)))
+        wanted = requests.CreateTopic(name, 1, replicas or self.replicas, configs=tuple(configs.items()))
+        self.decide(requests.CreateTopics((wanted,)))
         self._opened(name, 0)
 
     def recover_topic(self) -> list[int]:
@@ -244,19 +263,27 @@ class World:
             _ = timeout_ms
             if question == tiers.RECREATE:
                 name, topic_id, count, configs, _ = asked
-                wanted = requests.CreateTopic(name, count, -1, (), tuple(configs.items()), bytes.fromhex(topic_id))
+                properties = tuple(configs.items())
+                wanted = requests.CreateTopic(name, count, self.replicas, (), properties, bytes.fromhex(topic_id))
                 self.decide(requests.CreateTopics((wanted,)))
                 for index in range(count):
-                    self.up.open(name, index, fresh=True)
+                    self.opens(name, index)
             return [False]
 
         queries: Any = SimpleNamespace(ask_all=ask_all)
         with patch.object(tiers, "open_store", self._open_store):
-            results = tiers.prepare_topics(queries, ChunkDisk(self.disk), DATA_DIR, "s3://world", [TOPIC])
+            results = [
+                one
+                for disk in self.disks()
+                for one in tiers.prepare_topics(queries, ChunkDisk(disk), DATA_DIR, "s3://world", [TOPIC])
+            ]
             results += tiers.recover_topics(queries, "s3://world", [TOPIC])
         if errors := [one["error"] for one in results if one.get("error")]:
             raise Violation(f"the topic is not recovered: {errors[0]}")
-        count = len(self.controller.topics[TOPIC].partitions)
+        topic = self.controller.topics[TOPIC]
+        if (topic.topic_id, 0) not in self.truths:
+            raise Violation("another topic of the name is recovered")
+        count = len(topic.partitions)
         return [self.serving(TOPIC, index).high_watermark for index in range(count)]
 
     def _open_store(self, url: str, patience_s: float) -> MemoryStore:
@@ -264,43 +291,47 @@ class World:
         return self.objects
 
     def _opened(self, name: str, index: int) -> None:
-        self.up.open(name, index, fresh=True)
+        self.opens(name, index)
         self.truths[self.controller.topics[name].topic_id, index] = Truth()
         self.serving(name, index)
-        self._note_policy()
+        self._note_policy(name)
 
     def delete(self) -> None:
-        """Delete the topic."""
-        topic = self.controller.topics[TOPIC]
-        self.decide(requests.DeleteTopics((requests.TopicReference(TOPIC),)))
+        """Delete the topic of the kind, and what groups have committed with it."""
+        name = self.kind.name
+        topic = self.controller.topics[name]
+        self.decide(requests.DeleteTopics((requests.TopicReference(name),)))
         for index in range(len(topic.partitions)):
             del self.truths[topic.topic_id, index]
-        self.up.delete(TOPIC, topic.topic_id)
+        self.deletes(name, topic.topic_id)
+        if name == GROUP_METADATA:
+            self.committed.clear()
+        elif name == TOPIC:
+            self.committed = dict.fromkeys(self.committed, -1)
 
     def add_partition(self) -> None:
-        """Give the topic another partition."""
-        count = len(self.controller.topics[TOPIC].partitions) + 1
-        self.decide(requests.CreatePartitions((requests.AddPartitions(TOPIC, count),)))
-        self._opened(TOPIC, count - 1)
+        """Give the topic of the kind another partition."""
+        name = self.kind.name
+        count = len(self.controller.topics[name].partitions) + 1
+        self.decide(requests.CreatePartitions((requests.AddPartitions(name, count),)))
+        self._opened(name, count - 1)
 
     def alter(self, changes: dict[str, str | None], *, replace: bool = False) -> None:
-        """Set properties of the topic; None takes one back to its default. ``replace``: what is not named goes."""
+        """Set properties of the topic of the kind; None takes one back to its default, ``replace`` also all others."""
         made = tuple(
             requests.ConfigChange(
                 name, requests.ConfigOperation.DELETE if value is None else requests.ConfigOperation.SET, value
             )
             for name, value in changes.items()
         )
-        self.decide(requests.AlterConfigs((requests.AlterTopic(TOPIC, made, replace),)))
-        self._note_policy()
-        self.up.configure(TOPIC, self.config(TOPIC))
+        name = self.kind.name
+        self.decide(requests.AlterConfigs((requests.AlterTopic(name, made, replace),)))
+        self._note_policy(name)
+        self.configures(name)
 
-    def _note_policy(self) -> None:
+    def _note_policy(self, name: str) -> None:
         """What may be gone from now on."""
-        topic = self.controller.topics.get(TOPIC)
-        if topic is None:
-            return
-        config = self.config(TOPIC)
+        topic, config = self.controller.topics[name], self.config(name)
         for index in range(len(topic.partitions)):
             truth = self.truths.get((topic.topic_id, index))
             if truth is not None:
@@ -312,19 +343,9 @@ class World:
 
     # Clients
 
-    def serving(self, name: str = TOPIC, index: int = 0) -> Partition:
-        """A partition, once it is served."""
-        self.until(
-            lambda: self.up.partition(name, index) is not None,
-            f"{name}/{index} is not served: {getattr(self.up.table.find(name, index), 'reason', 'it is not there')}",
-        )
-        found = self.up.partition(name, index)
-        assert found is not None
-        return found
-
-    def truth_of(self, index: int = 0) -> Truth:
-        """Of a partition of the topic."""
-        return self.truths[self.controller.topics[TOPIC].topic_id, index]
+    def truth_of(self, index: int = 0, name: str = TOPIC) -> Truth:
+        """Of a partition."""
+        return self.truths[self.controller.topics[name].topic_id, index]
 
     def record(
         self, size: int = 300, key: bytes | None = b"", timestamp: int | None = None, *, once: bool = False
@@ -338,7 +359,31 @@ class World:
 
     def produce(self, records: Sequence[Written], who: Producing = PLAIN, index: int = 0, acks: int = -1) -> int:
         """Write a batch, again while the error is retriable; the offset of its first record."""
-        truth, config = self.truth_of(index), self.config(TOPIC)
+        truth = self.truth_of(index)
+        data, records = self._batch(records, who, truth)
+        version = ADDS_FROM if who.adds else ADDS_FROM - 1
+        transaction = ProducerTransaction(who.transactional_id, version) if who.transactional_id else None
+        tries: list[Produced] = []
+
+        def ask() -> Produced:
+            tries.append(self._append(index, data, acks, transaction))
+            return tries[-1]
+
+        answer = self._retried(ask)
+        if len(tries) > 1 and who.producer_id < 0:
+            truth.repeated.update(one.value for one in records)
+        promised = acks == -1 or self.one_disk_promises
+        for number, one in enumerate(records):
+            if promised and answer.error != ErrorCode.REQUEST_TIMED_OUT:
+                del truth.unknown[one.value]
+            if promised and not answer.error:
+                truth.acknowledge(answer.base_offset + number, one)
+        if answer.error:
+            raise Refused(ErrorCode(answer.error).name)
+        return answer.base_offset
+
+    def _batch(self, records: Sequence[Written], who: Producing, truth: Truth) -> tuple[bytes, Sequence[Written]]:
+        """A batch that is about to be sent, and its records as they will be read."""
         data = build_batch(
             [(one.key, one.value, (), one.timestamp or 0) for one in records],
             producer_id=who.producer_id,
@@ -346,31 +391,62 @@ class World:
             base_sequence=who.sequence,
             transactional=bool(who.transactional_id),
         )
+        config = self.config(TOPIC)
         if config.message_timestamp_type != "CreateTime" or config.has_events:
             records = [one._replace(timestamp=None) for one in records]
-        for one in records:
-            truth.unknown[one.value] = one
-        version = ADDS_FROM if who.adds else ADDS_FROM - 1
-        transaction = ProducerTransaction(who.transactional_id, version) if who.transactional_id else None
-        answer = self._retried(lambda: self._append(index, data, acks, transaction))
-        for number, one in enumerate(records):
-            del truth.unknown[one.value]
-            if not answer.error:
-                truth.acknowledge(answer.base_offset + number, one)
-        if answer.error:
-            raise Refused(ErrorCode(answer.error).name)
-        return answer.base_offset
+        truth.unknown.update((one.value, one) for one in records)
+        return data, records
+
+    def send(self) -> None:
+        """Write batches without waiting for their answers, and let some things happen: the next verb meets them on the
+        way.
+        """
+        truth, left = self.truth_of(), self.chance.randint(0, 60)
+        for _ in range(self.chance.randint(1, 3)):
+            data, records = self._batch([self.record() for _ in range(2)], PLAIN, truth)
+            with suppress(Refused):
+                self._sent.append((truth, records, self._begin_append(0, data, -1, None)))
+
+        def holds() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        self.run(holds, SECOND)
+
+    def hear(self) -> None:
+        """Take the answers to what was sent that have come."""
+        for truth, records, answers in self._sent:
+            if answers and not answers[0].error:
+                for number, one in enumerate(records):
+                    truth.unknown.pop(one.value, None)
+                    truth.acknowledge(answers[0].base_offset + number, one)
+
+    def _begin_append(
+        self, index: int, data: bytes, acks: int, transaction: ProducerTransaction | None
+    ) -> list[Produced]:
+        """Where the answer will be."""
+        partition, answers = self.serving(TOPIC, index), list[Produced]()
+        call: Any = ProduceCall(partition, acks, answers.append, transaction)
+        append_here(self.node_of(TOPIC, index), partition, memoryview(data), call, 0)
+        return answers
 
     def _append(self, index: int, data: bytes, acks: int, transaction: ProducerTransaction | None) -> Produced:
-        partition, answers = self.serving(TOPIC, index), list["Produced"]()
-        call: Any = _Call(partition, acks, answers.append, transaction)
-        append_here(self.up.node, partition, memoryview(data), call, 0, self.wall_ms())
+        answers = self._begin_append(index, data, acks, transaction)
+        if self.waits_for_store:
+            self.run(lambda: bool(answers), _ANSWER_US)
+            return answers[0] if answers else Produced(ErrorCode.REQUEST_TIMED_OUT, -1, -1)
         self.until(lambda: bool(answers), "a produce is not answered")
         return answers[0]
 
+    @property
+    def waits_for_store(self) -> bool:
+        """Whether what is acknowledged has to be in the store, which fails."""
+        return self.settings.shared_wal == "object" and self.faulty.chances != Faults()
+
     def _retried(self, ask: Callable[[], Any]) -> Any:
         answer: Any = None
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             answer = ask()
             error = answer if isinstance(answer, ErrorCode) else answer.error
             if error not in _RETRIABLE:
@@ -378,12 +454,12 @@ class World:
             self.wait(SECOND)
         return answer
 
-    def coordinate(self, request: Callable[[Any], Any]) -> Identity:
+    def ask_coordinator(self, request: Callable[[Any], Any]) -> Identity:
         """Ask the coordinator of transactions, again while the error is retriable. Raises Refused."""
 
         def ask() -> Any:
             answers: list[Any] = []
-            self.up.coordinate(request, answers.append)
+            self.coordinate(request, answers.append)
             self.until(lambda: bool(answers), "a coordinator does not answer")
             return answers[0]
 
@@ -395,13 +471,13 @@ class World:
 
     def begin(self, name: str, timeout_ms: int = 60_000) -> Producing:
         """InitProducerId of a transactional id."""
-        found = self.coordinate(lambda token: InitProducer(token, name, timeout_ms))
+        found = self.ask_coordinator(lambda token: InitProducer(token, name, timeout_ms))
         return Producing(found.producer_id, found.producer_epoch, 0, name, self.chance.random() < 0.5)
 
     def end(self, who: Producing, *, commits: bool) -> Producing:
         """EndTxn; the producer of the next transaction."""
         name = who.transactional_id
-        found = self.coordinate(
+        found = self.ask_coordinator(
             lambda token: End(
                 token, name, who.producer_id, who.epoch, commits, EPOCH_PER_TRANSACTION if who.adds else 0
             )
@@ -414,7 +490,7 @@ class World:
 
         def ask() -> Any:
             answers: list[Any] = []
-            self.up.coordinate(
+            self.coordinate(
                 lambda token: AddPartitions(token, name, who.producer_id, who.epoch, places, False, 0), answers.append
             )
             self.until(lambda: bool(answers), "a coordinator does not answer")
@@ -428,8 +504,8 @@ class World:
 
     def idempotent(self) -> Producing:
         """A producer without transactions."""
-        self._ids += 1
-        return Producing(self._ids, 0, 0)
+        self._idempotent += 1
+        return Producing(self._idempotent, 0, 0)
 
     def delete_records(self, offset: int, index: int = 0) -> int:
         """DeleteRecords; the log start that was answered."""
@@ -445,12 +521,12 @@ class World:
         truth.start = max(truth.start, start)
         return start
 
-    def list_offset(self, timestamp: int, index: int = 0, isolation: int = 0) -> tuple[int, int]:
+    def list_offset(self, timestamp: int, index: int = 0, name: str = TOPIC) -> tuple[int, int]:
         """(timestamp, offset) of ListOffsets."""
 
         def ask() -> Any:
             answers: list[tuple[int, int, int, int]] = []
-            list_offset(self.serving(TOPIC, index), timestamp, -1, isolation, answers.append)
+            list_offset(self.serving(name, index), timestamp, -1, 0, answers.append)
             self.until(lambda: bool(answers), "ListOffsets is not answered")
             error, at, offset, _ = answers[0]
             return SimpleNamespace(error=ErrorCode(error), found=(at, offset))
@@ -460,19 +536,19 @@ class World:
             raise Refused(answer.error.name)
         return answer.found
 
-    def latest(self, index: int = 0) -> int:
+    def latest(self, index: int = 0, name: str = TOPIC) -> int:
         """LATEST, which never goes back."""
-        truth = self.truth_of(index)
-        _, end = self.list_offset(LATEST, index)
+        truth = self.truth_of(index, name)
+        _, end = self.list_offset(LATEST, index, name)
         if end < truth.latest:
-            raise Violation(f"LATEST of {TOPIC}/{index} goes back from {truth.latest} to {end}")
+            raise Violation(f"LATEST of {name}/{index} goes back from {truth.latest} to {end}")
         truth.latest = end
         return end
 
-    def fetch(self, offset: int, index: int = 0, *, committed: bool = False) -> FetchResult:
+    def fetch(self, offset: int, index: int = 0, name: str = TOPIC, *, committed: bool = False) -> FetchResult:
         """Whole batches from an offset on; the data are the caller's to release."""
-        partition, answers = self.serving(TOPIC, index), list["FetchResult"]()
-        watch: Any = _Polling()
+        partition, answers = self.serving(name, index), list["FetchResult"]()
+        watch: Any = Polling()
         found = read_here(partition, Offset(offset), 8_000, -1, watch, minimum_one=True, committed=committed)
         if found is not None:
             return found
@@ -481,39 +557,28 @@ class World:
         return answers[0]
 
     def commit_offset(self, offset: int) -> None:
-        """OffsetCommit of a group."""
-        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        wanted = [OffsetCommitRequestTopic(name=TOPIC, partitions=[part])]
-        request = OffsetCommitRequest(group_id=GROUP, topics=wanted)
-
-        def error_of(answer: Any) -> ErrorCode:
-            if isinstance(answer, OffsetCommitResponse):
-                return ErrorCode(answer.topics[0].partitions[0].error_code)
-            return answer
-
-        def ask() -> Any:
-            return error_of(self._ask_group(OFFSET_COMMIT, request))
-
-        error = self._retried(ask)
+        """OffsetCommit of one of the groups."""
+        group = self.chance.choice(GROUPS)
+        request = commit_request(group, TOPIC, offset)
+        error = self._retried(lambda: commit_error(self._ask_group(OFFSET_COMMIT, request)))
         if error:
             raise Refused(error.name)
-        self.committed = offset
+        self.committed[group] = offset
 
-    def committed_offset(self) -> int:
-        """OffsetFetch of the group."""
-        request = OffsetFetchRequestGroup(group_id=GROUP, topics=None)
+    def committed_offset(self, group: str) -> int:
+        """OffsetFetch of a group."""
         self.until(self._groups_loaded, "the groups are not loaded")
-        answer = self._ask_group(OFFSET_FETCH, request)
-        assert isinstance(answer, OffsetFetchResponseGroup), answer
-        return next((one.partitions[0].committed_offset for one in answer.topics if one.name == TOPIC), -1)
+        error, offsets = fetched_offsets(self._ask_group(OFFSET_FETCH, fetch_request(group)))
+        assert not error, error
+        return offsets.get(TOPIC, -1)
 
     def _groups_loaded(self) -> bool:
-        states = [one.state for one in self.up.groups.partitions.values()]
+        states = [one.state for one in self.groups().partitions.values()]
         return bool(states) and all(one is State.ACTIVE for one in states)
 
     def _ask_group(self, api: int, request: Any) -> Any:
         answers: list[MillstreamError | Any] = []
-        self.up.groups.ask(0, api, 8, "world", "/", request, False, answers.append)
+        self.groups().ask(0, api, 8, "world", "/", request, False, answers.append)
         self.until(lambda: bool(answers), "a group is not answered")
         return answers[0]
 

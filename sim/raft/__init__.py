@@ -8,7 +8,7 @@
     replica     the shell of one core              network    delay, loss, repetition, cuts
     disk        what a disk really holds           image      the content of one log
     judge       the invariants, after every event  knobs      what a seed decides
-    recovery    a majority is lost for good        script_words   messages in words
+    recovery    a majority is lost forever         script_words   messages in words
     script      directed scenarios as text, and their transcripts
 
 Everything random comes from the seed, by named streams, so that a seed replays the same events; the trace hash says

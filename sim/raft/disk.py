@@ -1,7 +1,7 @@
-"""What the disk of one replica really holds.
+"""What the disk of one replica really holds: votes and a log, not files, of which `sim.engine.disk` has the only disk.
 
 Operations are queued in the order of the write-ahead log and reach the disk with a sync, in that order. A power failure
-keeps some first part of what was queued, by chance. The image is the disk's own truth: nobody asks the core for it.
+keeps some first part of what was queued, by chance. The image is the disk's own truth: it does not come from the core.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Synced(NamedTuple):
     log: LogPersisted | None
 
 
-class SimDisk:
-    """A disk with its queue. ``syncing`` operations at the front of the queue are under way."""
+class LogDisk:
+    """A disk with its queue. ``syncing`` operations at the front of the queue are being synced."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.state = VoteState(Term(0), NO_REPLICA)
@@ -71,7 +71,7 @@ class SimDisk:
         """Time before which no sync ends."""
 
     def end_sync(self) -> Synced:
-        """The sync that is under way has ended."""
+        """The running sync has ended."""
         done, self.queue = self.queue[: self.syncing], self.queue[self.syncing :]
         self.syncing = 0
         state: VoteState | None = None
@@ -87,7 +87,7 @@ class SimDisk:
         return Synced(state, log)
 
     def crash(self, chance: random.Random) -> None:
-        """Power fails: some first part of the queue is on the disk, the rest is gone."""
+        """Power fails: some first part of the queue is on the disk, the rest is lost."""
         for operation in self.queue[: chance.randint(0, len(self.queue))]:
             self._apply(operation)
         self.queue.clear()

@@ -98,7 +98,7 @@ class LogImage:
         del self.units[:index], self.starts[:index]
 
     def reset(self, base: LogPoint, chain: int, configuration: Configuration) -> None:
-        """Begin anew at ``base``."""
+        """Start over at ``base``."""
         self.base, self.base_chain, self.base_configuration = base, chain, configuration
         self.units, self.starts = [], []
 

@@ -19,6 +19,7 @@ from millstream.core.raft.messages import Configuration, NewerTerm, TimeoutNow, 
 from millstream.core.raft.quorum import Outcome, reached, tally
 from millstream.core.raft.ready import Role
 from millstream.model.replication import RaftPosition, node_of
+from sim.engine.violation import Violation
 from sim.raft.image import EMPTY_CHAIN
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from sim.raft.world import World
 
 
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
 class Judge:
     """Knows the whole history of one world, and nothing that a replica says of itself without comparing."""
 
@@ -43,7 +40,7 @@ class Judge:
         self.leaders: dict[int, ReplicaId] = {}
         """Leader of each term."""
         self._begun: set[tuple[ReplicaId, int]] = set()
-        """Leaders and terms in which they began to lead."""
+        """Leaders, and the terms from which they lead."""
         self._chains: dict[tuple[int, int], int] = {}
         """Chain of each unit ever appended, by end and term."""
         self.committed: dict[int, int] = {0: EMPTY_CHAIN}
@@ -61,7 +58,7 @@ class Judge:
         self._reads: dict[int, int] = {}
         """Committed end when each read barrier was asked for."""
         self._alone: set[tuple[ReplicaId, int]] = set()
-        """Replicas that lead alone by order, and the terms in which they begin to."""
+        """Replicas that lead alone by order, and the terms from which they do."""
         self.seen: Counter[str] = Counter()
         """Rare events reached."""
 
@@ -98,7 +95,7 @@ class Judge:
         self._votes[1] = dict.fromkeys(first.voters, first.voters[0])
 
     def on_lead(self, replica: SimReplica, term: int) -> None:
-        """A replica begins to lead, which happens once a term."""
+        """A replica becomes leader, which happens once a term."""
         other = self.leaders.setdefault(term, replica.identity)
         if other != replica.identity:
             self.fail("A1", f"{other} and {replica.identity} lead term {term}")
@@ -154,12 +151,12 @@ class Judge:
         self.seen["membership change"] += 1
 
     def _is_alone(self, replica: SimReplica, new: Configuration) -> bool:
-        """Whether the replica begins to lead alone, with itself as the only member."""
+        """Whether the replica is about to lead alone, as the only member."""
         core = replica.core
         return core is not None and (replica.identity, core.term) in self._alone and new.voters == (replica.identity,)
 
     def on_alone(self, replica: SimReplica, survivors: Sequence[SimReplica]) -> None:
-        """A replica is about to lead alone, because a majority is lost for good. What no survivor has is given up."""
+        """A replica is about to lead alone, because a majority is lost forever. What no survivor has is given up."""
         core = replica.core
         assert core is not None
         term, memory = core.term + 1, replica.memory
@@ -223,7 +220,7 @@ class Judge:
         core, memory = replica.core, replica.memory
         assert core is not None
         chain = memory.chain_at(now)
-        # A leader that is no member any more steps down in the step that commits this.
+        # A leader that is no longer a member steps down in the step that commits this.
         leads = self.leaders.get(core.term) == replica.identity
         if now <= self.top:
             if chain != self.committed.get(now):
@@ -271,7 +268,7 @@ class Judge:
         self.acknowledged[value] = end
 
     def on_read_asked(self, read_id: int) -> None:
-        """A read barrier begins."""
+        """A read barrier starts."""
         self._reads[read_id] = self.top
 
     def on_read(self, replica: SimReplica, read_id: int, position: RaftPosition) -> None:

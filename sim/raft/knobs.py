@@ -4,17 +4,17 @@ timeouts; guards and optimisations are switched off in a part of the seeds, sinc
 
 from __future__ import annotations
 
-import random
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from millstream.core.raft.options import RaftOptions
+from sim.engine.timeline import SECOND, stream
 
-SECOND = 1_000_000
+if TYPE_CHECKING:
+    import random
+
 MILLISECOND = 1_000
-
-T = TypeVar("T")
 
 
 class Knobs(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Knobs(Struct, frozen=True):
 
 def draw_knobs(seed: int, nodes: int | None = None, *, harsh: bool | None = None) -> Knobs:
     """Knobs of a seed; half of the seeds are harsh."""
-    chance = random.Random(f"{seed}/knobs")
+    chance = stream(seed, "knobs")
     is_harsh = chance.random() < 0.5 if harsh is None else harsh
     count = nodes or chance.choice((1, 3, 3, 3, 3, 5, 5))
     return Knobs(
@@ -87,8 +87,8 @@ def draw_knobs(seed: int, nodes: int | None = None, *, harsh: bool | None = None
         stalls=chance.random() < 0.6,
         transfers=chance.random() < 0.5,
         damage=chance.random() < 0.3,
-        recoveries=random.Random(f"{seed}/recoveries").random() < 0.2,
-        assigned=random.Random(f"{seed}/assigned").random() < 0.5,
+        recoveries=stream(seed, "recoveries").random() < 0.2,
+        assigned=stream(seed, "assigned").random() < 0.5,
     )
 
 

@@ -2,13 +2,14 @@
 
 A bug replaces functions of the core while it is planted; production code knows nothing of it. Each says which knobs
 make it reachable: a guard that hides it is off, a fault that it needs is on.
-``python -m sim.raft --planted`` shows the table.
+``python -m sim raft --planted`` shows the table.
 """
 
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,8 +20,9 @@ from millstream.core.raft.messages import AppendReply, Configuration
 from millstream.core.raft.ready import Refusal
 from millstream.core.raft.replica import Ballot
 from millstream.core.raft.term_log import TermLog
-from sim.engine.planting import planted
-from sim.raft.campaign import Report, run_seed
+from sim.engine import histories
+from sim.engine.planting import Hunt, PlantedBug
+from sim.raft.history import play
 from sim.raft.knobs import draw_knobs
 
 if TYPE_CHECKING:
@@ -32,40 +34,16 @@ if TYPE_CHECKING:
     from millstream.core.raft.ready import Recovered, VoteState
     from millstream.core.raft.replica import Leading, Replica
     from millstream.model.replication import RaftPosition, ReplicaId
-    from sim.raft.campaign import Finding
     from sim.raft.knobs import Knobs
 
 
-class PlantedBug(NamedTuple):
-    """One bug: the functions named are others while it is planted."""
-
-    name: str
-    replaced: tuple[tuple[object, str, Any], ...]
-    """Owner, attribute, and what stands there instead."""
-    budget_events: int
-    shape: Callable[[Knobs], Knobs]
-
-
-class Hunt(NamedTuple):
-    """What came of looking for a bug."""
-
-    bug: PlantedBug
-    finding: Finding | None
-    seeds: int
-    events: int
-
-
 def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
-    """Run seeds with the bug planted until one finds it or the budget is used up."""
-    report = Report()
-    seed = first_seed
-    with planted(bug.replaced):
-        while report.events < bug.budget_events:
-            finding = run_seed(seed, report, bug.shape(replace(draw_knobs(seed, harsh=True), assigned=False)))
-            seed += 1
-            if finding is not None:
-                return Hunt(bug, finding, report.seeds, report.events)
-    return Hunt(bug, None, report.seeds, report.events)
+    """Run seeds with the bug planted until one finds it or its budget of events is used up."""
+    return histories.hunt(bug, play, first_seed, draw=_harsh, spent=attrgetter("steps"))
+
+
+def _harsh(seed: int) -> Knobs:
+    return replace(draw_knobs(seed, harsh=True), assigned=False)
 
 
 # The bugs
@@ -182,7 +160,7 @@ def _never(*_arguments: object, **_more: object) -> bool:
 
 
 def _oldest_log(known: Sequence[tuple[int, GroupFacts]], lost: Collection[int]) -> GroupPlan | None:
-    """The survivor with the oldest log goes on with a group."""
+    """The survivor with the oldest log continues with a group."""
     turned = [(node, replace(one, last_term=-one.last_term, end_position=-one.end_position)) for node, one in known]
     return _plan(turned, lost)
 
@@ -210,7 +188,7 @@ _cast = beginning.cast
 
 
 def _begins_again(recovered: Recovered) -> bool:
-    """A replica with an empty log counts as made just now, whatever its disk says."""
+    """A replica with an empty log counts as made just now, in spite of its disk."""
     return not recovered.runs and recovered.damaged_until is None
 
 

@@ -1,8 +1,8 @@
-"""Unsafe recovery of a simulated group: a majority of its voters is lost for good, and one survivor leads alone.
+"""Unsafe recovery of a simulated group: a majority of its voters is lost forever, and one survivor leads alone.
 
 ::
 
-    a round of faults ends ──► some machines stop ──► nobody leads ──► the plan of the command line: who goes on?
+    a round of faults ends ──► some machines stop ──► no leader ──► the plan of the command line: who continues?
       ──► those machines come back as new members with empty disks ──► `lead_alone` ──► the members are steered back
 
 The plan is the production's (`core.controller.recovery_plan`), and so are the conditions: if no majority is lost, or
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from sim.raft.world import World
 
 _QUIET_TIMEOUTS = 12
-"""Election timeouts until what was under way has arrived and nobody takes a lost replica for the leader."""
+"""Election timeouts until messages on their way have arrived and no replica takes a lost one for the leader."""
 _DONE_TIMEOUTS = 60
 """… within which the group has a leader, and its members are those of before."""
 _GROUP = 1
 
 
 def recover(world: World) -> None:
-    """Lose some machines, and go on without them if they were a majority."""
+    """Lose some machines, and continue without them if they were a majority."""
     chance = world.chance("recovery")
     slots = world.slots
     if len(slots) < 2 or any(slot.excused or slot.damaged_until is not None for slot in slots):

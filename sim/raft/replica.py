@@ -14,7 +14,7 @@ from millstream.core.raft.messages import ControlEntry, InstallOffer
 from millstream.core.raft.raft import Raft
 from millstream.core.raft.ready import UNKNOWN_END, Recovered, Refusal, Role, VoteState
 from millstream.model.replication import EntryCount, RaftPosition, Seed, Term, TimeUs, node_of, replica_id
-from sim.raft.disk import Adopt, Fold, SimDisk, Vote, Write
+from sim.raft.disk import Adopt, Fold, LogDisk, Vote, Write
 from sim.raft.image import LogImage, make_unit
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class SimReplica:
         self.slot = slot
         self.identity: ReplicaId = replica_id(slot)
         self.first_configuration = configuration
-        self.disk = SimDisk(configuration)
+        self.disk = LogDisk(configuration)
         self.memory = LogImage(configuration)
         self.core: Raft | None = None
         self.life = 0
@@ -58,8 +58,8 @@ class SimReplica:
         """Durable entries of this disk went bad, and the group has not made up for it: its copies do not count."""
         self.in_force = configuration
         """Members that the core went by when the last Ready was done."""
-        self.begun = False
-        """It is noted for good that the replica was made: without its files it has lost them."""
+        self.created = False
+        """It is durable that the replica was made: without its files it has lost them."""
         self._chain_offered: dict[RaftPosition, int] = {}
 
     # Life
@@ -87,7 +87,7 @@ class SimReplica:
             committed=image.base.position,
             damaged_until=self.damaged_until,
             cast=self._cast(),
-            created=not self.begun and not self.disk.state.term,
+            created=not self.created and not self.disk.state.term,
         )
         self.committed = image.base.position
         seed = self.world.chance("replica").getrandbits(64)
@@ -95,7 +95,7 @@ class SimReplica:
         self.core.set_write_caching(self.world.knobs.write_caching)
         self.world.note(1, self.slot, self.life)
         self.world.after(self.world.knobs.options.heartbeat_us, self, self.beat)
-        if self.begun:
+        if self.created:
             self.core.begin(self.now())  # a call that comes too late leads nowhere
         self.drain()
 
@@ -120,7 +120,7 @@ class SimReplica:
         """Come back with an empty disk and, as is the rule, as a new member (A13)."""
         assert self.core is None
         self.identity = replica_id(self.slot, (self.identity >> 32) + 1)
-        self.disk = SimDisk(self.first_configuration)
+        self.disk = LogDisk(self.first_configuration)
         self.excused = False
         self.damaged_until = None
         self.committed = 0
@@ -128,7 +128,7 @@ class SimReplica:
     def wipe(self, members: Configuration) -> None:
         """Come back with an empty disk as the member that it was. The metadata say who the members are."""
         assert self.core is None
-        self.disk = SimDisk(members)
+        self.disk = LogDisk(members)
         self.damaged_until = UNKNOWN_END
         self.excused = True
         self.committed = 0
@@ -186,8 +186,8 @@ class SimReplica:
         self._sync()
 
     def _begin(self, core: Raft) -> None:
-        """The vote of this replica is durable, so that it was made; that is noted, and it begins."""
-        self.begun = True
+        """The vote of this replica is durable, so that the replica counts as made and takes part."""
+        self.created = True
         core.begin(self.now())
         self.drain()
 

@@ -1,9 +1,9 @@
 """Scripts: a small cluster of cores that does what a text file says, and the transcript of what happened.
 
-A file holds both: lines that begin with ``>`` are commands, those behind each are what it led to, other lines are prose
-and stay. What a command that begins with ``>>`` leads to is left out. Everything goes through the simulated world, so
+A file holds both: lines that start with ``>`` are commands, those after each are what it led to, other lines are prose
+and stay. What a command that starts with ``>>`` leads to is left out. Everything goes through the simulated world, so
 the invariants of `judge` hold in each script. ``python -m sim.raft.script FILE ...`` plays files and
-writes their transcripts anew; a test compares them.
+rewrites their transcripts; a test compares them.
 
 ==================================  ===================================================================================
 ``> nodes 3 [OPTION=VALUE ...]``    begin; options are those of `core.raft.options`, ``no`` and ``yes`` for switches,
@@ -36,7 +36,6 @@ parentheses, of a joint configuration the new and the former ones. ``4|`` is the
 
 from __future__ import annotations
 
-import heapq
 import sys
 from functools import partial
 from pathlib import Path
@@ -49,8 +48,9 @@ from millstream.core.raft.messages import Configuration, Heartbeat, HeartbeatRep
 from millstream.core.raft.options import RaftOptions
 from millstream.core.raft.ready import Role
 from millstream.model.replication import NO_REPLICA, RaftPosition, ReadId, node_of, replica_id
+from sim.engine.timeline import SECOND
 from sim.raft.judge import Judge
-from sim.raft.knobs import MILLISECOND, SECOND, draw_knobs
+from sim.raft.knobs import MILLISECOND, draw_knobs
 from sim.raft.script_words import members_in_words, message_in_words
 from sim.raft.world import World
 
@@ -150,7 +150,7 @@ class Stage(World):
     # The world
 
     def sync_ends(self, replica: SimReplica) -> int:
-        """When a sync that begins now ends."""
+        """When a sync that starts now ends."""
         return max(self.now + SYNC_US, replica.disk.stalled_until)
 
     def chance(self, stream: str) -> random.Random:
@@ -337,9 +337,9 @@ class Stage(World):
         replica.drain()
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        begun = self.now
+        began = self.now
         while not holds():
-            assert self.now - begun < LIMIT_US, f"{what}: not within {LIMIT_US // SECOND} s"
+            assert self.now - began < LIMIT_US, f"{what}: not within {LIMIT_US // SECOND} s"
             self.run_until(self.now + MILLISECOND)
 
     def _append(self, replica: SimReplica, names: Sequence[str]) -> None:
@@ -358,11 +358,8 @@ class Stage(World):
 
     def _go_on(self, replica: SimReplica) -> None:
         replica.paused_until = 0
-        waiting = [entry for entry in self._heap if entry[0] == _NEVER]
-        self._heap = [entry for entry in self._heap if entry[0] != _NEVER]
-        heapq.heapify(self._heap)
-        for entry in sorted(waiting, key=lambda entry: entry[1]):
-            self.at(self.now, entry[2], entry[4], *entry[5])
+        for one in self.timeline.take_all_at(_NEVER):
+            self.at(self.now, one.replica, one.do, *one.arguments)
 
     def _read_at(self, replica: SimReplica, name: str) -> None:
         core = replica.core
@@ -425,7 +422,7 @@ class _Fixed:
 
 
 def main(paths: Sequence[str]) -> int:
-    """Play files and write their transcripts anew."""
+    """Play files and rewrite their transcripts."""
     for path in paths:
         file = Path(path)
         file.write_text(play(file.read_text()))

@@ -7,25 +7,26 @@ microseconds; of two events at one time the one that was scheduled first goes fi
 
 from __future__ import annotations
 
-import heapq
-import random
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from millstream.core.raft.messages import Configuration, InstallOffer
 from millstream.core.raft.ready import Role
 from millstream.model.replication import ReadId, node_of, replica_id
+from sim.engine.timeline import SECOND, Streams, Timeline
 from sim.raft.judge import Judge
-from sim.raft.knobs import SECOND, Knobs
 from sim.raft.network import Network
 from sim.raft.replica import SimReplica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import random
+    from collections.abc import Sequence
 
     from millstream.core.raft.messages import Message
     from millstream.model.replication import ReplicaId
     from sim.raft.image import Unit
+    from sim.raft.knobs import Knobs
 
 RECOVERY_TIMEOUTS = 20
 """Election timeouts after a heal by which a leader has committed in its own term: ten, and as long for what was under
@@ -33,7 +34,7 @@ way when the network came back."""
 LATE_TIMEOUTS = 6
 """Election timeouts after which every machine has come up for the first time."""
 MAX_PARKED = 20
-"""Appends that the clients of a leader have under way."""
+"""Appends that the clients of a leader have in flight."""
 AGREEMENT_TIMEOUTS = 40
 """Election timeouts after which every member has what is committed."""
 _MASK = (1 << 64) - 1
@@ -44,6 +45,15 @@ class Event(NamedTuple):
 
     at_us: int
     what: str
+    arguments: tuple[Any, ...]
+
+
+class _Due(NamedTuple):
+    """What happens later; with a replica, in its life at that time only."""
+
+    replica: SimReplica | None
+    life: int
+    do: Callable[..., None]
     arguments: tuple[Any, ...]
 
 
@@ -76,9 +86,8 @@ class World:
         """Hash over everything that happened; a replay has the same."""
         self.recent: deque[Event] = deque(maxlen=200)
         self.faults_seen: Counter[str] = Counter()
-        self._streams: dict[str, random.Random] = {}
-        self._heap: list[tuple[int, int, SimReplica | None, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = 0
+        self._streams = Streams(seed)
+        self.timeline: Timeline[_Due] = Timeline()
         self.network = Network(knobs, self.chance("network"))
         self.judge = Judge(self)
         slots = range(1, knobs.nodes + knobs.spares + 1)
@@ -101,11 +110,8 @@ class World:
         self.after(late_us, None, lambda: replica.start() if replica.core is None else None)
 
     def chance(self, stream: str) -> random.Random:
-        """The random numbers of one purpose, so that a new purpose does not shift the others."""
-        found = self._streams.get(stream)
-        if found is None:
-            found = self._streams[stream] = random.Random(f"{self.seed}/{stream}")
-        return found
+        """The random numbers of one purpose."""
+        return self._streams(stream)
 
     def slot_of(self, node_id: int) -> SimReplica:
         """The slot with that node id."""
@@ -115,9 +121,8 @@ class World:
 
     def at(self, time_us: int, replica: SimReplica | None, do: Callable[..., None], *arguments: Any) -> None:
         """Schedule; with a replica, for its present life only."""
-        self._count += 1
         life = replica.life if replica is not None else 0
-        heapq.heappush(self._heap, (max(time_us, self.now), self._count, replica, life, do, arguments))
+        self.timeline.add(max(time_us, self.now), _Due(replica, life, do, arguments))
 
     def after(self, delay_us: int, replica: SimReplica | None, do: Callable[..., None], *arguments: Any) -> None:
         """Schedule from now on."""
@@ -125,9 +130,9 @@ class World:
 
     def run_until(self, end_us: int) -> None:
         """Let everything happen up to then."""
-        heap = self._heap
-        while heap and heap[0][0] <= end_us:
-            time_us, _count, replica, life, do, arguments = heapq.heappop(heap)
+        timeline = self.timeline
+        while (time_us := timeline.due_us()) is not None and time_us <= end_us:
+            replica, life, do, arguments = timeline.pop()
             self.now = time_us
             if replica is not None:
                 if replica.life != life:
@@ -158,6 +163,13 @@ class World:
     def record(self, what: str, *arguments: Any) -> None:
         """Remember an event for the report of a finding."""
         self.recent.append(Event(self.now, what, arguments))
+
+    def told(self) -> list[str]:
+        """The last events in words."""
+        return [
+            f"{event.at_us / SECOND:10.6f} {event.what} {' '.join(str(part) for part in event.arguments)}"
+            for event in self.recent
+        ]
 
     # Network and disks
 
@@ -190,7 +202,7 @@ class World:
         receiver.receive(sender, to, message, units, chain)
 
     def sync_ends(self, replica: SimReplica) -> int:
-        """When a sync that begins now ends."""
+        """When a sync that starts now ends."""
         chance = self.chance("disk")
         time_us = int(self.knobs.sync_us * (0.5 + chance.random()))
         if not self.network.calm and chance.random() < 0.02:
@@ -242,12 +254,12 @@ class World:
             if replica.core is None:
                 replica.start()
         timeout = self.knobs.options.election_timeout_us
-        begun = self.now
+        began = self.now
         values: set[int] = set()
         allowed = RECOVERY_TIMEOUTS * timeout + self.backlog_us()
         while values.isdisjoint(self.judge.acknowledged):
-            if self.now - begun > allowed:
-                self.judge.fail("G1", f"nothing is acknowledged {self.now - begun} us after the heal")
+            if self.now - began > allowed:
+                self.judge.fail("G1", f"nothing is acknowledged {self.now - began} us after the heal")
             self.run_until(self.now + timeout // 10)
             leader = self.leader()
             if leader is not None and values.isdisjoint(self.judge.acknowledged):
@@ -265,15 +277,15 @@ class World:
         return (units + 20) * 4 * (2 * self.knobs.delay_us + self.knobs.sync_us)
 
     def _agree(self, allowed_us: int) -> None:
-        begun = self.now
+        began = self.now
         timeout = self.knobs.options.election_timeout_us
         while True:
             leader = self.leader()
             if leader is not None and leader.core is not None and self._everyone_has(leader):
                 break
-            if self.now - begun > allowed_us:
+            if self.now - began > allowed_us:
                 ends = [(replica.identity, replica.committed) for replica in self.slots]
-                self.judge.fail("G4", f"replicas do not agree {self.now - begun} us after the heal: {ends}")
+                self.judge.fail("G4", f"replicas do not agree {self.now - began} us after the heal: {ends}")
             self.run_until(self.now + timeout // 2)
         for replica in self.slots:
             replica.excused = False

@@ -1,14 +1,11 @@
-"""Shared storage in a simulation: brokers, their logs, a controller and a store that fails, all from one seed.
+"""Simulated brokers with two shared topics, whose batches lie in common objects: uploads, joins and sweeps.
 
 ::
 
-    world      what happens: produce, upload, crash, take-over, move, compaction, removal, readers
-    scene      what all parts share
-    broker     one life of a broker over the cores and the store
-    logs       write-ahead logs on a disk that can be re-attached, and in the store
-    judge      what must hold after every step, and at the end
-    planted    bugs that the histories find
+    broker      a broker of `sim.archive` with the production's uploads, joins and sweeps
+    history     a history from a seed: producers of both topics, readers, the deletion of one topic, a heal
+    planted     bugs put in on purpose
 
-``python -m sim.shared --help``. The parts under test are ``core.shared``,
-``format.shared_object``, ``tiers.shared_objects`` and ``tiers.object_wal``; the broker here is the simulation's own.
+The laws are those of `sim.archive`; F8 is judged whenever an object goes or is replaced. What is absent: logs in the
+store, which `sim.take_over` has.
 """

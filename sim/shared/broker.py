@@ -1,154 +1,206 @@
-"""One life of a simulated broker. Each call is one step that a crash may follow.
+"""A simulated broker with two shared topics, whose batches lie in common objects.
 
-An error of the store leaves the step to be repeated. A refusal of the controller or of the log ends this life: the
-broker is fenced and must not acknowledge anything more.
+::
+
+    SharedUploads ─┐
+    SharedJoins ───┼─ ArchiveLink ──Lane──► ArchiveWorker ──► WorldStore
+    SharedSweeps ──┘
+         └── asks the other brokers over a network that loses messages
+
+It runs the production's uploads, joins and sweeps as `app.shard_main` wires them, for one shard. Every broker sweeps,
+not only one that leads a controller: two sweeps at once must do no harm.
 """
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
-from millstream.core.shared import Backlog, BacklogLimits, Commit, Uploads
-from millstream.errors import Corruption
-from millstream.format.shared_object import BlockBytes, EncodedObject, encode_object
-from millstream.model.quantities import Offset, TimestampMs
-from millstream.model.replication import Term
-from millstream.model.shared import SharedRange
-from millstream.tiers import shared_objects
-from sim.shared.logs import Entry
+from millstream.errors import Unavailable
+from millstream.format.archive import TopicDescription
+from millstream.format.manifest import ArchiveId
+from millstream.model.cluster import NodeId
+from millstream.model.quantities import RaftGroupId
+from millstream.model.replication import node_of, replica_id
+from millstream.partition.partition import Partition
+from millstream.tiers.archiver import Archiver
+from millstream.tiers.packing import archive_id
+from millstream.tiers.purging import mark
+from millstream.tiers.shared_joins import SharedJoins
+from millstream.tiers.shared_sweeps import SharedSweeps
+from millstream.tiers.shared_uploads import SharedUploads
+from sim.archive.broker import RETENTION_MS, TieredBroker
+from sim.brokers.served import TOPIC
+from sim.brokers.world import GROUP, SEGMENT_BYTES
+from sim.engine.local_storage import recover_locally
+from sim.engine.mailbox import LocalMailbox
 
 if TYPE_CHECKING:
-    from millstream.core.shared import Catalogue, Upload
-    from millstream.core.shared.catalogue import Writer
-    from millstream.model.shared import ObjectId, SharedPartition
-    from millstream.objects import ObjectStore
-    from sim.shared.logs import Values, Wal
+    from millstream.errors import MillstreamError
+    from millstream.peers.calls import CallDone, CallHandler
+    from millstream.storage.recovery.recovery import RecoveryReport
+    from millstream.tiers.partition_archive import PartitionArchive
+    from sim.archive.broker import WorldLink
+    from sim.brokers.world import Broker
+    from sim.engine.local_storage import LocalShard
+    from sim.shared.history import SharedHistory
 
-RECORD: Final = struct.Struct("<QQ")
-"""Offset and value."""
+SECOND: Final = RaftGroupId(70_021)
+"""Group of the other shared topic, which may be deleted."""
 
-_LIMITS: Final = BacklogLimits(bytes_max=1200, upload_bytes=200, upload_age_ms=3_000, alone_bytes=150)
-
-
-def block_of(partition: SharedPartition, base: int, values: Values) -> BlockBytes:
-    """A block with these records."""
-    data = b"".join(RECORD.pack(base + at, value) for at, value in enumerate(values))
-    return BlockBytes(partition, Offset(base), Offset(base + len(values)), TimestampMs(0), data)
+SECOND_TOPIC: Final = "u"
+NAMES: Final = {GROUP: TOPIC, SECOND: SECOND_TOPIC}
 
 
-class Led:
-    """A partition that a broker leads."""
+def topic_id_of(group: int) -> bytes:
+    """As `ServedBroker` opens it."""
+    return bytes(12) + group.to_bytes(4, "big")
 
-    def __init__(self, leader_epoch: Term, base_offset: int) -> None:
-        self.leader_epoch = leader_epoch
-        self.base_offset = base_offset
-        """Offset of the first value in memory."""
-        self.values: list[int] = []
-        """Of what was appended in this life and not committed."""
+
+def owner_of(group: int) -> ArchiveId:
+    """The archive of the only partition of a group's topic."""
+    return archive_id(SimpleNamespace(topic_id=topic_id_of(group), partition_index=0))  # pyright: ignore[reportArgumentType]
+
+
+class WorldCalls:
+    """As `peers.calls.Calls`, over the network of the cluster."""
+
+    def __init__(self, broker: SharedBroker) -> None:
+        self._broker = broker
+        self._handlers: dict[int, CallHandler] = {}
+
+    def serve(self, method: int, handler: CallHandler) -> None:
+        """Answer calls of ``method``."""
+        self._handlers[method] = handler
+
+    def call(self, node: NodeId, method: int, payload: bytes, timeout_ms: int, done: CallDone) -> None:
+        """Call ``method`` of ``node``; ``done`` gets the answer, or an error after ``timeout_ms``."""
+        me, life, cluster = self._broker, self._broker.life, self._broker.cluster
+        settled = False
+
+        def settle(result: bytes | MillstreamError) -> None:
+            nonlocal settled
+            if not settled and me.life == life and me.is_up:
+                settled = True
+                done(result)
+
+        def arrive(arrived: Broker) -> None:
+            assert isinstance(arrived, SharedBroker)
+
+            def answered(result: bytes | MillstreamError) -> None:
+                cluster.send(arrived.replica, me.replica, lambda _: settle(result))
+
+            arrived.calls._handlers[method](me.replica, payload, timeout_ms, answered)
+
+        cluster.send(me.replica, replica_id(node), arrive)
+        assert me.shard is not None
+        me.shard.reactor.call_later(timeout_ms * 1000, lambda: settle(Unavailable("no answer")))
+
+
+class SharedBroker(TieredBroker):
+    """Lifecycle: as `Broker`."""
+
+    storage_mode = "shared"
+    history_of_archive: SharedHistory
+    uploads: SharedUploads
+    joins: SharedJoins
+    calls: WorldCalls
+    second: Partition | None = None
+    """None once its topic is deleted."""
 
     @property
-    def end_offset(self) -> int:
-        return self.base_offset + len(self.values)
+    def archives(self) -> dict[RaftGroupId, PartitionArchive]:
+        """All its archives, by Raft group."""
+        found = super().archives
+        second = None if self.second is None else self.second.archive
+        return found if second is None else {**found, SECOND: second}
 
-    def slice(self, base: int, end: int) -> Values:
-        return tuple(self.values[base - self.base_offset : end - self.base_offset])
+    def recover(self) -> RecoveryReport:
+        """Recover the disk; the metadata say which topics there are."""
+        gone: set[int] = {SECOND} if self.history_of_archive.second_deleted else set()
+        now_ms = self.cluster.now // 1000
+        return recover_locally(self.disk, segment_bytes=SEGMENT_BYTES, now_ms=now_ms, replicated=True, deleted=gone)
 
+    def open_groups(self, shard: LocalShard, *, clean: bool) -> None:
+        """Open both topics."""
+        self.second = None
+        self.cluster.history_of(SECOND)
+        super().open_groups(shard, clean=clean)
+        if not self.history_of_archive.second_deleted:
+            self.second = self._open(self.lifecycle, self.table, SECOND_TOPIC, SECOND, None)
+            return
+        # As a start does that finds files of a deleted topic; a journal of the file system keeps either them or a mark.
+        mark(self.disk, shard.storage.data_dir, owner_of(SECOND).topic_id.hex)
+        assert self.archiver is not None
+        self.archiver.purges.resume()
 
-class Broker:
-    """One life. ``is_down`` after its end."""
+    def _take_installed(self) -> None:
+        """The lifecycle has reopened a log that files have replaced: the follower lacked what is only archived."""
+        super()._take_installed()
+        found = self.table.find(SECOND_TOPIC, 0)
+        if isinstance(found, Partition) and self.second is not None and found is not self.second:
+            self.second = found
+            group: Any = found.group
+            self.checks = [one for one in self.checks if not one.group.closed]
+            self.check(self.cluster.histories[SECOND], group)
+            self.watch_installs(group)
 
-    def __init__(self, writer: Writer, wal: Wal, store: ObjectStore, catalogue: Catalogue) -> None:
-        self.writer = writer
-        self.is_down = False
-        self.led: dict[SharedPartition, Led] = {}
-        self.uploads = Uploads()
-        self.backlog = Backlog(_LIMITS)
-        self._wal = wal
-        self._store = store
-        self._catalogue = catalogue
-        self._encoded: dict[ObjectId, EncodedObject] = {}
-        self._commits: dict[ObjectId, Commit] = {}
+    def _make_archiver(self, shard: LocalShard, link: WorldLink) -> Archiver:
+        world, reactor = self.history_of_archive, shard.reactor
+        near: Any = SimpleNamespace(
+            id=0, count=1, reactor=reactor, stats=shard.stats, mailbox=LocalMailbox(reactor), arena=shard.arena
+        )
+        loop: Any = reactor
+        self.calls = WorldCalls(self)
+        self.uploads = uploads = SharedUploads(
+            loop, world.clock_ms, link, shard.stats, world.backlog_limits, world.object_bytes_max, self._describe
+        )
+        calls: Any = self.calls
+        sweeps = SharedSweeps(near, uploads, link, self._topics, world.sweep_us, calls)
+        sweeps.start(self._others)
+        archiver = Archiver(loop, shard.storage, link, shard.stats, RETENTION_MS, self._describe, uploads)
+        self.joins = SharedJoins(
+            near, shard.storage.now_ms, uploads.archives, link, archiver.replacing, world.join_limits, lambda: True
+        )
+        self.joins.start()
+        return archiver
 
-    # -- partitions ----------------------------------------------------------------------------------------------------
+    def _others(self) -> list[NodeId]:
+        """The brokers that are up: what a controller would say in a while."""
+        brokers = self.cluster.brokers.values()
+        return [NodeId(node_of(one.replica)) for one in brokers if one is not self and one.is_up]
 
-    def lead(self, partition: SharedPartition, entries: list[Entry], now_ms: TimestampMs) -> None:
-        """Lead, and take over what the logs before have beyond the committed end."""
-        lead = self._catalogue.take_lead(partition, self.writer)
-        led = Led(lead.leader_epoch, lead.end_offset)
-        values: dict[int, int] = {}
-        for entry in sorted(entries, key=lambda one: one.leader_epoch):
-            values |= {entry.base_offset + at: one for at, one in enumerate(entry.values)}
-        run: list[int] = []
-        while lead.end_offset + len(run) in values:
-            run.append(values[lead.end_offset + len(run)])
-        if run:
-            self._append(partition, led, tuple(run), now_ms)
-        self.led[partition] = led
+    def _topics(self) -> list[bytes]:
+        gone = self.history_of_archive.second_deleted
+        return [topic_id_of(group) for group in NAMES if group != SECOND or not gone]
 
-    def produce(self, partition: SharedPartition, values: Values, now_ms: TimestampMs) -> int | None:
-        """The base offset, once the records are acknowledged; None if the producer must wait."""
-        led = self.led[partition]
-        if not self.backlog.admits(len(values) * RECORD.size):
+    def _describe(self, topic_id: bytes) -> TopicDescription | None:
+        name = next((name for group, name in NAMES.items() if topic_id_of(group) == topic_id), None)
+        if name is None or topic_id not in self._topics():
             return None
-        return self._append(partition, led, values, now_ms)
+        return TopicDescription(name, topic_id.hex(), 1, {}, "", len(self.cluster.brokers))
 
-    def _append(self, partition: SharedPartition, led: Led, values: Values, now_ms: TimestampMs) -> int:
-        base = led.end_offset
-        self._wal.append(Entry(*partition, led.leader_epoch, base, values))
-        led.values += values
-        self.backlog.append(partition, Offset(base), Offset(led.end_offset), len(values) * RECORD.size, now_ms)
-        return base
+    def delete_second(self) -> None:
+        """The deletion of the other topic has come to this broker."""
+        second, self.second = self.second, None
+        if second is not None:
+            self.checks = [one for one in self.checks if one.group is not second.group]
+            self.lifecycle.delete(second.name, second.topic_id)
 
-    def resign(self, partition: SharedPartition) -> None:
-        """Give the partition away; refused while anything of it is not committed."""
-        self._catalogue.resign(partition, self.writer, Offset(self.led[partition].end_offset))
-        self.backlog.leave(partition)
-        del self.led[partition]
+    @property
+    def has_uploaded(self) -> bool:
+        """Whether everything that this broker leads is in objects that it has committed."""
+        return not self.uploads.backlog.size_bytes and all(
+            archive.archive.end_offset >= archive.limit() for archive in self.led
+        )
 
-    # -- uploads -------------------------------------------------------------------------------------------------------
+    @property
+    def led(self) -> list[PartitionArchive]:
+        """The archives that this broker leads."""
+        return [one for one in self.archives.values() if one.group.is_serving and not one.closed]
 
-    def prepare(self) -> None:
-        """Pack the backlog and get numbers."""
-        packs = self.backlog.take()
-        for object_id, pack in zip(self._catalogue.prepare(self.writer, len(packs)), packs, strict=True):
-            blocks = [
-                block_of(one.partition, one.base_offset, self.led[one.partition].slice(one.base_offset, one.end_offset))
-                for one in pack.parts
-            ]
-            self._encoded[object_id] = encode_object(object_id, blocks)
-            self.uploads.begin(object_id, pack)
-
-    def advance(self, upload: Upload) -> None:
-        """Write the object, or verify it."""
-        encoded = self._encoded[upload.object_id]
-        if not upload.stored:
-            shared_objects.store_object(self._store, encoded)
-            upload.stored = True
-            return
-        try:
-            shared_objects.verify_object(self._store, encoded)
-        except Corruption:
-            upload.stored = False
-            shared_objects.discard_object(self._store, encoded)
-            return
-        upload.verified = True
-
-    def commit_of(self, upload: Upload) -> Commit:
-        """The command that makes the object visible: the same one however often it is sent."""
-        known = self._commits.get(upload.object_id)
-        if known is not None:
-            return known
-        ranges = [
-            SharedRange(one.partition, self.led[one.partition].leader_epoch, one.base_offset, one.end_offset)
-            for one in upload.pack.parts
-        ]
-        made = Commit(self.writer, upload.object_id, self._encoded[upload.object_id].size_bytes, tuple(ranges))
-        self._commits[upload.object_id] = made
-        return made
-
-    def committed(self, upload: Upload) -> None:
-        """The controller has answered."""
-        self.uploads.committed(upload)
-        self.backlog.committed(upload.pack)
-        del self._encoded[upload.object_id], self._commits[upload.object_id]
+    @property
+    def gave_up(self) -> bool:
+        """Whether it joins a partition no more because a range was damaged on its way, twice in a row."""
+        return bool(self.joins._given_up)

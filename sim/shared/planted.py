@@ -1,4 +1,4 @@
-"""Bugs planted in shared storage, each found within a number of histories.
+"""Bugs planted in uploads, joins and sweeps of shared topics, each found within a number of histories.
 
 A bug replaces a function while it is planted; production code knows nothing of it.
 """
@@ -6,106 +6,150 @@ A bug replaces a function while it is planted; production code knows nothing of 
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-from unittest.mock import patch
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from millstream.core.shared import catalogue, uploads
-from millstream.core.shared.catalogue import Catalogue
-from millstream.errors import Rejected
-from millstream.tiers import object_wal, shared_objects
-from sim.engine.histories import PlantedBug
-from sim.shared import logs
+import msgspec
+
+from millstream.core.shared import Uploads
+from millstream.errors import MillstreamError, OutcomeUnknown
+from millstream.format.archive import Archived
+from millstream.format.shared_object import shared_key
+from millstream.objects import ObjectKey
+from millstream.tiers import joining, packing, process, replacing, shared_sweeps, sweeping
+from millstream.tiers.archiver import Archiver
+from millstream.tiers.messages import Joined, SharedStart
+from millstream.tiers.shared_sweeps import SharedSweeps
+from millstream.tiers.shared_uploads import SharedUploads
+from sim.archive import planted
+from sim.archive.history import setting_of
+from sim.engine import histories
+from sim.engine.planting import Hunt, PlantedBug
+from sim.shared.history import play
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millstream.core.shared import Upload
-    from millstream.core.shared.catalogue import Writer
     from millstream.format.shared_object import EncodedObject
-    from millstream.model.quantities import TimestampMs
-    from millstream.model.shared import ObjectId
-    from millstream.objects import ObjectKey, ObjectStore
+    from millstream.model.shared import SharedPartition
+    from millstream.objects import ObjectStore
+    from millstream.tiers.partition_archive import PartitionArchive
+    from sim.brokers.settings import Setting
 
 
-def _put_unconditionally(store: ObjectStore, key: ObjectKey, data: bytes) -> None:
-    for _ in range(5):
-        try:
-            store.put(key, [data])
-        except Exception:  # noqa: BLE001, S112
+def hunt(bug: PlantedBug, first_seed: int = 0) -> Hunt:
+    """Play histories with the bug planted until one finds it or the budget is used up."""
+    return histories.hunt(bug, play, first_seed, draw=setting_of)
+
+
+# The bugs
+
+_store_object = packing.store_object
+_join = joining.join
+_range_ends = sweeping._range_ends
+
+
+def _at_once(self: Uploads, upload: Any) -> bool:
+    """An object is written without waiting for those before it."""
+    _ = self, upload
+    return True
+
+
+def _as_they_come(self: SharedUploads) -> None:
+    """Ranges are proposed when their object is verified."""
+    for one in list(self._objects):
+        if one.upload is None or not one.upload.verified:
             continue
-        return
+        for part in one.parts:
+            if part.term is None and not part.settled and part.segment is not None:
+                with suppress(MillstreamError):
+                    part.archive.propose(Archived(part.segment, part.archive.log.start_offset))
+                    part.term = part.archive.group.term
+        self._objects.remove(one)
+        self._uploads._queue.remove(one.upload)
+        one.packing.objects -= 1
+        self._settle_pack(one.packing)
+    self._advance()
 
 
-def _any_verified(self: uploads.Uploads) -> Upload | None:
-    return next((one for one in reversed(self.all) if one.verified), None)
+def _stored_perhaps(store: ObjectStore, encoded: EncodedObject) -> None:
+    """A write without an answer counts as done."""
+    with suppress(OutcomeUnknown):
+        _store_object(store, encoded)
 
 
-def _committed_anyhow(self: uploads.Uploads, upload: Upload) -> None:
-    self._queue.remove(upload)
+def _unread(store: ObjectStore, encoded: EncodedObject) -> None:
+    """The object is not read back."""
+    _ = store, encoded
 
 
-def _entries_before_the_seal(store: ObjectStore, writer: Writer) -> list[bytes]:
-    """Reads the log and leaves it open."""
-    folder = object_wal.wal_folder(writer)
-    entries = [object_wal._read(store, info.key) for info in store.list(folder)]
-    return [one for one in entries if one is not None]
+def _stored_over(store: ObjectStore, encoded: EncodedObject) -> None:
+    """An object is written over the one that is there."""
+    store.put(ObjectKey(shared_key(encoded.index.object_id)), encoded.parts)
 
 
-def _attached_twice(self: logs.Disk) -> list[logs.Entry]:
-    return list(self.entries)
+def _without_wait(self: SharedSweeps, found: list[SharedStart]) -> None:
+    """Objects are deleted although earlier readers still read them."""
+    self._starts += found
+    self._missing -= 1
+    if not self._missing:
+        self._sweep("")
 
 
-_removable = Catalogue.removable
+def _all_small(index: Any) -> tuple[sweeping.RangeEnd, ...]:
+    """A large range goes with the small ones, although it stays where it is."""
+    return tuple(one._replace(is_large=False) for one in _range_ends(index))
 
 
-def _removable_at_once(self: Catalogue, _now_ms: TimestampMs) -> list[ObjectId]:
-    return sorted(one for one, it in self._objects.items() if it.freed_ms is not None and one not in self._leases)
+def _before_the_manifest(key: SharedPartition, archive: PartitionArchive) -> SharedStart:
+    """What was joined needs no shared objects, whether the manifest object names what it was joined into or not."""
+    start = archive.log.start_offset
+    return SharedStart(*key, start, max(start, archive.joined_end()))
 
 
-def _removable_in_spite_of_leases(self: Catalogue, now_ms: TimestampMs) -> list[ObjectId]:
-    with patch.object(self, "_leases", {}):
-        return _removable(self, now_ms)
+def _without_the_last(store: Any, reader: Any, command: Any, pace: Any) -> Joined:
+    """A join leaves out the last of its ranges."""
+    if len(command.before) < 2:
+        return _join(store, reader, command, pace)
+    made = _join(store, reader, msgspec.structs.replace(command, before=command.before[:-1]), pace)
+    return msgspec.structs.replace(made, before=command.before)
 
 
-def _believed(_store: ObjectStore, _encoded: EncodedObject) -> None:
-    """Nothing is read back."""
+def _any_form(wanted: Any) -> None:
+    """The offsets of a replacement are not checked."""
+    _ = wanted
 
 
-def _nothing(*_: object) -> None:
-    """Nothing is checked."""
+def _several(setting: Setting) -> Setting:
+    return msgspec.structs.replace(setting, nodes=3, transfers=True)
 
 
-def _replaced_without_looking(
-    _self: Catalogue, found: Any, _partition: Any, _commit: Any, leaving: set[ObjectId]
-) -> Any:
-    return [one for one in found.placed if one.object_id not in leaving]
+def _trimming(setting: Setting) -> Setting:
+    return msgspec.structs.replace(setting, trims=True)
 
 
-def _ends_where_it_says(one: Any, _end: Any) -> None:
-    if one.end_offset <= one.base_offset:
-        raise Rejected("an empty range")
+_EAGER = (Uploads, "may_store", _at_once)
 
-
-PLANTED: Final[Sequence[PlantedBug]] = (
-    PlantedBug("the log in the store is written unconditionally", ((object_wal, "_put_once", _put_unconditionally),)),
+PLANTED = (
+    PlantedBug("an object is stored before the one that it follows", (_EAGER,), 40),
+    PlantedBug("ranges are committed as their uploads end", (_EAGER, (SharedUploads, "_commit", _as_they_come)), 60),
     PlantedBug(
-        "objects are committed out of order",
-        (
-            (uploads.Uploads, "next_commit", _any_verified),
-            (uploads.Uploads, "committed", _committed_anyhow),
-            (Catalogue, "_check_order", _nothing),
-            (catalogue, "_check_follows", _ends_where_it_says),
-        ),
+        "an object counts before it is verified",
+        ((packing, "store_object", _stored_perhaps), (packing, "verify_object", _unread)),
+        40,
     ),
-    PlantedBug("a log in the store is read and not sealed", ((logs, "seal", _entries_before_the_seal),)),
-    PlantedBug("a disk is read before it is detached", ((logs.Disk, "take_over", _attached_twice),)),
-    PlantedBug("a partition is taken from a broker that is not fenced", ((Catalogue, "_check_free", _nothing),)),
+    PlantedBug("an object is written over another one", ((packing, "store_object", _stored_over),), 60, _several),
+    PlantedBug("objects go under their readers", ((SharedSweeps, "_got_starts", _without_wait),), 60, _trimming),
+    PlantedBug("large ranges are swept with small ones", ((sweeping, "_range_ends", _all_small),), 60),
     PlantedBug(
-        "an object is removed while a reader leases it", ((Catalogue, "removable", _removable_in_spite_of_leases),)
+        "objects go before the manifest names what replaces them",
+        ((shared_sweeps, "_start_of", _before_the_manifest),),
+        60,
     ),
-    PlantedBug("an object is removed without a grace period", ((Catalogue, "removable", _removable_at_once),), 400),
-    PlantedBug("an upload counts before it is verified", ((shared_objects, "verify_object", _believed),)),
     PlantedBug(
-        "a compaction forgets the offsets that it replaces", ((Catalogue, "_replaced", _replaced_without_looking),)
+        "a join drops a range",
+        ((process, "join", _without_the_last), (replacing, "check_form", _any_form)),
+        20,
+    ),
+    PlantedBug(
+        "local batches go before they are archived", ((Archiver, "_drop_local", planted._dropped_before_commit),), 20
     ),
 )

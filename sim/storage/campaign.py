@@ -1,4 +1,4 @@
-"""One seed, one way, one verdict; and a tally of what was judged at which cost.
+"""One seed, one way, one verdict.
 
 The ways: ``crash`` judges a power failure before every operation of the disk, ``fault`` plays on a disk that fails or
 is full and judges some operations, ``rot`` damages what a power failure at some operations would leave, ``raft`` adds
@@ -8,10 +8,10 @@ both with event topics, and ``event-rot`` damages those.
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from sim.engine.histories import attempt
 from sim.engine.local_storage import Stopped
 from sim.storage.faults import FAULTY, FaultHistory
 from sim.storage.history import OPERATIONS, ORDINARY, History
@@ -19,7 +19,10 @@ from sim.storage.points import Enumeration
 from sim.storage.rot import Rot
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable
+
+    from sim.engine.histories import Counts, Finding
 
 _FAULT_SHARE: Final = 0.03
 _ROT_SHARE: Final = 0.1
@@ -30,75 +33,55 @@ _RAFT: Final = {**OPERATIONS, "control": 25, "cut": 8, "vote": 6, "repeat": 0}
 """Operations of a replica: control entries, cuts to a Raft position, votes."""
 
 
-class Tally:
-    """What was judged, and the processor time that it took."""
-
-    def __init__(self) -> None:
-        self.histories = self.operations = self.points = self.recoveries = self.faults = self.stops = self.full = 0
-        self.damages = self.reported = 0
-        self.crash_s = self.all_s = 0.0
-
-    def __str__(self) -> str:
-        rate = self.points / self.crash_s * 60 if self.crash_s else 0.0
-        return (
-            f"{self.histories} histories of {self.operations // max(1, self.histories)} operations; "
-            f"{self.points} crash points ({self.recoveries} recoveries) in {self.crash_s:.1f} CPU seconds, "
-            f"{rate:.0f} a CPU-minute; {self.faults} faults of the disk ({self.stops} stops, {self.full} full disks); "
-            f"{self.damages} damages ({self.reported} reported); {self.all_s:.1f} CPU seconds in all"
-        )
-
-
-def _enumerate(history: History, points: Enumeration, tally: Tally) -> None:
+def _enumerate(history: History, points: Enumeration, seen: Counter[str]) -> None:
     """Play a history and count the crash points that were judged."""
-    begun = time.process_time()
     try:
         history.play()
     finally:
-        tally.crash_s += time.process_time() - begun
-        tally.points += points.points
-        tally.recoveries += points.recoveries
+        seen["crash point"] += points.points
+        seen["recovery"] += points.recoveries
 
 
-def _crash(seed: int, operations: int, tally: Tally) -> None:
+def _crash(seed: int, operations: int, seen: Counter[str]) -> None:
     history = History(seed, ORDINARY._replace(operations=operations))
-    _enumerate(history, Enumeration(history), tally)
+    _enumerate(history, Enumeration(history), seen)
 
 
-def _raft(seed: int, operations: int, tally: Tally) -> None:
+def _raft(seed: int, operations: int, seen: Counter[str]) -> None:
     history = History(seed, ORDINARY._replace(operations=operations, weights=_RAFT))
-    _enumerate(history, Enumeration(history, share=_RAFT_SHARE), tally)
+    _enumerate(history, Enumeration(history, share=_RAFT_SHARE), seen)
 
 
-def _events(seed: int, operations: int, tally: Tally) -> None:
+def _events(seed: int, operations: int, seen: Counter[str]) -> None:
     """Event topics: ordinary histories and those of a replica, by turns."""
     replica = seed % 2 == 1
     shape = ORDINARY._replace(operations=operations, events=True, weights=_RAFT if replica else OPERATIONS)
     history = History(seed, shape)
-    _enumerate(history, Enumeration(history, share=_EVENTS_SHARE), tally)
+    _enumerate(history, Enumeration(history, share=_EVENTS_SHARE), seen)
 
 
-def _fault(seed: int, operations: int, tally: Tally) -> None:
+def _fault(seed: int, operations: int, seen: Counter[str]) -> None:
     history = FaultHistory(seed, FAULTY._replace(operations=operations))
     Enumeration(history, share=_FAULT_SHARE)
     try:
         history.play()
     finally:
-        tally.faults += history.faults
-        tally.stops += history.stops
-        tally.full += history.full_disks
+        seen["fault of the disk"] += history.faults
+        seen["stop"] += history.stops
+        seen["full disk"] += history.full_disks
 
 
-def _rot(seed: int, operations: int, tally: Tally, *, events: bool = False) -> None:
+def _rot(seed: int, operations: int, seen: Counter[str], *, events: bool = False) -> None:
     history = History(seed, ORDINARY._replace(operations=operations, events=events))
     rot = Rot(history, share=_ROT_SHARE)
     try:
         history.play()
     finally:
-        tally.damages += rot.points
-        tally.reported += rot.reported
+        seen["damage"] += rot.points
+        seen["damage reported"] += rot.reported
 
 
-WAYS: Final[dict[str, Callable[[int, int, Tally], None]]] = {
+WAYS: Final[dict[str, Callable[[int, int, Counter[str]], None]]] = {
     "crash": _crash,
     "fault": _fault,
     "rot": _rot,
@@ -108,15 +91,11 @@ WAYS: Final[dict[str, Callable[[int, int, Tally], None]]] = {
 }
 
 
-def play(way: str, seed: int, operations: int, tally: Tally) -> str:
-    """Play one seed one way; what was wrong, empty if nothing was."""
-    begun = time.process_time()
-    try:
-        WAYS[way](seed, operations, tally)
-    except (Exception, Stopped) as error:  # noqa: BLE001  # whatever it is, nobody expected it of a storage
-        return f"seed {seed}, {way}: {type(error).__name__}: {error}"
-    finally:
-        tally.histories += 1
-        tally.operations += operations
-        tally.all_s += time.process_time() - begun
-    return ""
+def play(way: str, seed: int, operations: int, counts: Counts) -> Finding | None:
+    """Play one seed one way; any error is a finding, which is in ``counts``, too."""
+
+    def run() -> None:
+        WAYS[way](seed, operations, counts.seen)
+
+    counts.operations += operations
+    return attempt(seed, counts, run, (Exception, Stopped), f"--way {way}")

@@ -12,7 +12,7 @@ may follow is narrow:
 - with a full disk producers get a retriable error, what is committed can be read, and once there is space the
   broker lets producers in again by itself.
 
-Anything else, an OSError that nobody caught above all, is a violation.
+Anything else, an uncaught OSError above all, is a violation.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import Corruption, MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from millstream.partition.internal import InternalLog
+from millstream.partition.append.internal import InternalLog
 from millstream.shard.process import EXIT_STORAGE
 from sim.engine.local_storage import Stopped
+from sim.engine.violation import Violation
 from sim.storage.history import OPERATIONS, SETTLED_US, History, Shape
-from sim.storage.models import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,7 @@ class FaultHistory(History):
         (self.kill if self.rng.random() < 0.5 else self.crash)()
 
     def start(self) -> None:
-        """Recover, open, judge; a disk that fails meanwhile ends the start, and the next one is well.
+        """Recover, open, judge; a disk that fails during the start ends it, and the next one is well.
 
         A full disk ends the start only if recovery needs room.
         """
@@ -136,7 +136,7 @@ class FaultHistory(History):
             super().survive(operation)
         except OSError as error:
             if operation.__name__ != "restart" or not self._excuse:
-                raise Violation(f"nobody caught {error!r}") from error
+                raise Violation(f"uncaught: {error!r}") from error
             self._mend()
             self.kill()
 
@@ -168,7 +168,7 @@ class FaultHistory(History):
 
     def refused(self, topic: object, error: ErrorCode) -> None:
         """While the disk is full, or was reported full, producers get KAFKA_STORAGE_ERROR."""
-        full = self._was_full or self._excuse  # a write that found it full may be answered when it is not any more
+        full = self._was_full or self._excuse  # a write that found it full may be answered once it has space again
         if error is not ErrorCode.NOT_ENOUGH_REPLICAS and not (full and error is ErrorCode.KAFKA_STORAGE_ERROR):
             raise Violation(f"a producer of {topic!r} got {error.name}")
 
@@ -212,7 +212,7 @@ class FaultHistory(History):
             for one in topic.batches
             if one.base >= partition.log.start_offset and one.next <= partition.high_watermark
         ]
-        if not known or topic.compacted or partition.log.cutting:
+        if not known or topic.compacted or partition.log.ends.cutting:
             return
         one = self.rng.choice(known)
         answers: list[list[bytes] | MillstreamError] = []

@@ -1,7 +1,7 @@
 """Random histories: what clients and time do to a broker's storage, crashes and faults among it, from one seed.
 
 A `History` has a disk, a few topics (deleted by age or size, compacted, the groups' own) and the `Life` that runs over
-them. `play` does so many operations; between two of them helpers and reactor go on by some steps, in an order that is
+them. `play` does so many operations; between two of them helpers and reactor take some steps, in an order that is
 drawn. `on_operation` is called before every operation of the disk, with the models as they are at that moment:
 `SimDisk.crashed` (`points`) says what a power failure there would leave.
 """
@@ -20,7 +20,8 @@ from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.model.replication import ReplicaId, Term
-from millstream.partition.append import append
+from millstream.partition.append.batch import Blocked, Outcome
+from millstream.partition.append.checks import append
 from millstream.partition.delete_records import delete_records
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.messages.commands import LANES
@@ -28,19 +29,12 @@ from millstream.wire.records import build_batch
 from sim.engine.disk import SimDisk
 from sim.engine.lanes import Lanes
 from sim.engine.local_storage import WRITER_LANE, Stopped
+from sim.engine.violation import Violation
 from sim.storage.batches import events_batch, opaque_batch
 from sim.storage.event_topics import events_config
 from sim.storage.judge import adopt, judge
 from sim.storage.life import Life
-from sim.storage.models import (
-    NOBODY,
-    Batch,
-    OffsetsModel,
-    Producer,
-    TopicModel,
-    Violation,
-    replayed,
-)
+from sim.storage.models import NOBODY, Batch, OffsetsModel, Producer, TopicModel, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +43,7 @@ if TYPE_CHECKING:
 
 START_MS: Final = 1_700_000_000_000
 SETTLED_US: Final = 120_000_000
-"""What is appended is durable after so much time at the latest, whatever hung meanwhile."""
+"""What is appended is durable after so much time at the latest, even if a helper hung."""
 
 OPERATIONS: Final = {
     "produce": 50,
@@ -75,7 +69,7 @@ class Shape(NamedTuple):
 
     operations: int = 80
     rest_share: float = 0.3
-    """Of the operations of the disk, those before which a helper may stop while others go on."""
+    """Of the operations of the disk, those before which a helper may rest while others run."""
 
     weights: dict[str, int] = OPERATIONS
     events: bool = False
@@ -98,7 +92,7 @@ class _Waiting:
         """Nothing was promised."""
 
     def expire(self, now_us: int) -> None:
-        """Nobody is in a hurry."""
+        """Let everything settle."""
 
 
 class History:
@@ -233,16 +227,16 @@ class History:
         for topic in self.topics.values():
             partition = self.life.cell(topic.group).table.local(topic.name, 0)
             if partition is not None:
-                # Retention tells nobody where it means to go until it is there.
+                # Retention does not say where it will move the start before it has.
                 retained = topic.config.get("retention_bytes", -1) >= 0
                 asked = partition.high_watermark if retained else partition.log.start_offset
                 topic.asked_start = max(topic.asked_start, asked)
                 if self.judged:
-                    durable = len(partition.log.controls.before(partition.log.durable_end.raft_position))
-                    if not partition.log.cutting:
+                    durable = len(partition.log.raft.controls.before(partition.log.ends.durable.raft_position))
+                    if not partition.log.ends.cutting:
                         topic.promised_controls = max(topic.promised_controls, durable)
                     topic.promised_end = max(topic.promised_end, partition.high_watermark)
-                    topic.start = max(topic.start, min(topic.asked_start, partition.log.durable_start))
+                    topic.start = max(topic.start, min(topic.asked_start, partition.log.ends.durable_start))
 
     def _before(self, kind: str, path: str) -> None:
         if self.lanes is not None:
@@ -284,7 +278,7 @@ class History:
         topic = self.any_topic()
         for _ in range(self.rng.choice([1, 1, 2, 5])):
             partition = self.life.partition(topic)
-            if partition.log.cutting:
+            if partition.log.ends.cutting:
                 return
             self._send(topic, partition, *self._batch(topic))
 
@@ -337,6 +331,10 @@ class History:
             accepts_writes=shard.storage.accepts_writes,
             inspected=topic.compacted,
         )
+        if isinstance(outcome, Blocked):
+            if outcome is not Blocked.NO_MEMORY:
+                raise Violation(f"a batch of {topic!r} needs more than memory: {outcome.value}")
+            return
         if outcome.error_code:
             self.refused(topic, ErrorCode(outcome.error_code))
             return
@@ -346,7 +344,7 @@ class History:
         struct.pack_into(">i", stored, 12, partition.leader_epoch)
         topic.take(Batch(base, end, bytes(stored), producer, stamp, records))
         if end > partition.high_watermark:
-            partition.acks.append((end, _Waiting(topic), end))
+            partition.waiters.acks.append((end, _Waiting(topic), end))
 
     def refused(self, topic: TopicModel, error: ErrorCode) -> None:
         """A producer got an error: no room just now, or, while the disk is full, that the disk is full."""
@@ -360,13 +358,15 @@ class History:
         partition = self.life.partition(topic)
         recent = {one.producer.id: one for one in topic.batches if one.producer.id >= 0}
         mine = [one for one in recent.values() if one.base >= partition.log.start_offset]
-        if not mine or partition.log.cutting:
+        if not mine or partition.log.ends.cutting:
             return
         one = self.rng.choice(mine)
         outcome = append(
             partition, [memoryview(bytes(8) + one.data[8:])], len(one.data), 0, accepts_writes=True, inspected=True
         )
-        answer = (outcome.error_code, outcome.base_offset, outcome.end_offset)
+        answer = None
+        if isinstance(outcome, Outcome):
+            answer = (outcome.error_code, outcome.base_offset, outcome.end_offset)
         if answer != (0, one.base, one.next):
             raise Violation(f"{one[:2]} of {topic!r} came again and was answered {answer}")
 
@@ -386,20 +386,20 @@ class History:
             cell.shard.run(lambda: False, self.rng.choice([10_000, 600_000, 3_000_000]))
 
     def checkpoint(self) -> None:
-        """Have one begin."""
+        """Start one."""
         self.life.shard(self.any_topic().group).storage.checkpointer.request()
 
     def roll(self) -> None:
         """Seal a segment, as its age does."""
         log = self.life.partition(self.rng.choice(list(self.topics.values()))).log
-        if log.refresh().size_bytes and not log.cutting:
+        if log.refresh().size_bytes and not log.ends.cutting:
             log.roll()
 
     def delete_records(self) -> None:
         """Delete records of a topic that allows it."""
         topic = self.any_topic()
         partition = self.life.partition(topic)
-        if topic.compacted or partition.log.cutting:
+        if topic.compacted or partition.log.ends.cutting:
             return
         offset = self.rng.choice([-1, self.rng.randint(partition.log.start_offset, partition.high_watermark)])
         topic.asked_start = max(topic.asked_start, partition.high_watermark if offset < 0 else offset)
@@ -420,12 +420,12 @@ class History:
             topic.asked(vote)
 
     def control(self) -> None:
-        """The group appends a control entry: a term begins, or something is agreed on."""
+        """The group appends a control entry: a term starts, or something is agreed on."""
         topic = self.any_topic()
         partition = self.life.partition(topic)
-        if (log := partition.log).cutting or topic.compacted:
+        if (log := partition.log).ends.cutting or topic.compacted:
             return
-        if self.rng.random() < 0.3 and not partition.acks and log.durable_offset == log.next_offset:
+        if self.rng.random() < 0.3 and not partition.waiters.acks and log.durable_offset == log.next_offset:
             partition.group = SoleVoterGroup(log, partition.group.term + 1)
             partition.group.events.on_commit = partition.on_commit
         with contextlib.suppress(ArenaFull):
@@ -433,16 +433,16 @@ class History:
             topic.controls.append(log.append_control(Term(partition.group.term), payload))
 
     def cut(self) -> None:
-        """Truncate a suffix, as Raft will: nothing behind is promised any more, and it waits before it goes on."""
+        """Truncate a suffix, as Raft will: what was cut is no longer promised, and Raft waits before it continues."""
         topic = self.any_topic()
         partition = self.life.partition(topic)
         log = partition.log
         self.notice()
         bases = [one.base for one in topic.batches if one.base >= max(log.start_offset, topic.asked_start)]
-        if not bases or log.cutting or topic.compacted:
+        if not bases or log.ends.cutting or topic.compacted:
             return
         offset = self.rng.choice(bases[-6:])
-        end = log.controls.position_of(Offset(offset))
+        end = log.raft.controls.position_of(Offset(offset))
         late = [one for one in topic.controls if one.offset >= max(log.start_offset, topic.asked_start)]
         if late and self.rng.random() < 0.5:
             end, offset = (one := self.rng.choice(late[-4:])).position, one.offset
@@ -452,9 +452,9 @@ class History:
         except ArenaFull:
             return
         topic.promised_controls = min(topic.promised_controls, sum(one.position < end for one in topic.controls))
-        partition.acks.clear()
+        partition.waiters.acks.clear()
         topic.promised_end = partition.high_watermark = min(topic.promised_end, offset)
-        log.on_durable = None
+        log.owner.on_durable = None
         self.life.shard(topic.group).run(lambda: bool(done), limit_us=SETTLED_US)
         if not done:
             raise Violation(f"a cut of {log!r} never became durable")
@@ -467,7 +467,7 @@ class History:
         partition.producers.load(replayed(topic.batches).snapshot())
 
     def hang(self) -> None:
-        """A helper does not get on for a while, whatever it is at."""
+        """A helper makes no progress for a while."""
         shard = self.rng.choice(self.life.cells).shard
         shard.processes.hang(
             self.rng.choice([WRITER_LANE, *range(LANES + 1)]), self.rng.choice([10_000, 1_000_000, 20_000_000])

@@ -28,7 +28,8 @@ from millstream.model.quantities import Offset
 from millstream.model.replication import Term
 from millstream.storage.segments.index import Growing, SegmentIndex, batches_from
 from millstream.wire.records import iter_records, parse_header
-from sim.storage.models import Violation, replayed
+from sim.engine.violation import Violation
+from sim.storage.models import replayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +91,8 @@ def judge_topic(life: Life, disk: SimDisk, topic: TopicModel) -> Found:
         raise Violation(f"{log!r}: {topic.promised_end} was promised")
     if not topic.start <= life.opened_at[topic.group] <= max(topic.asked_start, topic.start):
         raise Violation(f"{log!r}: the start may be {topic.start} to {topic.asked_start}")
-    if log.vote not in topic.votes:
-        raise Violation(f"{log!r}: vote {log.vote!r} of {topic.votes}")
+    if log.raft.vote not in topic.votes:
+        raise Violation(f"{log!r}: vote {log.raft.vote!r} of {topic.votes}")
     _controls(log, topic)
     if topic.internal:
         kept: list[Batch] = []
@@ -103,21 +104,21 @@ def judge_topic(life: Life, disk: SimDisk, topic: TopicModel) -> Found:
     if not topic.has_events:
         _indexes(disk, log)
     _producers(partition, kept)
-    return Found(kept, log.next_offset, log.start_offset, log.vote, list(log.controls.entries))
+    return Found(kept, log.next_offset, log.start_offset, log.raft.vote, list(log.raft.controls.entries))
 
 
 def _controls(log: Log, topic: TopicModel) -> None:
     """Control entries are found in the order in which they were appended, the durable ones all, and the others as far
     as the batches behind them are there.
     """
-    found = log.controls.entries
+    found = log.raft.controls.entries
     if found != topic.controls[: len(found)]:
         raise Violation(f"{log!r}: control entries {found}, {topic.controls} were appended")
     behind = sum(one.offset < log.next_offset for one in topic.controls)
     if len(found) < max(topic.promised_controls, behind):
         raise Violation(f"{log!r}: {len(found)} control entries of {topic.promised_controls} promised, {behind} inside")
-    if any(one.term not in dict(log.epochs) for one in found):
-        raise Violation(f"{log!r}: epochs {log.epochs} without a term of {found}")
+    if any(one.term not in dict(log.raft.epochs) for one in found):
+        raise Violation(f"{log!r}: epochs {log.raft.epochs} without a term of {found}")
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def _compacted(life: Life, log: Log, topic: TopicModel) -> list[Batch]:
     last = {key: offset for offset, (key, _) in sorted(given.items()) if offset >= log.start_offset}
     for key, offset in last.items():
         if offset not in found and given[offset][1] is not None:
-            raise Violation(f"{log!r}: the last value of {key!r}, offset {offset}, is gone")
+            raise Violation(f"{log!r}: the last value of {key!r}, offset {offset}, is lost")
     return kept
 
 
@@ -194,14 +195,14 @@ def _epochs(log: Log, kept: list[Batch]) -> None:
         epoch = int.from_bytes(one.data[12:16], "big")
         if not seen or epoch > seen[-1][0]:
             seen.append((Term(epoch), Offset(one.base)))
-    seen = [one for one in with_terms_begun(seen, log.controls.entries) if one[1] < log.next_offset]
+    seen = [one for one in with_terms_begun(seen, log.raft.controls.entries) if one[1] < log.next_offset]
     if [one for one in log.leader_epochs if one[1] < log.next_offset] != seen:
         raise Violation(f"{log!r}: epochs {log.leader_epochs}, the batches say {seen}")
 
 
 def _indexes(disk: SimDisk, log: Log) -> None:
     log.refresh()
-    for segment in log.segments_list.all():
+    for segment in log.files.segments.all():
         if not segment.size_bytes:
             continue
         index = SegmentIndex.load(disk, segment.path, segment.base_offset)
@@ -277,7 +278,7 @@ def judge_groups(life: Life, topics: dict[int, TopicModel], model: OffsetsModel)
     for name, offsets in committed.items():
         for topic in offsets:
             if (name, topic) not in model.asked:
-                raise Violation(f"group {name} has an offset of {topic} that nobody committed")
+                raise Violation(f"group {name} has an offset of {topic} that no client committed")
     return found
 
 

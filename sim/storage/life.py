@@ -1,7 +1,7 @@
 """One life of a broker's storage: from recovery to the crash, with the production code of every floor above the files.
 
 A `Life` recovers a disk, opens shards over it and on them what a broker has there: `Lifecycle` with its partitions,
-their Raft groups and idempotent producers, delayed appends, housekeeping, compaction, and the coordinator of
+their Raft groups and idempotent producers, appends that wait, housekeeping, compaction, and the coordinator of
 ``__consumer_offsets``. The reactor and the helper processes are those of `local_storage`; the controller is a perfect
 one, which never forgets a topic. The world writes, commits and deletes through the same functions that the Kafka edge
 calls.
@@ -18,11 +18,10 @@ from millstream.coordinator.local_groups import LocalGroups
 from millstream.coordinator.state_partition import State
 from millstream.core.group.outputs import GroupSettings
 from millstream.format.events.chunk import log_directory
-from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
-from millstream.partition.delayed import DelayedAppends
-from millstream.partition.internal import InternalLog, InternalLogs
+from millstream.partition.append.admission import Admission
+from millstream.partition.append.internal import InternalLog, InternalLogs
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, PartitionTable, Waiting
@@ -30,14 +29,8 @@ from millstream.storage.chunks import ChunkDisk
 from millstream.storage.log.event_log import limits_of
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.recovery import RecoveryReport, recover
-from millstream.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from sim.engine.local_storage import DATA_DIR, LocalShard
+from sim.engine.requests import commit_error, commit_request, fetch_request, fetched_offsets
 from sim.storage.event_topics import TurnChunkDisk
 
 if TYPE_CHECKING:
@@ -72,8 +65,8 @@ class _Cell:
         context = shard.context
         settings: Any = SimpleNamespace(producer_id_expiration_ms=2**62, producer_ids_max=10_000, data_dir=DATA_DIR)
         self.table = PartitionTable()
-        self.delayed = DelayedAppends(context.reactor, shard.storage)
-        self.lifecycle = Lifecycle(context, settings, shard.storage, self.table, self.delayed, clean=clean)
+        self.admission = Admission(context.reactor, shard.storage)
+        self.lifecycle = Lifecycle(context, settings, shard.storage, self.table, self.admission, clean=clean)
         self.groups = LocalGroups(context, GroupSettings(), 600_000)
         logs = InternalLogs(self.table)
         logs.on_open(lambda partition: _if_offsets(partition, self.groups.opened))
@@ -164,7 +157,7 @@ class Life:
         return isinstance(self.cell(topic.group).table.find(topic.name, 0), Waiting)
 
     def delete(self, topic: TopicModel) -> None:
-        """The topic is gone, as the controller says."""
+        """The topic is deleted, as the controller says."""
         self.cell(topic.group).lifecycle.delete(topic.name, topic.topic_id)
         for cell in self.cells:
             cell.groups.topic_deleted(topic.name, topic.topic_id)
@@ -188,7 +181,7 @@ class Life:
             cell.shard.stop()
 
     def run(self, until: Callable[[], bool], limit_us: int) -> None:
-        """Let all shards go on until something holds."""
+        """Run all shards until something holds."""
         for _ in range(3):
             for cell in self.cells:
                 if until():
@@ -213,12 +206,10 @@ class Life:
     def commit(self, group: int, place: Place, offset: int, done: Callable[[], None]) -> None:
         """Commit an offset as a consumer without membership does; `done` when it was acknowledged."""
         name, topic = place
-        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        wanted = [OffsetCommitRequestTopic(name=topic, partitions=[part])]
-        request = OffsetCommitRequest(group_id=name, topics=wanted)
+        request = commit_request(name, topic, offset)
 
         def answered(answer: object) -> None:
-            if isinstance(answer, OffsetCommitResponse) and not answer.topics[0].partitions[0].error_code:
+            if not commit_error(answer):
                 done()
 
         self.cell(group).groups.ask(0, OFFSET_COMMIT, 8, "world", "world", request, False, answered)
@@ -226,12 +217,10 @@ class Life:
     def committed(self, group: int, name: str) -> dict[str, int]:
         """What a group has committed, by topic."""
         answers: list[object] = []
-        request = OffsetFetchRequestGroup(group_id=name, topics=None)
-        self.cell(group).groups.ask(0, OFFSET_FETCH, 8, "world", "world", request, False, answers.append)
-        answer = answers[0]
-        assert isinstance(answer, OffsetFetchResponseGroup), answer
-        assert answer.error_code == ErrorCode.NONE, answer
-        return {topic.name: topic.partitions[0].committed_offset for topic in answer.topics}
+        self.cell(group).groups.ask(0, OFFSET_FETCH, 8, "world", "world", fetch_request(name), False, answers.append)
+        error, offsets = fetched_offsets(answers[0])
+        assert not error, error
+        return offsets
 
 
 def _place(topic: TopicModel | None) -> LogPlace | None:

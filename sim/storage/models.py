@@ -17,10 +17,6 @@ from millstream.model.quantities import Offset
 FOREVER_MS = 2**62
 
 
-class Violation(AssertionError):
-    """What was found cannot be explained by what was done."""
-
-
 class Producer(NamedTuple):
     """Who wrote a batch, and which of his."""
 

@@ -2,7 +2,7 @@
 
 `Enumeration` stands at every operation of the disk, before it is done, and asks the disk what would be left if the
 power failed there: nothing of what was not synced, some of it torn, or all of it. Each such disk is recovered by the
-production code and judged against what was promised at that very moment; the history goes on undisturbed. Operations
+production code and judged against what was promised at that very moment; the history continues undisturbed. Operations
 of recovery itself are operations like any other, so recovery is interrupted everywhere, too, and now and then the
 recovery of a crash point crashes again before it is let through.
 """
@@ -13,9 +13,9 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from sim.engine.disk import KEPT, LOST, TORN, PowerFailure
+from sim.engine.violation import Violation
 from sim.storage.judge import judge
 from sim.storage.life import Life
-from sim.storage.models import Violation
 
 if TYPE_CHECKING:
     from sim.storage.history import History

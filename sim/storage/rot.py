@@ -29,9 +29,9 @@ from millstream.storage.verification.log import CORRUPT, Progress, find_logs, ve
 from millstream.wire.errors import BatchError
 from sim.engine.disk import LOST, SECTOR_BYTES, TORN, SimDisk
 from sim.engine.local_storage import DATA_DIR
+from sim.engine.violation import Violation
 from sim.storage.judge import judge_topic
 from sim.storage.life import Life
-from sim.storage.models import Violation
 
 if TYPE_CHECKING:
     from millstream.storage.log.log import Log
@@ -123,19 +123,19 @@ class Rot:
                 if not touched:
                     raise Violation(f"{topic!r} is not served, and nothing happened to it: {fault}")
                 if f"{topic.name}/0" not in f"{fault}\n{faults}" and DATA_DIR not in fault:
-                    raise Violation(f"{topic!r} is not served, and nobody says which file: {fault}")
+                    raise Violation(f"{topic!r} is not served, and no report names the file: {fault}")
                 continue
             try:
                 judge_topic(life, disk, topic)
             except (Violation, WalkEnd, BatchError) as violation:
                 if not touched or not self._read_around(life, disk, topic, damaged):
-                    raise Violation(f"nobody says so: {violation}") from None
+                    raise Violation(f"unreported: {violation}") from None
                 self.reported += 1
 
     def _read_around(self, life: Life, disk: SimDisk, topic: TopicModel, damaged: str) -> bool:
         """Whether reads tell of the damage, by file, and every other batch is served as it was written.
 
-        What lies before the log's start is not read any more: of that, the check of all files has to tell.
+        No read reaches what lies before the log's start: the check of all files has to report that.
         """
         if topic.internal or topic.compacted or damaged.endswith(".producers"):
             return damaged.endswith((".log", ".producers"))
@@ -160,7 +160,7 @@ class Rot:
             data = bytes(found)
             found.release()
             if data != one.data:
-                raise Violation(f"{log!r}: other bytes at {one.base}, and nobody says so")
+                raise Violation(f"{log!r}: other bytes at {one.base}, unreported")
         return reported > 0 or _verify_tells(disk, named)
 
 

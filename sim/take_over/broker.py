@@ -13,7 +13,9 @@ from millstream.core.controller.commands import ReplicasChanged, TopicCreated
 from millstream.core.controller.requests import RegisterBroker
 from millstream.core.controller.state import ControllerState
 from millstream.errors import MillstreamError, Rejected
-from millstream.format.archive import TopicDescription
+from millstream.format.archive import TopicDescription, manifest_key
+from millstream.format.manifest import decode_manifest, encode_manifest
+from millstream.helper.link import CallId
 from millstream.iobuf import ArenaFull
 from millstream.model.cluster import Incarnation, NodeId
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
@@ -22,9 +24,11 @@ from millstream.partition.table import Restoring
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.disk import exists
 from millstream.storage.segments.files import remove_deleted
+from millstream.tiers import Archive
 from millstream.tiers.log_worker import LogWorker
 from millstream.tiers.messages import Restored, Share, SharedPart
 from millstream.tiers.packing import end_of
+from millstream.tiers.partition_archive import StoredStart
 from millstream.tiers.shared_wal import SharedWal
 from millstream.tiers.wal_lives import begin_life
 from sim.engine.disk import SimDisk
@@ -59,8 +63,12 @@ class Served:
         self.group = group
         self.archive = archive
         self.waiting: deque[Appended] = deque()
+        self.deletions: list[Offset] = []
+        """Log starts that a client has asked for."""
         self.uploads = False
         """An object is on its way."""
+        self.saves = False
+        """The manifest object is on its way."""
 
     @property
     def archived_end(self) -> Offset:
@@ -85,7 +93,7 @@ class Broker:
         self.life = 0
         self.up = self.paused = False
         self.in_store = True
-        """``shared.wal=object`` in this life."""
+        """``shared.wal=object`` since the last start."""
         self.state = ControllerState()
         self.applied = 0
         self.shard: LocalShard | None = None
@@ -110,7 +118,7 @@ class Broker:
     # Life
 
     def start(self) -> None:
-        """Begin a life; the store may delay it."""
+        """Start; the store may delay it."""
         self.life += 1
         self.up, self.paused, self.ready, self.epoch = True, False, False, None
         self.served, self.restoring, self.removing = {}, {}, set()
@@ -261,7 +269,7 @@ class Broker:
         return TopicDescription("t", topic_id.hex(), len(self.world.groups), {}, "", 1)
 
     def _open(self, group: int) -> None:
-        """As `partition.moving` and `Lifecycle.open`."""
+        """As `partition.replica.moving` and `Lifecycle.open`."""
         shard = self.shard
         assert shard is not None
         if group in self.served or group in self.restoring:
@@ -310,13 +318,18 @@ class Broker:
         assert shard is not None
         log = shard.open(group)
         served = SoleVoterGroup(log, self.world.next_term(group))
-        end = max(self.archived.get(group, Offset(0)), log.local_start)
+        end = max(self.archived.get(group, Offset(0)), log.files.local_start)
         self.archived[group] = end
         archive: Any = SimpleNamespace(
-            log=log, owner=self.world.owner(group), group=served, archive=SimpleNamespace(end_offset=end)
+            log=log,
+            owner=self.world.owner(group),
+            group=served,
+            archive=SimpleNamespace(end_offset=end),
+            start=StoredStart(log),
         )
         if self.wal is not None:
             self.wal.open(archive)
+        log.owner.on_trimmed = lambda: self._trimmed(group, archive)
         self.served[group] = Served(log, served, archive)
         self.world.leaders[group] = self.node
 
@@ -371,7 +384,7 @@ class Broker:
         partition = SharedPartition(owner.topic_id.bytes, owner.partition_index)
         part = SharedPart(partition, begin, last, spans, [])
         served.uploads = True
-        self._share(self.life, served, Share(0, ObjectId(self.world.number()), [part]), found)
+        self._share(self.life, served, Share(CallId(0), ObjectId(self.world.number()), [part]), found)
 
     def _share(self, life: int, served: Served, command: Share, data: Any) -> None:
         def done(error: MillstreamError | None) -> None:
@@ -397,7 +410,52 @@ class Broker:
             self.world.note("uploaded")
             served.archive.archive.end_offset = self.archived[group] = end_offset
 
+    def _trimmed(self, group: int, archive: Any) -> None:
+        """As `PartitionArchive.trimmed`."""
+        end = max(archive.archive.end_offset, archive.log.start_offset)
+        archive.archive.end_offset = self.archived[group] = end
+        archive.start.moved()
+
+    def save_start(self, served: Served) -> None:
+        """Write the manifest object if the log starts later than the one in the store says, as the archiver does."""
+        archive, link = served.archive, self.link
+        if link is None or served.saves or not self.ready or archive.start.saved >= served.log.start_offset:
+            return
+        start = served.log.start_offset
+        data = encode_manifest(Archive(start).manifest(archive.owner))
+        served.saves = True
+
+        def examined(found: Any) -> None:
+            if isinstance(found, MillstreamError):
+                served.saves = False
+            elif found.data and decode_manifest(found.data).start_offset > start:
+                served.saves = False  # another broker's
+            else:
+                link.replace(manifest_key(archive.owner), data, found.version, replaced)
+
+        def replaced(found: Any) -> None:
+            served.saves = False
+            if not isinstance(found, MillstreamError):
+                self.world.note("start saved")
+                archive.start.saved = max(archive.start.saved, start)
+
+        link.examine(manifest_key(archive.owner), examined)
+
     # Clients
+
+    def delete(self, group: int, part: float) -> None:
+        """A client deletes the first ``part`` of the records that this broker shows it."""
+        served = self.served.get(group)
+        if served is None or not self.ready or not served.group.knows_committed:
+            return
+        start = Offset(int(part * served.group.high_watermark))
+        try:
+            if start > served.log.start_offset:
+                served.group.propose_log_start(start)
+        except ArenaFull:
+            return  # it is refused
+        self.world.judge.asked(group, start)
+        served.deletions.append(start)
 
     def produce(self, group: int, value: bytes) -> None:
         """A client sends a record to this broker, if it leads the partition to its own knowledge."""
@@ -416,6 +474,11 @@ class Broker:
         for group, served in self.served.items():
             while served.waiting and served.waiting[0].offset < served.group.high_watermark:
                 self.world.judge.acknowledged(group, served.waiting.popleft(), self.node)
+            if served.deletions:
+                safe = served.archive.start.safe()
+                for start in [one for one in served.deletions if one <= safe]:
+                    self.world.judge.deleted(group, start)
+                served.deletions = [one for one in served.deletions if one > safe]
 
     def step(self) -> None:
         """One thing happens here."""
@@ -441,5 +504,5 @@ class Broker:
             return False
         gates = () if self.wal is None else self.wal._gates.values()
         return all(one.confirmed >= one.archive.log.durable_offset for one in gates) and not any(
-            one.waiting for one in self.served.values()
+            one.waiting or one.deletions for one in self.served.values()
         )

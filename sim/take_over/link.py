@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import MillstreamError, Rejected, Unavailable
+from millstream.helper.link import CallId
 from millstream.model.error_code import ErrorCode
 from millstream.model.replication import replica_id
-from millstream.tiers.messages import AppendEntry, EndLives, Put, Restore, Share, TrimEntries
+from millstream.tiers.messages import AppendEntry, EndLives, Examine, Failed, Put, Replace, Restore, Share, TrimEntries
 from millstream.tiers.packing import pack
+from millstream.tiers.process import ArchiveWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from millstream.model.cluster import NodeId
     from millstream.tiers.log_worker import LogWorker
     from sim.take_over.broker import Broker
+
+_NO_ID: Final = CallId(0)
+"""Replies are matched by the order in a lane."""
 
 
 def _at_once(_: int) -> None:
@@ -38,26 +43,34 @@ class Link:
         assert broker.shard is not None
         self._arena = broker.shard.arena.view
         self._life = broker.life
+        store: Any = broker.world.store
+        self._changes = ArchiveWorker(store, store, broker.disk, self._arena, 1e15)
         self._queues: dict[str, deque[tuple[Any, Callable[[Any], None]]]] = {"log": deque(), "changes": deque()}
 
     def append_entry(self, number: int, parts: list[Any], done: Callable[[MillstreamError | None], None]) -> None:
-        self._send("log", AppendEntry(0, number, parts), lambda reply: done(_error(reply)))
+        self._send("log", AppendEntry(_NO_ID, number, parts), lambda reply: done(_error(reply)))
 
     def put(self, key: str, data: bytes, done: Callable[[MillstreamError | None], None]) -> None:
-        self._send("changes", Put(0, key, data), lambda reply: done(_error(reply)))
+        self._send("changes", Put(_NO_ID, key, data), lambda reply: done(_error(reply)))
 
     def trim_entries(self, number: int, end: int, done: Callable[[MillstreamError | None], None]) -> None:
-        self._send("changes", TrimEntries(0, number, end), lambda reply: done(_error(reply)))
+        self._send("changes", TrimEntries(_NO_ID, number, end), lambda reply: done(_error(reply)))
 
     def end_lives(self, node: NodeId, done: Callable[[MillstreamError | None], None]) -> None:
-        self._send("changes", EndLives(0, node), lambda reply: done(_error(reply)))
+        self._send("changes", EndLives(_NO_ID, node), lambda reply: done(_error(reply)))
+
+    def examine(self, key: str, done: Callable[[Any], None]) -> None:
+        self._send("changes", Examine(_NO_ID, key), lambda reply: done(_error(reply) or reply))
+
+    def replace(self, key: str, data: bytes, expected: str, done: Callable[[Any], None]) -> None:
+        self._send("changes", Replace(_NO_ID, key, data, expected), lambda reply: done(_error(reply) or reply))
 
     def share(self, command: Share, done: Callable[[MillstreamError | None], None]) -> None:
         self._send("changes", command, lambda reply: done(_error(reply)))
 
     def restore(self, owner: ArchiveId, directory: str, done: Callable[[Any], None]) -> None:
         voters = (replica_id(self._broker.node),)
-        self._send("changes", Restore(0, owner, directory, voters, time.monotonic_ns()), done)
+        self._send("changes", Restore(_NO_ID, owner, directory, voters, time.monotonic_ns()), done)
 
     def _send(self, lane: str, command: Any, done: Callable[[Any], None]) -> None:
         queue = self._queues[lane]
@@ -84,6 +97,8 @@ class Link:
                 return self._broker.world.store.put(command.key, [command.data])  # pyright: ignore[reportArgumentType]
             if isinstance(command, Share):
                 return pack(self._broker.world.store, command, self._arena, _PACE)
+            if isinstance(command, Examine | Replace):
+                return self._changes.carry_out(command)
             if isinstance(command, TrimEntries):
                 self._broker.world.note("trimmed")
             return self._worker.handlers[type(command)](command)
@@ -97,14 +112,16 @@ class Link:
             self._broker.world.later(self._answer, lane, reply, done)
             return
         queue = self._queues[lane]
-        queue.popleft()
         done(reply)
+        queue.popleft()
         if queue and self._broker.life == self._life:
             self._broker.world.later(self._next, lane)
 
 
 def _error(reply: Any) -> MillstreamError | None:
     """As `ArchiveLink` gives it."""
+    if isinstance(reply, Failed):
+        return Unavailable(reply.message)
     if isinstance(reply, Rejected) and reply.code is not ErrorCode.STALE_BROKER_EPOCH:
         return Unavailable(reply.message)
     return reply if isinstance(reply, MillstreamError) else None

@@ -6,16 +6,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from millstream.app.log_in_store import LogInStore
 from millstream.cluster.take_overs import TakeOvers
+from millstream.model.quantities import Offset
 from millstream.tiers import log_worker, object_wal
-from millstream.tiers.shared_wal import Gate, SharedWal
-from sim.engine.histories import PlantedBug
+from millstream.tiers.shared_wal import Gate, SharedWal, _Part
+from sim.engine import histories
+from sim.engine.planting import Hunt, PlantedBug
+from sim.take_over.world import play
 
 if TYPE_CHECKING:
     from millstream.core.controller.state import ControllerState
     from millstream.model.cluster import NodeId
+    from millstream.tiers.messages import LogPart
     from sim.take_over.world import World
+
+
+def hunt(bug: PlantedBug) -> Hunt:
+    """Play histories with the bug planted until one finds it or the budget is used up."""
+    return histories.hunt(bug, play)
 
 
 def _nothing(_store: Any, _node: Any) -> None:
@@ -48,7 +59,7 @@ _wake = SharedWal._wake
 
 
 def _put_over(store: Any, key: Any, data: bytes) -> None:
-    """An entry is written whatever is there."""
+    """An entry is written over what is there."""
     store.put(key, [data])
 
 
@@ -58,12 +69,20 @@ def _limit(gate: Gate) -> Any:
 
 
 def _unmoved(_: LogInStore) -> None:
-    """A broker goes on as if nothing had been taken."""
+    """A broker continues as if nothing had been taken."""
 
 
-def _covered(_wal: Any, _gate: Any, _end_offset: Any) -> bool:
-    """Nobody needs an entry."""
+def _covered(_wal: Any, _gate: Any, _end_offset: Any, _start_offset: Any) -> bool:
+    """Every entry counts as superfluous."""
     return True
+
+
+def _without_start(part: _Part) -> LogPart:
+    """An entry does not say where the log starts."""
+    return msgspec.structs.replace(_message(part), start_offset=Offset(0))
+
+
+_message = _Part.message
 
 
 PLANTED: Final = (
@@ -78,5 +97,6 @@ PLANTED: Final = (
         400,
     ),
     PlantedBug("entries go before an object has them", ((SharedWal, "_is_covered", _covered),), 20),
+    PlantedBug("entries do not say where logs start", ((_Part, "message", _without_start),), 20),
     PlantedBug("a broker that was taken over goes on", ((LogInStore, "_taken", _unmoved),), 200),
 )

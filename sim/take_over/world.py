@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-import traceback
 from collections import Counter, deque
-from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
@@ -28,10 +25,12 @@ from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers import shared_wal
 from millstream.tiers.sweeping import longest_chain, stored_ranges
 from sim.archive.store import JudgedStore, WorldStore, data_of
-from sim.brokers.judge import Violation, whole_log
-from sim.engine.histories import Finding
+from sim.brokers.judge import whole_log
+from sim.engine.histories import attempt
 from sim.engine.local_storage import Stopped
 from sim.engine.objects import Faults
+from sim.engine.timeline import SECOND, Timeline, stream
+from sim.engine.violation import Violation
 from sim.take_over.broker import Broker
 
 if TYPE_CHECKING:
@@ -40,9 +39,10 @@ if TYPE_CHECKING:
     from millstream.core.controller.commands import AnyCommand, PartitionState
     from millstream.core.controller.requests import AnyRequest, Results
     from millstream.model.cluster import NodeId
+    from sim.engine.histories import Counts, Finding
     from sim.take_over.broker import Appended, Served
 
-SECOND: Final = 1_000_000
+BEGIN_US: Final = 1_700_000_000_000_000
 NODES: Final = (1, 2, 3, 4)
 AFTER_MS: Final = 2_000
 """``dead.broker.take.over.after.ms``."""
@@ -50,7 +50,7 @@ AFTER_MS: Final = 2_000
 FENCE_US: Final = SECOND
 HEAL_US: Final = 120 * SECOND
 _BODY: Final = 61
-"""Where the records of a batch begin: its value."""
+"""Where the records of a batch start: its value."""
 
 
 class Judge:
@@ -59,6 +59,19 @@ class Judge:
     def __init__(self, world: World) -> None:
         self._world = world
         self._known: dict[int, dict[int, bytes]] = {}
+        self._asked: Counter[int] = Counter()
+        """The highest log start that was asked for, by group."""
+        self._deleted: Counter[int] = Counter()
+        """The highest that was answered."""
+
+    def asked(self, group: int, start: int) -> None:
+        """A client asks for a log start."""
+        self._asked[group] = max(self._asked[group], start)
+
+    def deleted(self, group: int, start: int) -> None:
+        """A broker has answered that everything below it is deleted."""
+        self._world.note("deleted")
+        self._deleted[group] = max(self._deleted[group], start)
 
     def acknowledged(self, group: int, record: Appended, node: NodeId) -> None:
         """A broker has acknowledged a record."""
@@ -69,9 +82,13 @@ class Judge:
 
     def check(self, group: int, served: Served, broker: Broker) -> None:
         """The partition has everything that was acknowledged."""
+        start = served.log.start_offset
+        if not self._deleted[group] <= start <= self._asked[group]:
+            bounds = f"{self._deleted[group]} was answered and {self._asked[group]} asked for"
+            raise Violation(f"A2: the log of {group} starts at {start} on broker {broker.node}, {bounds}")
         found = dict(_archived(self._world, group, served)) | dict(_records(broker, served))
         for offset, value in self._known.get(group, {}).items():
-            if found.get(offset) != value:
+            if offset >= start and found.get(offset) != value:
                 there = "another record" if offset in found else "nothing"
                 raise Violation(f"A1: broker {broker.node} has {there} at the acknowledged offset {offset} of {group}")
 
@@ -81,7 +98,7 @@ def _archived(world: World, group: int, served: Served) -> Iterable[tuple[int, b
     store, owner = world.store.judged, world.owner(group)
     ranges = stored_ranges(store).get(SharedPartition(owner.topic_id.bytes, owner.partition_index), [])
     chain = longest_chain(ranges)
-    if served.archived_end > (chain[-1].segment.end_offset if chain else 0):
+    if served.archived_end > max(chain[-1].segment.end_offset if chain else 0, served.log.start_offset):
         raise Violation(f"F8: the archive of {group} ends at {served.archived_end}, and objects have less")
     for one in chain:
         yield from _batches(data_of(store, owner, one.segment))
@@ -100,7 +117,7 @@ def _records(broker: Broker, served: Served) -> Iterable[tuple[int, bytes]]:
     shard, log = broker.shard, served.log
     assert shard is not None
     checks: Any = SimpleNamespace(log=log, group=served.group, replica=broker.node)
-    for data in whole_log(shard, checks, log.first_local_offset):
+    for data in whole_log(shard, checks, max(log.first_local_offset, log.start_offset)):
         yield from _batches(data)
 
 
@@ -109,16 +126,19 @@ class World:
 
     def __init__(self, seed: int, seen: Counter[str]) -> None:
         self.seed = seed
-        self.chance = chance = Random(f"{seed}/take-overs")
-        self.now = 1_700_000_000_000_000
+        self.chance = chance = stream(seed, "take-overs")
+        self.now = BEGIN_US
         self.trace: deque[str] = deque(maxlen=120)
         self._seen = seen
-        self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = 0
+        self._events: Timeline[tuple[Callable[..., None], tuple[Any, ...]]] = Timeline()
         self._delay_us = chance.choice((1_000, 20_000, 400_000))
         self._upload_share: float = chance.choice((0.0, 0.02, 0.2))
+        self._deletions = stream(seed, "deletions")
+        self._quiet_until: dict[int, int] = {}
+        """No client writes to a group until then, so that no batch carries the start of its log."""
+        self._deletes = self._deletions.random() < 0.7
         self._haste = chance.choice((0.3, 0.02))
-        """With which a broker hears of commands."""
+        """Chance per step that a broker applies a command."""
         judged = JudgedStore((), lambda: self.now // 1000)
         self.store = WorldStore(judged, chance, Faults(), self.later)
         self.judge = Judge(self)
@@ -148,8 +168,7 @@ class World:
 
     def after(self, delay_us: int, do: Callable[..., None], *arguments: Any) -> None:
         """Do something then."""
-        self._count += 1
-        heapq.heappush(self._events, (self.now + delay_us, self._count, do, arguments))
+        self._events.add(self.now + delay_us, (do, arguments))
 
     def later(self, do: Callable[..., None], *arguments: Any) -> None:
         """Do something in a while."""
@@ -158,7 +177,7 @@ class World:
     def note(self, what: str, about: str = "") -> None:
         """Remember that something happened."""
         self._seen[what] += 1
-        self.trace.append(f"{(self.now - 1_700_000_000_000_000) / SECOND:9.3f} {what}{about}")
+        self.trace.append(f"{(self.now - BEGIN_US) / SECOND:9.3f} {what}{about}")
 
     def _step(self) -> None:
         """Every broker does some things, and time goes by."""
@@ -167,8 +186,8 @@ class World:
                 if broker.up and not broker.paused:
                     broker.step()
         self.now += self.chance.choice((200, 2_000, 10_000))
-        while self._events and self._events[0][0] <= self.now:
-            _, _, do, arguments = heapq.heappop(self._events)
+        while (due_us := self._events.due_us()) is not None and due_us <= self.now:
+            do, arguments = self._events.pop()
             do(*arguments)
         for broker in self.brokers.values():
             if broker.up and not broker.paused:
@@ -261,7 +280,7 @@ class World:
         return self._value
 
     def next_term(self, group: int) -> int:
-        """A term in which nobody has led the partition."""
+        """A term in which no broker has led the partition."""
         self._terms[group] += 1
         return self._terms[group]
 
@@ -318,12 +337,31 @@ class World:
     def _produce(self) -> None:
         if self.groups and self.chance.random() < 0.3:
             group = self.chance.choice(self.groups)
+            if self._quiet_until.get(group, 0) > self.now:
+                return
             self._value += 1
             for broker in self.brokers.values():
                 if broker.up and not broker.paused and self.chance.random() < 0.7:
                     broker.produce(group, b"%d/%d" % (broker.node, self._value))
                     if self.chance.random() < self._upload_share:
                         broker.upload(group)
+        if self._deletes:
+            self._delete()
+
+    def _delete(self) -> None:
+        """A client deletes records now and then, and brokers save where their logs start."""
+        chance = self._deletions
+        for broker in self.brokers.values():
+            if not broker.up or broker.paused:
+                continue
+            if chance.random() < 0.003:
+                group = chance.choice(self.groups)
+                broker.delete(group, chance.random())
+                if self.leaders.get(group) == broker.node and chance.random() < 0.1:
+                    self._quiet_until[group] = self.now + 3 * SECOND
+            if chance.random() < 0.0005:
+                for served in broker.served.values():
+                    broker.save_start(served)
 
     def _kill(self) -> None:
         broker = self.chance.choice(list(self.brokers.values()))
@@ -401,13 +439,12 @@ def _leader(part: Any) -> Any:
     return part.leader
 
 
-def play(seed: int, seen: Counter[str]) -> Finding | None:
-    """Play the history of a seed; what happened is counted in ``seen``."""
+def play(seed: int, counts: Counts) -> Finding | None:
+    """Play the history of a seed; a finding is in ``counts``, too."""
     with patch.object(shared_wal, "_CLOSED_US", 2 * SECOND):
-        world = World(seed, seen)
-        try:
-            world.run()
-        except (AssertionError, MillstreamError, Stopped) as error:
-            where = traceback.format_tb(error.__traceback__)[-3:]
-            return Finding(seed, str(error) or repr(error), (*world.trace, *where))
-    return None
+        world = World(seed, counts.seen)
+        finding = attempt(
+            seed, counts, world.run, (AssertionError, MillstreamError, Stopped), events=lambda: world.trace
+        )
+    counts.simulated_us += world.now - BEGIN_US
+    return finding

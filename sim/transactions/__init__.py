@@ -14,13 +14,13 @@
 Everything random comes from the seed. Requests of clients are lost, arrive late and twice, so that an EndTxn or a
 Produce of one transaction comes in the middle of the next. The coordinator fails over at any time, also between a
 decision and its markers, and the markers of the one before still arrive. Partitions are rebuilt from a snapshot and
-their log. A producer's successor begins while it goes on. In the end everything is healed, and all that is open has to
-end.
+their log. A producer's successor starts while the producer still writes. In the end everything is healed, and all that
+is open has to end.
 
 What is absent: groups, segment files, the replication of a log. `sim.brokers` has those.
 """
 
-from sim.transactions.judge import Violation
+from sim.engine.violation import Violation
 from sim.transactions.world import World, run
 
 __all__ = ["Violation", "World", "run"]

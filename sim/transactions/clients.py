@@ -1,4 +1,4 @@
-"""Producers: each begins, writes transactions, and goes on until it is fenced or killed.
+"""Producers: each starts, and writes transactions until it is fenced or killed.
 
 A producer is a generator. It yields a question, which is a function that gets a callback, and is sent the answer, or
 None if there was none in time. What it does is what Kafka's clients do: a lost answer is asked for again with the same
@@ -50,7 +50,7 @@ class Producer:
         self._who = Identity(ErrorCode.NONE)
 
     def run(self) -> Steps:
-        """Begin, then write transactions until the world says stop."""
+        """Start, then write transactions until the world stops it."""
         world, name = self._world, self._name
         found = yield from self._insist(lambda token: InitProducer(token, name, TIMEOUT_MS))
         if found is None:

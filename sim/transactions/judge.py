@@ -16,16 +16,13 @@ import msgspec
 
 from millstream.core.txn.state import TransactionState
 from millstream.core.txn.transaction import EPOCH_MAX, EXHAUSTED
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.core.producer_state import ProducerState
     from millstream.core.txn.transaction import Image, TopicPartition
-
-
-class Violation(AssertionError):
-    """A promise that was broken."""
 
 
 class Data(Protocol):

@@ -30,7 +30,7 @@ from millstream.model.quantities import Offset
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.partition.markers import Marker
+    from millstream.partition.append.markers import Marker
     from sim.transactions.world import World
 
 _FOREVER_MS: Final = 1 << 50
@@ -54,7 +54,7 @@ class Leader:
         self._take(self._core.loaded(world.now_us, world.now_us // 1000))
 
     def depose(self, learns_after_us: int) -> None:
-        """Another one leads. This one's markers go on until it has heard of that."""
+        """Another one leads. This one still sends markers until it learns of that."""
         self.serves = False
         self._world.call_later(learns_after_us, self._sender.stop)
 
@@ -128,7 +128,7 @@ class Data:
         return ProducerState(_FOREVER_MS, ProducerBudget(1 << 20))
 
     def rebuild(self) -> None:
-        """A crash: what waits is gone, and the state comes from the last snapshot and the log behind it."""
+        """A crash: pending requests are lost, and the state comes from the last snapshot and the log after it."""
         self._rows = {}
         start, data = self._snapshot
         self.producers = self._fresh()
@@ -158,7 +158,7 @@ class Data:
             producers.transactions.began(entry.producer_id, offset)
         producers.transactions.committed(Offset(offset + 1))
 
-    # Produce, as ``partition.append`` and ``partition.verifying`` have it
+    # Produce, as ``partition.append.checks`` and ``partition.append.verification`` have it
 
     def produce(self, write: Write, done: Callable[[Any], None]) -> None:
         """Append a record once the coordinator agrees; ``done`` gets an error code."""
@@ -220,7 +220,7 @@ class Data:
         self.log.append(entry)
         self._enter(Offset(len(self.log) - 1), entry, with_epoch=with_epoch)
 
-    # Markers, as ``partition.markers`` has them
+    # Markers, as ``partition.append.markers`` has them
 
     def mark(self, marker: Marker) -> ErrorCode:
         """Append a marker, or say why not."""

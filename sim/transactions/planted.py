@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,9 +14,9 @@ from millstream.core.txn.partition_state import PartitionTransactions
 from millstream.core.txn.state import PREPARING, TransactionState
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from sim.engine.planting import planted
-from sim.transactions.judge import Violation
-from sim.transactions.world import run
+from sim.engine import histories
+from sim.engine.planting import Hunt, PlantedBug
+from sim.transactions.world import play
 
 if TYPE_CHECKING:
     from millstream.core.txn.transaction import Image
@@ -28,14 +28,6 @@ _loaded = TransactionCoordinator.loaded
 _with_next_epoch, _fenced, _prepared = coordinator.with_next_epoch, coordinator.fenced, coordinator.prepared
 _verified = PartitionTransactions.verified
 _ended = PartitionTransactions.ended
-
-
-class PlantedBug(NamedTuple):
-    """A bug: what is put in the place of what, and the promise that it breaks."""
-
-    name: str
-    changes: tuple[tuple[Any, str, Any], ...]
-    breaks: str
 
 
 def _markers_at_once(self: Any, transaction: Any, image: Any, token: Any = None, answer: Any = None) -> None:
@@ -107,35 +99,47 @@ def _kept_by_markers(self: Any, producer_id: int, marker_offset: Offset, **more:
         self._verified[producer_id] = kept
 
 
+_SEEDS: Final = 150
+
 PLANTED: Final = (
-    PlantedBug("markers go before the decision", ((TransactionCoordinator, "_write", _markers_at_once),), "D5"),
-    PlantedBug("a new coordinator forgets what is decided", ((TransactionCoordinator, "loaded", _forgetful),), "D5"),
-    PlantedBug("a timeout ends nothing", ((TransactionCoordinator, "_look_at", _no_timeout),), "D5"),
+    PlantedBug(
+        "markers go before the decision", ((TransactionCoordinator, "_write", _markers_at_once),), _SEEDS, breaks="D5"
+    ),
+    PlantedBug(
+        "a new coordinator forgets what is decided",
+        ((TransactionCoordinator, "loaded", _forgetful),),
+        _SEEDS,
+        breaks="D5",
+    ),
+    PlantedBug("a timeout ends nothing", ((TransactionCoordinator, "_look_at", _no_timeout),), _SEEDS, breaks="D5"),
     PlantedBug(
         "a new producer fences nobody",
         ((coordinator, "with_next_epoch", _same_epoch), (coordinator, "fenced", _unfenced)),
-        "D",
+        _SEEDS,
+        breaks="D",
     ),
-    PlantedBug("a transaction keeps its epoch", ((coordinator, "prepared", _no_epoch_for_each),), "D"),
-    PlantedBug("an open transaction takes any epoch", ((PartitionTransactions, "accepts", _open_is_enough),), "D"),
-    PlantedBug("nothing is verified", ((PartitionTransactions, "accepts", _true),), "D"),
+    PlantedBug("a transaction keeps its epoch", ((coordinator, "prepared", _no_epoch_for_each),), _SEEDS, breaks="D"),
+    PlantedBug(
+        "an open transaction takes any epoch",
+        ((PartitionTransactions, "accepts", _open_is_enough),),
+        _SEEDS,
+        breaks="D",
+    ),
+    PlantedBug("nothing is verified", ((PartitionTransactions, "accepts", _true),), _SEEDS, breaks="D"),
     PlantedBug(
         "an answer counts that a marker overtook",
         ((PartitionTransactions, "verified", _any_answer), (PartitionTransactions, "ended", _kept_by_markers)),
-        "D",
+        _SEEDS,
+        breaks="D",
     ),
-    PlantedBug("nothing was aborted", ((PartitionTransactions, "aborted_between", _nothing_aborted),), "D3"),
-    PlantedBug("everything is stable", ((PartitionTransactions, "first_unstable", _all_stable),), "D3"),
-    PlantedBug("markers of an old coordinator count", ((ProducerState, "check_marker", _anybody),), "D"),
+    PlantedBug(
+        "nothing was aborted", ((PartitionTransactions, "aborted_between", _nothing_aborted),), _SEEDS, breaks="D3"
+    ),
+    PlantedBug("everything is stable", ((PartitionTransactions, "first_unstable", _all_stable),), _SEEDS, breaks="D3"),
+    PlantedBug("markers of an old coordinator count", ((ProducerState, "check_marker", _anybody),), _SEEDS, breaks="D"),
 )
 
 
-def found_by(bug: PlantedBug, seeds: range) -> tuple[int, str] | None:
-    """The first seed that finds a bug, and the violation; None if none does."""
-    with planted(bug.changes):
-        for seed in seeds:
-            try:
-                run(seed)
-            except Violation as violation:
-                return seed, str(violation)
-    return None
+def hunt(bug: PlantedBug) -> Hunt:
+    """Run seeds with the bug planted until one breaks a promise or the budget is used up."""
+    return histories.hunt(bug, play)

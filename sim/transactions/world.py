@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from millstream.model.error_code import ErrorCode
+from sim.engine.histories import attempt
+from sim.engine.timeline import SECOND, Timeline
 from sim.transactions.clients import Producer
 from sim.transactions.judge import Judge
 from sim.transactions.parts import Data, Leader
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.core.txn.transaction import Image, TopicPartition
-    from millstream.partition.markers import Marker
+    from millstream.partition.append.markers import Marker
+    from sim.engine.histories import Counts, Finding
     from sim.transactions.clients import Steps
 
-SECOND: Final = 1_000_000
+BEGIN_US: Final = 1_700_000_000 * SECOND
+_OUTCOMES: Final = {True: "committed", False: "aborted", None: "fenced or in doubt"}
 _ANSWER_US: Final = 300_000
 """A client waits so long for an answer."""
 
@@ -46,17 +49,16 @@ class World:
     def __init__(self, seed: int, setting: Setting | None = None) -> None:
         self.setting = setting or Setting()
         self.chance = random.Random(seed)
-        self.now_us = 1_700_000_000 * SECOND
+        self.now_us = BEGIN_US
         self.healed = False
         self.killed = False
-        """No client goes on."""
+        """No client takes another step."""
         self.judge = Judge()
         self.next_id = 100
         self.next_value = 0
         self.stored: dict[str, Image] = {}
         """The coordinator's log, by its last record of each transactional id."""
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._count = 0
+        self._events: Timeline[Callable[[], None]] = Timeline()
         self.partitions: dict[TopicPartition, Data] = {
             place: Data(self, place) for place in (("t", 0), ("t", 1), ("u", 0))
         }
@@ -65,8 +67,7 @@ class World:
 
     def call_later(self, delay_us: int, do: Callable[[], None]) -> None:
         """Do something after a time; as of ``shard.reactor``."""
-        self._count += 1
-        heapq.heappush(self._events, (self.now_us + delay_us, self._count, do))
+        self._events.add(self.now_us + delay_us, do)
 
     def run(self) -> Judge:
         """Clients and faults, then the heal, then the judgement. Raises Violation."""
@@ -81,9 +82,9 @@ class World:
         return self.judge
 
     def _until(self, end_us: int) -> None:
-        while self._events and self._events[0][0] <= end_us:
-            self.now_us, _, do = heapq.heappop(self._events)
-            do()
+        while (due_us := self._events.due_us()) is not None and due_us <= end_us:
+            self.now_us = due_us
+            self._events.pop()()
         self.now_us = end_us
 
     # The log
@@ -139,7 +140,7 @@ class World:
         self._carry(lambda: self.partitions[place].produce(write, answer), unruly=True, late=True)
 
     def write_marker(self, place: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
-        """A coordinator writes a marker. One whose answer is lost was written; it is not on its way any more."""
+        """A coordinator writes a marker. One whose answer is lost was written, and no longer travels."""
 
         def deliver() -> None:
             error = self.partitions[place].mark(marker)
@@ -155,7 +156,7 @@ class World:
         self._go(Producer(self, name, self.versions[name]).run(), None)
 
     def _go(self, steps: Steps, answer: Any) -> None:
-        """Let a client go on until its next question, or kill it."""
+        """Let a client run to its next question, or kill it."""
         if self.killed or (not self.healed and self.chance.random() < _KILL):
             return
         try:
@@ -183,7 +184,7 @@ class World:
         elif fault == 3:
             chance.choice(list(self.partitions.values())).save()
         else:
-            self._start(chance.choice(list(self.versions)))  # its predecessor goes on: a zombie
+            self._start(chance.choice(list(self.versions)))  # its predecessor stays: a zombie
         for data in self.partitions.values():
             self.judge.read(data)
         self.call_later(chance.randrange(1, 2 * self.setting.fault_every_us), self._break_something)
@@ -216,3 +217,14 @@ def run(seed: int, setting: Setting | None = None) -> Judge:
         Violation: a promise was broken.
     """
     return World(seed, setting).run()
+
+
+def play(seed: int, counts: Counts) -> Finding | None:
+    """Play the history of a seed; a finding is in ``counts``, too."""
+    world = World(seed)
+    finding = attempt(seed, counts, world.run, (AssertionError,))
+    counts.simulated_us += world.now_us - BEGIN_US
+    for outcome in (True, False, None):
+        ended = sum(one.committed is outcome for one in world.judge.attempts)
+        counts.seen[_OUTCOMES[outcome]] += ended
+    return finding

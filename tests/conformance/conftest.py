@@ -89,6 +89,10 @@ def module_broker(request):
             def start(topics, settings):
                 named = {name: str(value) for name, value in settings.items()}
                 return stack.enter_context(kafka(topics=topics, properties={**PEER_SETTINGS, **named}))
+        elif (count := request.config.getoption("--brokers", default=1)) > 1:
+
+            def start(topics, settings):
+                return ReplicatedBroker(stack, count, topics, settings)
         else:
             from millstream.testing import broker
 

@@ -33,7 +33,7 @@ from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupReque
 
 COMMIT_BY_ID_FROM = 10
 FETCH_GROUPS_FROM = 8
-ANSWER_S = 30
+ANSWER_S = 120
 
 
 def subscription(*topics, data=b""):
@@ -108,7 +108,7 @@ class Member:
     """A member of a group, to be. ``error`` is the code of the last answer, ``answer`` the answer."""
 
     def __init__(
-        self, bootstrap, group, instance=None, *, protocols=None, kind="consumer", session_ms=10_000, **options
+        self, bootstrap, group, instance=None, *, protocols=None, kind="consumer", session_ms=60_000, **options
     ):
         self.line = Line(bootstrap, options.pop("client_id", "wire"))
         self.group = group
@@ -116,7 +116,7 @@ class Member:
         self.protocols = {"range": PLAIN} if protocols is None else protocols
         self.kind = kind
         self.session_ms = session_ms
-        self.rebalance_ms = options.pop("rebalance_ms", 10_000)
+        self.rebalance_ms = options.pop("rebalance_ms", 60_000)
         self.id = ""
         self.generation = -1
         self.answer = None

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-SEND_TIMEOUT_S = 60
+SEND_TIMEOUT_S = 120
 SESSION_MS = 10_000  # a member whose leave was lost in a kill holds its successor up for this long
 QUIET = {"log_level": 2}  # a broker that was killed refuses connections; librdkafka would say so many times a second
 
@@ -22,7 +22,7 @@ QUIET = {"log_level": 2}  # a broker that was killed refuses connections; librdk
 class Taking:
     """``take`` for clients that poll: subclasses give ``poll() -> list[str]``."""
 
-    def take(self, wanted, timeout_s=60):
+    def take(self, wanted, timeout_s=150):
         missing, got = set(wanted), []
         deadline = time.monotonic() + timeout_s
         while missing:
@@ -253,7 +253,7 @@ class Tool:
 
     def _wait(self):
         try:
-            return self.process.wait(30)
+            return self.process.wait(60)
         finally:
             self.process.kill()
             self.process.wait()

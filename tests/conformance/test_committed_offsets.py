@@ -5,7 +5,6 @@ runs the same against it.
 """
 
 import itertools
-import time
 
 import pytest
 from group_wire import Line, commit, describe, fetch, stable, subscription, topic_ids, wait_for_coordinator
@@ -24,8 +23,9 @@ from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
@@ -225,14 +225,6 @@ def test_offsets_that_a_group_is_working_on_are_not_deleted(line, people):
     assert member.leave() is OK
     assert delete_offsets(line, member.group, T0) == {T0: OK}
     assert fetch(line, member.group) == {}
-
-
-def until(found, seconds=15):
-    """Returns when ``found()`` is true."""
-    deadline = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("version", [2, 4])

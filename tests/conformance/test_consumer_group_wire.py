@@ -12,7 +12,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millstream.wire.messages.list_groups import ListGroupsRequest
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 # Epochs and reconciliation
@@ -304,6 +304,6 @@ def test_a_group_may_ask_for_heartbeats_of_its_own(someone):
     entry = ConfigEntry("consumer.heartbeat.interval.ms", "700", incremental_operation=AlterConfigOpType.SET)
     wanted = ConfigResource(ConfigResource.Type.GROUP, one.group, incremental_configs=[entry])
     client = AdminClient({"bootstrap.servers": one.bootstrap})
-    client.incremental_alter_configs([wanted])[wanted].result(20)
+    client.incremental_alter_configs([wanted])[wanted].result(60)
     while one.answer.heartbeat_interval_ms != 700:
         assert one.beat() is OK

@@ -4,14 +4,13 @@ What is expected here is what Apache Kafka 4.3 does: ``pytest tests/conformance/
 runs the same against it.
 """
 
-import time
-
 import pytest
 from group_wire import CHANGED, PLAIN, asked_to_rejoin, describe, gather, leave, pair, stable
 
 from millstream.model.error_code import ErrorCode
+from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 ROLLED = {"cooperative-sticky": CHANGED, "range": PLAIN}
 OK = ErrorCode.NONE
@@ -73,7 +72,7 @@ def test_strangers_and_misfits_do_not_get_into_a_group(people):
     assert stranger.answer.protocol_name is None
     assert misfit.join() is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert misfit.answer.protocol_name is None
-    assert worker.join(6) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert worker.join(version=6) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert worker.answer.protocol_name == "", "null came with version 7"
 
 
@@ -276,10 +275,14 @@ def test_members_that_never_sync_are_removed_after_the_rebalance_timeout(people)
     first.send_join()
     assert first.joined() is second.joined() is OK
     assert first.sync({first.id: b"1"}) is OK
-    deadline = time.monotonic() + 30
-    while first.beat() is not ErrorCode.REBALANCE_IN_PROGRESS:
+
+    def second_is_dropped():
+        if first.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
+            return True
         second.beat()  # alive, but not interested
-        assert time.monotonic() < deadline
+        return False
+
+    until(second_is_dropped)
     assert second.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -312,12 +315,16 @@ def test_heartbeats_of_every_version_are_checked(people, version):
 
 
 def test_a_silent_member_is_removed_and_commits_keep_one_alive(people):
-    silent, busy = people(session_ms=1_500), people(session_ms=1_500)
+    silent, busy = people(session_ms=4_000), people(session_ms=4_000)
     stable(silent, busy)
-    deadline = time.monotonic() + 10
-    while busy.beat() is not ErrorCode.REBALANCE_IN_PROGRESS:
+
+    def rebalances():
+        if busy.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
+            return True
         assert busy.commit({("t", 0): 1}) in (OK, ErrorCode.REBALANCE_IN_PROGRESS)
-        assert time.monotonic() < deadline
+        return False
+
+    until(rebalances)
     assert silent.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -4,16 +4,15 @@ Only for our broker: many joins wait on each connection here, and Apache Kafka t
 time.
 """
 
-import time
-
 import pytest
 from group_wire import PLAIN, Line, describe, wait_for_coordinator
 
 from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from worked import Worked
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
 
 MEMBERS, LINES = 5_000, 50
 GROUP, TIMEOUT_MS = "large", 60_000
@@ -61,13 +60,14 @@ def test_a_group_of_thousands_gathers_works_and_survives_a_kill(start_broker):
         # Somebody else's heartbeats, while thousands are told their assignment.
         line.send(SyncGroupRequest(group_id=GROUP, generation_id=1, member_id=leader, assignments=assignments), OLD)
         with Line(broker.bootstrap) as other:
-            slowest_s = 0.0
+            worked, most_s = Worked(broker.pid), 0.0
             while line.waits(0):
-                began = time.monotonic()
+                before = worked.each_ns()
                 other.ask(HeartbeatRequest(group_id="other", generation_id=1, member_id="x"), OLD)
-                slowest_s = max(slowest_s, time.monotonic() - began)
+                most_s = max(most_s, worked.most_s(before))
+            worked.close()
         assert line.receive().assignment == leader.encode()
-    assert slowest_s < 1
+    assert most_s < 1
     assert [answer.assignment for answer in synced()] == [member.encode() for member in followers]
     assert {answer.error_code for answer in everybody(lines, beats(members, 1))()} == {0}
 

@@ -9,7 +9,7 @@ from group_wire import CHANGED, PLAIN, asked_to_rejoin, commit, pair, stable
 
 from millstream.model.error_code import ErrorCode
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 BOTH = {"range": PLAIN, "cooperative-sticky": CHANGED}
 OK = ErrorCode.NONE

@@ -5,6 +5,7 @@ Each builder makes what its request needs and returns the request, valid at ever
 
 from collections.abc import Callable
 
+from differential.good_access import GOOD_ACCESS
 from differential.good_admin import GOOD_ADMIN
 from differential.good_transactions import GOOD_TRANSACTIONS
 from differential.talk import Talk, Topic, batch, produce_request
@@ -156,6 +157,7 @@ GOOD: dict[int, Callable[[Talk], Request]] = {
     37: lambda t: CreatePartitionsRequest([CreatePartitionsTopic(t.topic().name, 2, None)], 30_000),
     44: lambda t: alter_request(t.topic().name, ("retention.ms", "1000")),
     60: lambda _: DescribeClusterRequest(),
+    **GOOD_ACCESS,
     **GOOD_ADMIN,
     **GOOD_TRANSACTIONS,
 }

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from differential.talk import Talk, Topic
 from millstream.wire.messages import alter_configs
+from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterEntryData, OpData
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -21,7 +22,7 @@ from millstream.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsReq
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 from millstream.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from millstream.wire.messages.describe_acls import DescribeAclsRequest
-from millstream.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from millstream.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest, EntityData
 from millstream.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from millstream.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersTopic
 from millstream.wire.messages.describe_quorum import DescribeQuorumRequest, QuorumPartitionRequest, QuorumTopicRequest
@@ -118,6 +119,9 @@ GOOD_ADMIN: dict[int, Callable[[Talk], Request]] = {
     46: lambda t: ListPartitionReassignmentsRequest(10_000, [ListPartitionReassignmentsTopics(t.topic().name, [0])]),
     47: lambda t: offset_delete_request(t.name("g"), t.topic().name, 0),
     48: lambda _: DescribeClientQuotasRequest([ComponentData("user", 0, "x")], True),
+    49: lambda _: AlterClientQuotasRequest(
+        [AlterEntryData([EntityData("user", "x")], [OpData("producer_byte_rate", 1e6, False)])], True
+    ),
     55: _quorum,
     57: lambda _: UpdateFeaturesRequest(10_000, [FeatureUpdateKey("group.version", 1)]),
     61: lambda t: DescribeProducersRequest([DescribeProducersTopic(t.topic().name, [0])]),

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import struct
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 CLOSED = "the connection is closed"
 SILENT = "no answer"

@@ -11,7 +11,6 @@ everything that was answered before is seen. Both do the same to either broker.
 import itertools
 import random
 import struct
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTo
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.records import build_batch
 from millstream.wire.schema import Request
+from waits import until
 
 CLIENT_ID = "differential"
 T0 = 1_700_000_000_000
@@ -194,13 +194,15 @@ class Talk:
 
     def until(self, request: Request, good: Callable[[Any], bool], version: int | None = None) -> Any:
         """Asks again until the answer is as it will be."""
-        deadline = time.monotonic() + 20
-        while True:
-            answer = self.quiet(request, version)
-            if good(answer):
-                return answer
-            assert time.monotonic() < deadline, f"{self.peer.name}: never as expected: {answer}"
-            time.sleep(0.005)  # Kafka tells nobody when its metadata have caught up
+        answers: list[Any] = []
+
+        def is_good() -> bool:
+            answers.append(self.quiet(request, version))
+            return good(answers[-1])
+
+        # Kafka tells nobody when its metadata have caught up.
+        until(is_good, lambda: f"{self.peer.name}: never as expected: {answers[-1]}", every_s=0.005)
+        return answers[-1]
 
     def fence(self) -> None:
         """Waits until what was answered before is seen by every request."""

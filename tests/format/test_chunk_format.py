@@ -28,7 +28,7 @@ from millstream.format.events import (
     read_index,
 )
 from millstream.format.events.batch import Producer
-from millstream.format.events.descriptor import DataDescriptor, Location, decode_location, encode_location
+from millstream.format.events.descriptor import LOCATION, DataDescriptor, Location, decode_location
 from millstream.format.events.sidecar import decode_entry, decode_header, encode_entry, encode_header, entry_of
 from millstream.wire.batch import batch_crc_ok
 
@@ -121,7 +121,7 @@ def test_the_second_batch_begins_where_the_first_ends() -> None:
 def test_descriptor_bytes_with_views_never_change() -> None:
     location = Location(3, 1 << 33, 52)
     views = (SubView(1, 50), StrideView(2, 3, 4, 5), UnstructuredView((Segment(0, 1), Segment(4, 2))))
-    descriptor = DataDescriptor(encode_location(location), 52, views)
+    descriptor = DataDescriptor(LOCATION.pack(location.chunk, location.position, location.size), 52, views)
     data = encode_descriptor(descriptor)
     assert data.hex() == (
         "0300000000000000 3400000000000000 1000000000000000 03000000 0000000002000000 34000000 0300000000000000"

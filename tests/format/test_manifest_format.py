@@ -1,3 +1,5 @@
+"""A manifest reads back as it was written, and a damaged one is refused."""
+
 from __future__ import annotations
 
 import uuid

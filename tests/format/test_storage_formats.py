@@ -4,6 +4,8 @@ from array import array
 
 import msgspec
 import pytest
+from batch_bytes import make_batch
+from crc32c import crc32c
 
 from millstream.errors import Corruption
 from millstream.format import epochs, index, names, producers, segment
@@ -85,18 +87,37 @@ def _summary(end: int = 20, size: int = 9000, *, sealed: bool = False) -> index.
 
 
 def test_index_bytes_never_change() -> None:
-    data = index.encode_block(_summary(sealed=True), array("q", [10, 15]), array("q", [0, 4096]), array("q", [-1, 40]))
+    columns = array("q", [10, 15]), array("q", [0, 4096]), array("q", [-1, 40])
+    data = index.encode_block(_summary(sealed=True), *columns, array("I", [0, 0xA1B2C3D4]))
     assert data.hex() == (
-        "4d495831" + data[4:8].hex() + "0200000001000000"
+        "4d495832" + data[4:8].hex() + "0200000001000000"
         "0a000000000000001400000000000000282300000000000005000000000000003200000000000000"
         "0c0000000000000063000000000000000000000000000000"
-        "0000000000000000ffffffffffffffff"
-        "05000000001000002800000000000000"
+        "0000000000000000ffffffffffffffff00000000"
+        "05000000001000002800000000000000d4c3b2a1"
     )  # fmt: skip
     scan = index.scan_index(data, 10)
     assert scan.whole
     assert scan.summary == _summary(sealed=True)
     assert (list(scan.offsets), list(scan.positions), list(scan.timestamps)) == ([10, 15], [0, 4096], [-1, 40])
+    assert list(scan.sums) == [0, 0xA1B2C3D4]
+
+
+def test_an_index_of_the_version_before_is_read_without_checksums() -> None:
+    old = bytes.fromhex(
+        "4d495831" + "00000000" + "0200000001000000"
+        "0a000000000000001400000000000000282300000000000005000000000000003200000000000000"
+        "0c0000000000000063000000000000000000000000000000"
+        "0000000000000000ffffffffffffffff"
+        "05000000001000002800000000000000"
+    )  # fmt: skip
+    old = old[:4] + crc32c(old[8:]).to_bytes(4, "little") + old[8:]
+    columns = array("q", [25]), array("q", [9000]), array("q", [50])
+    new = index.encode_block(_summary(40, 20000), *columns, array("I", [7]))
+    scan = index.scan_index(old + new, 10)
+    assert scan.whole
+    assert (list(scan.offsets), list(scan.positions)) == ([10, 15, 25], [0, 4096, 9000])
+    assert list(scan.sums) == [0, 0, 7]
 
 
 def test_an_index_is_read_up_to_its_first_bad_block() -> None:
@@ -132,8 +153,6 @@ def test_names_round_trip_and_refuse_others() -> None:
 
 
 def test_walking_stops_at_the_first_thing_that_is_no_batch() -> None:
-    from test_wal_format import make_batch
-
     batches = [make_batch(0, b"x" * 10, delta=4), make_batch(5, b"y" * 99), make_batch(6)]
     data = memoryview(b"".join(batches))
     assert [(b.base_offset, b.last_offset, b.position) for b in segment.walk(data)] == [

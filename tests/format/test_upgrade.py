@@ -87,7 +87,7 @@ def test_a_data_directory_from_before_replication_opens_and_goes_on(how: str) ->
     logs = {number: shard.open(int(number)) for number in expected}
     assert {number: facts(shard, log) for number, log in logs.items()} == expected
     for log in logs.values():
-        assert (log.vote, log.controls.base, log.controls.entries) == (StoredVote(), RaftBase(), [])
+        assert (log.raft.vote, log.raft.controls.base, log.raft.controls.entries) == (StoredVote(), RaftBase(), [])
         assert log.next_raft_position == log.next_offset, "without control entries a position is an offset"
 
     log = logs["1"]
@@ -100,6 +100,6 @@ def test_a_data_directory_from_before_replication_opens_and_goes_on(how: str) ->
     disk.crash(torn=False)
     shard = start(disk)
     log = shard.open(1)
-    assert (log.vote, log.next_offset, log.next_raft_position) == (StoredVote(6, 1), end + 2, end + 3)
-    assert [one.payload for one in log.controls.entries] == [b"term start"]
+    assert (log.raft.vote, log.next_offset, log.next_raft_position) == (StoredVote(6, 1), end + 2, end + 3)
+    assert [one.payload for one in log.raft.controls.entries] == [b"term start"]
     assert log.leader_epochs[-1] == (6, end)

@@ -4,15 +4,11 @@ import random
 import struct
 
 import pytest
+from batch_bytes import make_batch
 from crc32c import crc32c
 
 from millstream.errors import Corruption
 from millstream.format import wal, wal_scan
-
-
-def make_batch(base: int, body: bytes = b"payload", epoch: int = 0, delta: int = 0) -> bytes:
-    covered = struct.pack(">hiqqqhii", 0, delta, 1000, 1000 + delta, -1, -1, -1, delta + 1) + body
-    return struct.pack(">qiibI", base, 9 + len(covered), epoch, 2, crc32c(covered)) + covered
 
 
 def record(batch: bytes, group: int, base: int, last: int, epoch: int = 0) -> bytes:

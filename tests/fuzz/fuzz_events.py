@@ -27,10 +27,16 @@ from millstream.format.events import (
     encode_descriptors,
     encode_index,
     read_mofka_chunk,
-    recover_chunk,
 )
-from millstream.format.events.recovery import ChunkFiles
-from millstream.format.events.sidecar import ENTRY_BYTES, SIDECAR_HEADER_BYTES, encode_entry, encode_header, entry_of
+from millstream.format.events.sidecar import (
+    ENTRY_BYTES,
+    SIDECAR_HEADER_BYTES,
+    decode_entry,
+    encode_entry,
+    encode_header,
+    entry_of,
+)
+from millstream.storage.chunks.chunk_segment import read_header
 from millstream.wire.errors import BatchError
 
 _RANGES = 500
@@ -47,7 +53,7 @@ def event_formats() -> list[Format]:
             "batch of events", _decode_batch, batches, lambda rng, data: mend(bytearray(scramble(rng, data, batches)))
         ),
         Format("file descriptor", _decode_descriptor, descriptors, scramble, constant=512 << 10),
-        Format("file sidecar", _recover, [_sidecar()], _bend_sidecar),
+        Format("file sidecar", _read_sidecar, [_chunk()[0]], _bend_sidecar),
         Format("file Mofka index", _read_mofka, [_chunk()[1], bytes(48), bytes(96)], scramble),
     ]
 
@@ -81,10 +87,6 @@ def _chunk() -> tuple[bytes, bytes]:
     return sidecar, index
 
 
-def _sidecar() -> bytes:
-    return _chunk()[0]
-
-
 def _bend_sidecar(rng: Random, data: bytes) -> bytes:
     """A bent sidecar whose header and entries have the checksums that they should have."""
     out = bytearray(scramble(rng, data))
@@ -96,10 +98,14 @@ def _bend_sidecar(rng: Random, data: bytes) -> bytes:
     return bytes(out)
 
 
-def _recover(data: bytes) -> None:
-    whole = b"".join(meta + payload for meta, payload in _EVENTS)
-    found = recover_chunk(ChunkFiles(data, _chunk()[1], lambda _suffix, start, end: whole[start:end]), 0)
-    assert found.ends.events == sum(one.count for one in found.batches)
+def _read_sidecar(data: bytes) -> None:
+    try:
+        read_header(data, "chunk-000000")
+    except FileNotFoundError as error:  # recovery takes a header that is not whole for a chunk that was being made
+        raise Rejected("no header") from error
+    for at in range(SIDECAR_HEADER_BYTES, len(data), ENTRY_BYTES):
+        if decode_entry(data, at) is None:
+            break
 
 
 def _read_mofka(data: bytes) -> None:

@@ -18,7 +18,9 @@ from fuzz_batches import bend_batch, samples
 from fuzz_mutation import BYTES, CLAIMS, scramble
 
 from millstream.cluster import state_files
+from millstream.core.access.entry import AclEntry
 from millstream.core.controller.commands import (
+    AclsDeleted,
     BrokerRegistered,
     BrokerReplaced,
     Command,
@@ -27,6 +29,7 @@ from millstream.core.controller.commands import (
     PartitionState,
     ReplicaChange,
     TopicDeleted,
+    UserRemoved,
     decode_command,
     encode_command,
     level_of,
@@ -34,10 +37,12 @@ from millstream.core.controller.commands import (
 from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.state import ControllerState
 from millstream.core.producer_state import ProducerBudget, ProducerState
+from millstream.core.quota.limits import Entity
 from millstream.format import epochs, index, producers, segment, wal, wal_scan
 from millstream.format.names import parse_offset, parse_wal_name
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 from millstream.storage.recovery import summary
+from millstream.wire.sasl import Verifier
 
 SEALED_HEAD = 16
 _DEEP = 2000
@@ -240,12 +245,9 @@ def _snapshots() -> list[bytes]:
     state = ControllerState()
     made = [state_files.pack_snapshot(state)]
     for command in _all_commands():
-        # The Raft groups of added partitions are the topic's here, and brokers come below.
-        if (
-            not isinstance(command, PartitionsAdded)
-            and not level_of(command)
-            and type(command) is not FeatureLevelRaised
-        ):
+        # The Raft groups of added partitions are the topic's here, brokers come below, and what was made stays.
+        left_out = (PartitionsAdded, FeatureLevelRaised, UserRemoved, AclsDeleted)
+        if not isinstance(command, left_out) and not level_of(command):
             state.apply(command)
     made.append(state_files.pack_snapshot(state))
     state.apply(FeatureLevelRaised(FeatureLevel(1)))
@@ -269,6 +271,10 @@ def _all_commands() -> list[Command]:
         BrokerProfile: _PROFILE,
         tuple[ReplicaChange, ...]: (ReplicaChange(0, (1, 2)),),
         tuple[PartitionState, ...]: partitions,
+        tuple[AclEntry, ...]: (AclEntry(2, 3, "topic", "User:a", "*", 3, 3),),
+        Verifier: Verifier(b"salt", bytes(32), bytes(32), 4096),
+        Entity: (("client-id", None), ("user", "a")),
+        dict[str, float | None]: {"consumer_byte_rate": 1e6, "producer_byte_rate": None},
     }
     made: list[Command] = []
     for cls in sorted(Command.__subclasses__(), key=lambda one: (one.__name__ != "TopicCreated", one.__name__)):

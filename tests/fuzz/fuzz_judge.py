@@ -121,7 +121,6 @@ def fence() -> Generator[None]:
     try:
         yield
     finally:
-        gc.unfreeze()
         resource.setrlimit(resource.RLIMIT_AS, before)
         signal.signal(signal.SIGVTALRM, handler)
 

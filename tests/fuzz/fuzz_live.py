@@ -162,7 +162,7 @@ class Crowd:
         self._idle.clear()
 
     def _connect(self) -> socket.socket:
-        connection = socket.create_connection(self._address, timeout=20)
+        connection = socket.create_connection(self._address, timeout=60)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 

@@ -29,6 +29,7 @@ from millstream.errors import Corruption, Rejected
 from millstream.format import compacted
 from millstream.iobuf import Arena, IoBuf
 from millstream.kafka import cost, dispatch, served
+from millstream.kafka.context import RequestContext
 from millstream.net.connection import Connection, Exchange
 from millstream.net.intake import Intake
 from millstream.wire import compression, inspection
@@ -228,11 +229,18 @@ class _Intake(Intake):
     """Where a connection is refused."""
 
     def __init__(self) -> None:
-        self.under_way = 0
-        self.parking: Any = self
+        self.turns: Any = _Turns()
 
     def refuse(self, connection: Connection, why: str) -> None:
         raise _Refused(why)
+
+
+class _Turns:
+    """A costly request never waits."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.parking = self
 
     def must_wait(self, *, large: bool = False) -> bool:
         return False
@@ -258,9 +266,12 @@ def edge() -> dispatch.Dispatcher:
         api.min_version, api.max_version = APIS[key].versions
         api.flexible_from = APIS[key].flexible
         api.handle, api.costly = _ignore, False
+        row = served.SERVED[key]
+        api.effect, api.gathers, api.weightless = row.effect, row.gathers, row.weightless
         api.decoders = {version: request_decoder(key, version) for version in _versions(key)}
         dispatcher.apis[key] = api
     dispatcher.node = None  # type: ignore[assignment]
+    dispatcher.context = RequestContext
     dispatcher._unserved_version = _ignore  # type: ignore[method-assign]
     return dispatcher
 

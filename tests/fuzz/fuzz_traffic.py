@@ -138,7 +138,7 @@ def librdkafka(bootstrap: str) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic("rd", 3, 1, config={"retention.ms": "100000"})]).values():
-        future.result(20)
+        future.result(60)
     for codec in CODECS:
         for acks in ("1", "all"):
             producer = Producer(
@@ -151,7 +151,7 @@ def librdkafka(bootstrap: str) -> None:
             )
             for i in range(20):
                 producer.produce("rd", b"value %d" % i * 3, key=b"k%d" % i, headers=[("h", b"x"), ("n", None)])
-            producer.flush(20)
+            producer.flush(60)
     for protocol in ("range", "cooperative-sticky"):
         consumer = Consumer(
             {
@@ -171,16 +171,16 @@ def librdkafka(bootstrap: str) -> None:
         consumer.offsets_for_times([TopicPartition("rd", 0, 5)], 10)
         consumer.close()
     for ask in (
-        lambda: admin.list_topics(timeout=10),
-        lambda: admin.list_groups(timeout=10),
-        lambda: admin.list_consumer_groups().result(10),
-        lambda: admin.describe_consumer_groups(["rd-range"])["rd-range"].result(10),
-        lambda: admin.describe_cluster().result(10),
-        lambda: next(iter(admin.describe_configs([ConfigResource(ResourceType.TOPIC, "rd")]).values())).result(10),
-        lambda: admin.create_partitions([NewPartitions("rd", 5)])["rd"].result(10),
-        lambda: next(iter(admin.delete_records([TopicPartition("rd", 0, 1)]).values())).result(10),
-        lambda: admin.delete_consumer_groups(["rd-range"])["rd-range"].result(10),
-        lambda: admin.delete_topics(["rd"])["rd"].result(10),
+        lambda: admin.list_topics(timeout=60),
+        lambda: admin.list_groups(timeout=60),
+        lambda: admin.list_consumer_groups().result(60),
+        lambda: admin.describe_consumer_groups(["rd-range"])["rd-range"].result(60),
+        lambda: admin.describe_cluster().result(60),
+        lambda: next(iter(admin.describe_configs([ConfigResource(ResourceType.TOPIC, "rd")]).values())).result(60),
+        lambda: admin.create_partitions([NewPartitions("rd", 5)])["rd"].result(60),
+        lambda: next(iter(admin.delete_records([TopicPartition("rd", 0, 1)]).values())).result(60),
+        lambda: admin.delete_consumer_groups(["rd-range"])["rd-range"].result(60),
+        lambda: admin.delete_topics(["rd"])["rd"].result(60),
     ):
         with contextlib.suppress(KafkaException):  # what the broker answers does not matter here
             ask()
@@ -197,7 +197,7 @@ def kafka_python(bootstrap: str) -> None:
             producer = KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec)
             for i in range(10):
                 producer.send("py", b"value %d" % i, key=b"k", headers=[("h", b"x")])
-            producer.flush(20)
+            producer.flush(60)
             producer.close()
         consumer = KafkaConsumer(
             "py", bootstrap_servers=bootstrap, group_id="py", auto_offset_reset="earliest", consumer_timeout_ms=3000

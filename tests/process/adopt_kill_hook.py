@@ -6,7 +6,7 @@ so that the steps of the shard and those of its worker are both seen.
 
 from archive_kill_hook import step
 
-from millstream.partition.adopting import Adoption
+from millstream.partition.replica.adopting import Adoption
 from millstream.storage import shard_storage
 from millstream.storage.disk import SystemDisk
 from millstream.storage.messages.receiving import Adopt

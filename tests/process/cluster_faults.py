@@ -11,6 +11,7 @@ from pathlib import Path
 from millstream.cli.cluster_changes import change_cluster
 from millstream.cli.failure import CommandFailed
 from millstream.format.segment import WalkEnd, parse_batch
+from waits import moment, until
 
 TOPIC = "faulted"
 FULL, ROOMY = "disk full: producers are refused", "space again: producers are let in"
@@ -42,18 +43,18 @@ class Faults:
             f"{time.strftime('%H:%M:%S')} {kind.__name__} {node}, {self.workload.acknowledged} acknowledged", flush=True
         )
         kind(node)
-        self.workload.wait_progress(300, timeout_s=60)
+        self.workload.wait_progress(300)
 
     def others(self, node):
         return [other for other in (1, 2, 3) if other != node]
 
     def for_a_while(self):
         """Shorter and longer than an election, and than the time after which a broker counts as dead."""
-        time.sleep(self.chance.choice([0.3, 1.0, 2.5, 7.0]))
+        moment(self.chance.choice([0.3, 1.0, 2.5, 7.0]))
 
     def kill(self, node):
         self.cluster.kill(node)
-        self.workload.wait_progress(300, timeout_s=60)
+        self.workload.wait_progress(300)
         self.cluster.restart(node)
 
     def kill_two(self, node):
@@ -62,7 +63,7 @@ class Faults:
         other = self.chance.choice(self.others(node))
         self.cluster.kill(other)
         self.cluster.restart(other)
-        self.workload.wait_progress(300, timeout_s=60)
+        self.workload.wait_progress(300)
         self.cluster.restart(node)
 
     def pause(self, node):
@@ -72,7 +73,7 @@ class Faults:
 
     def isolate(self, node):
         self.cluster.partition({node}, set(self.others(node)))
-        self.workload.wait_progress(300, timeout_s=60)
+        self.workload.wait_progress(300)
         self.for_a_while()
         self.cluster.heal()
 
@@ -100,7 +101,7 @@ class Faults:
         for _ in range(moves):
             node = self.chance.choice([1, 2, 3])
             self._set_mode(node, "drained")
-            self._until(lambda node=node: not self._leads(node), f"broker {node} gives up its leaderships")
+            until(lambda node=node: not self._leads(node), f"broker {node} gives up its leaderships")
             self._set_mode(node, "serving")
 
     def full_disk(self, node):
@@ -109,14 +110,14 @@ class Faults:
         full, roomy = (log.read_text(errors="replace").count(text) for text in (FULL, ROOMY))
         disk.fill()
         try:
-            self._until(lambda: log.read_text(errors="replace").count(FULL) > full, f"broker {node} notices")
+            until(lambda: log.read_text(errors="replace").count(FULL) > full, f"broker {node} notices")
             self.for_a_while()
         finally:
             disk.empty()
-        self._until(lambda: log.read_text(errors="replace").count(ROOMY) > roomy, f"broker {node} goes on")
+        until(lambda: log.read_text(errors="replace").count(ROOMY) > roomy, f"broker {node} goes on")
 
     def _set_mode(self, node, mode):
-        self._until(lambda: self._asked({"type": "set_broker_mode", "node": node, "mode": mode}), f"{node} is {mode}")
+        until(lambda: self._asked({"type": "set_broker_mode", "node": node, "mode": mode}), f"{node} is {mode}")
 
     def _asked(self, request):
         """Whether the controller has taken it: there may be none at the moment."""
@@ -127,14 +128,8 @@ class Faults:
         return True
 
     def _leads(self, node):
-        partitions = self.workload.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        partitions = self.workload.admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions
         return any(partition.leader == node for partition in partitions.values())
-
-    def _until(self, done, what):
-        limit = time.monotonic() + 120
-        while not done():
-            assert time.monotonic() < limit, what
-            time.sleep(0.05)
 
 
 def compare_logs(cluster, partitions):

@@ -34,7 +34,7 @@ from crash_clients import (
 from millstream.testing.history import History, LogStart, Outcome, TopicChange
 from millstream.testing.history_check import verify
 
-PROGRESS_TIMEOUT_S = 30
+PROGRESS_TIMEOUT_S = 150
 TRIMMED, SHORT, COMPACTED = "crash-trimmed", "crash-short", "crash-compacted"
 SIDE_TOPICS = {
     TRIMMED: {},
@@ -126,7 +126,7 @@ class Workload:
         for protocol in self.protocols:
             self.ask_committed(GROUPS[protocol])
         began = time.monotonic_ns()
-        names = answered(lambda: self.admin.list_topics(timeout=30)).topics
+        names = answered(lambda: self.admin.list_topics(timeout=60)).topics
         self.history.topics_seen(names, began_ns=began)
         asking = Consumer({**QUIET, "bootstrap.servers": self.bootstrap, "group.id": "unused"})
         for place in self.side_places:
@@ -140,7 +140,7 @@ class Workload:
         places = [TopicPartition(*place) for place in self.main_places]
         asking = Consumer({**QUIET, "bootstrap.servers": self.bootstrap, "group.id": group})
         began = time.monotonic_ns()
-        for place in answered(lambda: asking.committed(places, timeout=30)):
+        for place in answered(lambda: asking.committed(places, timeout=60)):
             offset = max(-1, place.offset)
             self.history.committed(group, place.topic, place.partition, offset, began_ns=began)
         asking.close()

@@ -1,13 +1,14 @@
 """A shard hook (``internal.shard.hook``) that raises in one verb of the partitions of one topic.
 
-The file that ``MILLSTREAM_FAULT_POINT`` names has the point and the topic in one line; without it nothing raises.
+The file that ``MILLSTREAM_FAULT_POINT`` names has the point and the topic in one line; without it nothing raises. With
+a third word, ``once``, the broker that raises first removes it.
 """
 
 import os
 from pathlib import Path
 
-from millstream.partition import append as appends
-from millstream.partition import markers
+from millstream.partition.append import checks as appends
+from millstream.partition.append import markers
 from millstream.partition.lifecycle import Lifecycle
 from millstream.storage.log.log import Log
 from millstream.storage.log.open_log import OpenLog
@@ -35,11 +36,16 @@ class Planted(Exception):
 
 
 def armed(point, log):
+    file = Path(os.environ["MILLSTREAM_FAULT_POINT"])
     try:
-        wanted, _, topic = Path(os.environ["MILLSTREAM_FAULT_POINT"]).read_text().strip().partition("|")
-    except OSError:
+        wanted, topic, *once = file.read_text().strip().split("|")
+        if wanted != point or log.topic != topic:
+            return False
+        if once:
+            file.unlink()
+    except (OSError, ValueError):
         return False
-    return wanted == point and log.topic == topic
+    return True
 
 
 def hook(node):

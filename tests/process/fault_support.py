@@ -20,6 +20,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.testing import Broker
 from millstream.testing.disk import Faults, apply_crash
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from waits import until
 
 EXIT_STORAGE = 74
 TOPIC = "crash"
@@ -79,14 +80,11 @@ class Scene:
         return [line for line in self.lines("ERROR") if all(part in line for part in parts)]
 
     def metric(self, name, **labels):
-        with urllib.request.urlopen(f"{self.broker.http}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.broker.http}/metrics", timeout=60) as answer:
             return Exposition(answer.read().decode(), time.monotonic()).value(name, **labels)
 
-    def until(self, done, what, seconds=20.0):
-        end = time.monotonic() + seconds
-        while not done():
-            assert time.monotonic() < end, f"{what}:\n{self.broker.log_tail()}"
-            time.sleep(0.02)
+    def until(self, done, what):
+        until(done, lambda: f"{what}:\n{self.broker.log_tail()}")
 
     def pid_of(self, role):
         """The process that ps shows as ``millstream: <role>``."""
@@ -99,7 +97,7 @@ class Scene:
 
     def stops(self, reason):
         """The broker has ended by itself, as a disk that cannot be trusted demands, and has said why."""
-        assert self.broker.wait(30) == EXIT_STORAGE, self.broker.log_tail()
+        assert self.broker.wait(60) == EXIT_STORAGE, self.broker.log_tail()
         errors = self.lines("ERROR")
         assert any(re.search(reason, line) for line in errors), errors
 

@@ -7,8 +7,9 @@ import errno
 import os
 import shutil
 import subprocess
-import time
 from contextlib import contextmanager, suppress
+
+from waits import Patience
 
 CAN_MOUNT = os.geteuid() == 0 and shutil.which("mkfs.ext4") is not None
 MIB = 1 << 20
@@ -32,11 +33,11 @@ class Disk:
 
     def unmount(self):
         """Once the last process of the broker has ended: its lock, which tells that, can't be read any more."""
-        limit = time.monotonic() + 60
+        patience = Patience()
         while self.mounted:
             done = call("umount", self.at)
             self.mounted = done.returncode != 0
-            assert not self.mounted or time.monotonic() < limit, done.stderr
+            patience.check(done.stderr)
 
     def write_unsynced(self, name):
         """In a new file: ext4 itself syncs one that was cut to nothing and written again."""

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from waits import PATIENCE_S, until
+
 TOPIC = "orders"
 PROTOCOLS = ("classic", "consumer")
 MEMBERS = 2
-PATIENCE_S = 120
 COMMIT_EVERY_S = 0.3
 PAUSE_S = 0.02
 """Between two bursts of the producer."""
@@ -137,11 +138,7 @@ class Outage:
 
     def wait(self, condition, what):
         """Until something is so, with the patience of a client."""
-        ends = time.monotonic() + PATIENCE_S
-        while not condition():
-            self.check()
-            assert time.monotonic() < ends, f"{what}: not within {PATIENCE_S} s"
-            time.sleep(0.01)
+        until(lambda: self.check() or condition(), what)
 
     def until_all_read_on(self):
         """Wait until each group reads what is only sent from now on; how long each took, in seconds."""

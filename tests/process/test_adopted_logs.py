@@ -1,6 +1,5 @@
 """A replica that is sent its leader's files is killed at every step: it comes up with the old log or the new one."""
 
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import BrokerFailed, cluster
+from waits import PATIENCE_S, until
 
 QUIET = {"log_level": 0}
 TOPIC = "installed"
@@ -21,17 +21,8 @@ SETTINGS = {
     "internal.disk.factory": "adopt_kill_hook:disk",
 }
 RECORDS = 150
-LIMIT_S = 150
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1400)]
-
-
-def wait_for(condition, what):
-    limit = time.monotonic() + LIMIT_S
-    while not (found := condition()):
-        assert time.monotonic() < limit, f"in {LIMIT_S} s: {what}"
-        time.sleep(0.1)
-    return found
 
 
 def send(bootstrap, start):
@@ -41,7 +32,7 @@ def send(bootstrap, start):
         value = b"%06d" % number + bytes(500)
         producer.produce(TOPIC, value, None, 0, on_delivery=lambda error, _: failed.append(error) if error else None)
         producer.poll(0.001)
-    assert producer.flush(LIMIT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert not failed
 
 
@@ -54,7 +45,7 @@ def names(broker):
 
 def in_sync(client):
     with suppress(Exception):
-        return len(client.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions[0].isrs) == 3
+        return len(client.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions[0].isrs) == 3
     return False
 
 
@@ -62,9 +53,9 @@ def leave_behind(three, client, end):
     """Broker 2 is down: write, and delete everything that it has."""
     send(three.bootstrap, end)
     start = end + RECORDS - 60
-    client.delete_records([TopicPartition(TOPIC, 0, start)])[TopicPartition(TOPIC, 0)].result(LIMIT_S)
+    client.delete_records([TopicPartition(TOPIC, 0, start)])[TopicPartition(TOPIC, 0)].result(PATIENCE_S)
     for node in (1, 3):
-        wait_for(lambda node=node: names(three.brokers[node])[1][0] > end, "what it has is gone")
+        until(lambda node=node: names(three.brokers[node])[1][0] > end, "what it has is gone")
 
 
 def test_a_broker_that_is_killed_at_any_step_of_an_install_has_the_old_log_or_the_new_one(tmp_path, monkeypatch):
@@ -76,7 +67,7 @@ def test_a_broker_that_is_killed_at_any_step_of_an_install_has_the_old_log_or_th
         new = NewTopic(TOPIC, 1, replica_assignment=[[1, 3, 2]], config={"internal.segment.bytes": "10000"})
         client.create_topics([new])[TOPIC].result(60)
         send(three.bootstrap, 0)
-        wait_for(lambda: in_sync(client), "all are in sync")
+        until(lambda: in_sync(client), "all are in sync")
         two = three.brokers[2]
         for number, name in enumerate(STEPS, 1):
             three.kill(2)
@@ -85,13 +76,13 @@ def test_a_broker_that_is_killed_at_any_step_of_an_install_has_the_old_log_or_th
             aside.replace(at)
             with suppress(BrokerFailed):  # it is killed before it serves
                 three.restart(2)
-            wait_for(lambda: not at.exists(), name)
+            until(lambda: not at.exists(), name)
             three.kill(2)  # collects the process
             beside, segments = names(two)
             assert segments or any(".staged" in one for one in beside), f"{name}: neither log is there"
             three.restart(2)
-            wait_for(lambda: in_sync(client), f"{name}: all are in sync again")
-            wait_for(lambda: not names(two)[0], f"{name}: nothing is left beside the log")
+            until(lambda: in_sync(client), f"{name}: all are in sync again")
+            until(lambda: not names(two)[0], f"{name}: nothing is left beside the log")
             log = two.log_path.read_text()
             assert " ERROR " not in log and "put aside" not in log, name
         for broker in three.brokers.values():

@@ -5,14 +5,15 @@ import shutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
-from test_growing_clusters import status as cluster_status
-from test_shared_clusters import in_order, leader, produce, uploaded
-from test_shared_faults import create_wide, load
-from test_shared_wal import settings
-from test_take_over import fenced
-from tiering import ask, consume, expected, metric, until, value
+from growing_support import status as cluster_status
+from object_wal_support import settings
+from shared_cluster_support import in_order, leader, produce, uploaded
+from take_over_support import fenced
+from tiering import ask, consume, expected, metric, value
+from wide_support import create_wide, load
 
 from millstream.testing import cluster
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -64,7 +65,7 @@ def test_partitions_of_a_broker_that_dies_with_its_disk_are_led_by_others_and_st
             made.brokers[2].data_dir.mkdir()
             made.replace(2)
             until(lambda: not fenced(one), "broker 2 does not come back", DEADLINE_S)
-            workload.wait_progress(200, timeout_s=60)
+            workload.wait_progress(200)
             assert led_by_others(made, "load", (1, 3))
 
 
@@ -82,7 +83,7 @@ def test_a_paused_broker_is_taken_over_acknowledges_nothing_and_serves_the_rest_
         options = {"bootstrap.servers": two.bootstrap, "linger.ms": 0, "log_level": 0, "message.timeout.ms": 60_000}
         late = Producer(options)
         late.produce("taken", b"warm", partition=0, on_delivery=lambda error, _: error or delivered.append(b"warm"))
-        assert late.flush(20) == 0
+        assert late.flush(60) == 0
         made.pause(2)
         late.produce("taken", b"late", partition=0, on_delivery=lambda error, _: error or delivered.append(b"late"))
         late.poll(0.5)

@@ -3,18 +3,27 @@
 import json
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from contextlib import closing
 
 import pytest
+from cluster_support import (
+    QUIET,
+    Unordered,
+    admin,
+    all_in_sync,
+    controller_of,
+    create,
+    metadata,
+    partitions,
+    read,
+    send,
+)
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.testing import BrokerFailed, Cluster, cluster
-
-QUIET = {"log_level": 0}
+from waits import moment, until
 
 
 @pytest.fixture(scope="module")
@@ -23,101 +32,27 @@ def three():
         yield made
 
 
-def admin(*brokers):
-    return AdminClient({"bootstrap.servers": ",".join(broker.bootstrap for broker in brokers)} | QUIET)
-
-
-def create(broker, topic, partitions, factor=1, config=None):
-    client = admin(broker)
-    for done in client.create_topics([NewTopic(topic, partitions, factor, config=config or {})]).values():
-        done.result(30)
-
-
-def metadata(broker):
-    return admin(broker).list_topics(timeout=20)
-
-
-def wait_for(condition, timeout_s=60):
-    limit = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.05)
-    return found
-
-
-def send(bootstrap, topic, partitions, count, name):
-    """Produce ``count`` records with acks=all; returns the values that were acknowledged."""
-    acked = []
-    producer = Producer({"bootstrap.servers": bootstrap} | QUIET)
-    for number in range(count):
-        producer.produce(
-            topic,
-            f"{name}-{number}",
-            partition=number % partitions,
-            on_delivery=lambda error, message: acked.append(message.value()) if error is None else None,
-        )
-    producer.flush(60)
-    return acked
-
-
 def refusal(bootstrap, topic, acks):
     """Error code of one record that is not sent again; None if it is acknowledged."""
     codes = []
     producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "retries": 0} | QUIET)
     producer.produce(topic, b"once", partition=0, on_delivery=lambda error, _: codes.append(error and error.code()))
-    producer.flush(20)
+    producer.flush(60)
     return codes[0]
-
-
-def read(bootstrap, topic, partitions, count):
-    """The first ``count`` values of all partitions."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"read-{topic}"} | QUIET)
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-    found = []
-    limit = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < limit:
-        for message in consumer.consume(count, 0.5):
-            assert not message.error(), message.error()
-            found.append(message.value())
-    consumer.close()
-    return found
 
 
 def elect(brokers, which):
     """Let the preferred replicas lead; returns the error of each partition, None for none."""
     client = admin(*brokers.brokers.values())
-    return client.elect_leaders(ElectionType.PREFERRED, which).result(30)
-
-
-class Unordered:
-    """Equal to a list with the same values, each as often, in any order."""
-
-    def __init__(self, values):
-        self.values = sorted(values)
-
-    def __eq__(self, other):
-        return self.values == sorted(other)
-
-    def __repr__(self):
-        return f"{len(self.values)} values"
-
-
-def controller_of(three):
-    """The broker whose log said last that it is the controller."""
-    said = {}
-    for node, broker in three.brokers.items():
-        lines = [line for line in broker.log_path.read_text().splitlines() if "this broker is the controller" in line]
-        if lines:
-            said[node] = lines[-1]
-    return max(said, key=said.__getitem__)
+    return client.elect_leaders(ElectionType.PREFERRED, which).result(60)
 
 
 def test_every_broker_knows_all_of_them_and_creates_topics_anywhere(three):
     for node, broker in three.brokers.items():
-        wait_for(lambda broker=broker: len(metadata(broker).brokers) == 3)
+        until(lambda broker=broker: len(metadata(broker).brokers) == 3)
         create(broker, f"made-by-{node}", 3)
     for broker in three.brokers.values():
-        wait_for(lambda broker=broker: all(f"made-by-{node}" in metadata(broker).topics for node in three.brokers))
+        until(lambda broker=broker: all(f"made-by-{node}" in metadata(broker).topics for node in three.brokers))
         found = metadata(broker)
         assert {f"{each.host}:{each.port}" for each in found.brokers.values()} == set(three.bootstrap.split(","))
         for node in three.brokers:
@@ -129,7 +64,7 @@ def test_every_broker_knows_all_of_them_and_creates_topics_anywhere(three):
 def manifest_of(broker, topic):
     """The segments that a broker has of a topic; None while it does not know the topic."""
     try:
-        with urllib.request.urlopen(f"{broker.http}/v1/topics/{topic}/segments", timeout=20) as answer:
+        with urllib.request.urlopen(f"{broker.http}/v1/topics/{topic}/segments", timeout=60) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         assert error.code == 404
@@ -140,7 +75,7 @@ def test_a_manifest_says_on_whose_disk_its_files_are(three):
     create(three.brokers[1], "manifested", 3, factor=3)
     found = {}
     for broker in three.brokers.values():
-        manifest = wait_for(lambda broker=broker: manifest_of(broker, "manifested"))
+        manifest = until(lambda broker=broker: manifest_of(broker, "manifested"))
         with open(f"{manifest['data_dir']}/identity.json", encoding="utf-8") as file:
             found[manifest["incarnation"]] = json.load(file)["incarnation"]
     assert len(found) == 3, "no two directories have the same"
@@ -162,7 +97,7 @@ def test_a_group_is_coordinated_by_the_broker_that_has_its_partition(three):
     )
     consumer.subscribe(["grouped"])
     found = []
-    wait_for(lambda: found.extend(m.value() for m in consumer.consume(90, 0.5) if not m.error()) or len(found) >= 90)
+    until(lambda: found.extend(m.value() for m in consumer.consume(90, 0.5) if not m.error()) or len(found) >= 90)
     consumer.commit(asynchronous=False)
     consumer.close()
     assert sorted(found) == sorted(acked)
@@ -174,25 +109,9 @@ def test_more_replicas_than_brokers_are_refused(three):
     assert refused.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
 
 
-def partitions(broker, topic):
-    """The partitions of a topic; none as long as the broker has not heard of the topic."""
-    found = metadata(broker).topics.get(topic)
-    return found.partitions.values() if found is not None else []
-
-
-def all_in_sync(three, topic):
-    """Every broker shows the same leaders (a new partition may have none yet), and every replica in sync."""
-    shown = [
-        [(part.leader, tuple(part.replicas), sorted(part.isrs)) for part in partitions(broker, topic)]
-        for broker in three.brokers.values()
-    ]
-    agreed = all(each == shown[0] for each in shown) and bool(shown[0])
-    return agreed and all(leader > 0 and isr == sorted(replicas) for leader, replicas, isr in shown[0])
-
-
 def test_every_broker_shows_leader_and_replicas_of_a_partition_with_three(three):
     create(three.brokers[3], "three-fold", 3, 3)
-    wait_for(lambda: all_in_sync(three, "three-fold"))
+    until(lambda: all_in_sync(three, "three-fold"))
     shown = list(partitions(three.brokers[2], "three-fold"))
     assert [part.leader for part in shown] == [part.replicas[0] for part in shown], "the preferred replica leads"
     assert {part.leader for part in shown} == {1, 2, 3}
@@ -220,10 +139,10 @@ def test_nothing_is_lost_or_doubled_when_the_controller_dies_and_comes_back(thre
     three.kill(gone)
     acked += send(three.bootstrap, "before", 3, 90, "l")
     create(others[0], "during", 2)
-    wait_for(lambda: all(gone not in part.isrs and part.leader != gone for part in partitions(others[1], "before")))
+    until(lambda: all(gone not in part.isrs and part.leader != gone for part in partitions(others[1], "before")))
     three.restart(gone)
-    wait_for(lambda: {"before", "during"} <= metadata(three.brokers[gone]).topics.keys())
-    wait_for(lambda: all_in_sync(three, "before"))
+    until(lambda: {"before", "during"} <= metadata(three.brokers[gone]).topics.keys())
+    until(lambda: all_in_sync(three, "before"))
     acked += send(three.bootstrap, "before", 3, 90, "m")
     assert read(three.bootstrap, "before", 3, 270) == Unordered(acked)
     assert len(acked) == 270
@@ -247,7 +166,7 @@ def test_nothing_is_lost_or_doubled_when_each_broker_dies_under_load(three):
             producer.produce("load", b"%d" % number, partition=number % 3, on_delivery=delivered)
             producer.poll(0)
             number += 1
-            time.sleep(0.002)
+            moment(0.002)
 
     thread = threading.Thread(target=produce)
     thread.start()
@@ -255,9 +174,9 @@ def test_nothing_is_lost_or_doubled_when_each_broker_dies_under_load(three):
         for node in three.brokers:
             before = len(acked)
             three.kill(node)
-            wait_for(lambda before=before: len(acked) > before + 300)
+            until(lambda before=before: len(acked) > before + 300)
             three.restart(node)
-            wait_for(lambda: all_in_sync(three, "load"))
+            until(lambda: all_in_sync(three, "load"))
     finally:
         stop.set()
         thread.join()
@@ -275,24 +194,24 @@ def test_nothing_is_lost_or_doubled_when_each_broker_dies_under_load(three):
 def test_a_stopped_broker_comes_back_with_what_it_had(three):
     create(three.brokers[1], "stopped", 3, 3)
     create(three.brokers[1], "strict", 1, 3, {"min.insync.replicas": "3"})
-    wait_for(lambda: all_in_sync(three, "strict"))
+    until(lambda: all_in_sync(three, "strict"))
     assert len(send(three.bootstrap, "strict", 1, 10, "x")) == 10
     acked = send(three.bootstrap, "stopped", 3, 90, "s")
-    wait_for(lambda: all_in_sync(three, "stopped"))
+    until(lambda: all_in_sync(three, "stopped"))
     assert three.brokers[2].stop() == 0
-    wait_for(lambda: 2 not in metadata(three.brokers[1]).brokers)
-    wait_for(lambda: all(part.leader not in (2, -1) for part in partitions(three.brokers[3], "stopped")))
+    until(lambda: 2 not in metadata(three.brokers[1]).brokers)
+    until(lambda: all(part.leader not in (2, -1) for part in partitions(three.brokers[3], "stopped")))
     acked += send(three.bootstrap, "stopped", 3, 90, "t")
-    wait_for(lambda: refusal(three.bootstrap, "strict", acks="all") == KafkaError.NOT_ENOUGH_REPLICAS)
+    until(lambda: refusal(three.bootstrap, "strict", acks="all") == KafkaError.NOT_ENOUGH_REPLICAS)
     assert refusal(three.bootstrap, "strict", acks=1) is None, "min.insync.replicas is for acks=all"
     three.restart(2)
-    wait_for(lambda: all_in_sync(three, "stopped"))
+    until(lambda: all_in_sync(three, "stopped"))
     assert read(three.bootstrap, "stopped", 3, 180) == Unordered(acked)
     for topic in list(metadata(three.brokers[1]).topics):
-        wait_for(lambda topic=topic: all_in_sync(three, topic))
+        until(lambda topic=topic: all_in_sync(three, topic))
     elected = elect(three, None)
     assert {error for error in elected.values() if error is not None} == set()
-    wait_for(lambda: all(part.leader == part.replicas[0] for part in partitions(three.brokers[1], "stopped")))
+    until(lambda: all(part.leader == part.replicas[0] for part in partitions(three.brokers[1], "stopped")))
     again = elect(three, [TopicPartition("stopped", 0)])
     assert [error.code() for error in again.values()] == [KafkaError.ELECTION_NOT_NEEDED]
 
@@ -303,14 +222,14 @@ def test_brokers_of_two_shards_replicate_between_all_of_them():
     with cluster(3, shards=2, memory="192MiB") as two:
         create(two.brokers[1], "t", 8, 3)
         acked = send(two.bootstrap, "t", 8, 400, "a")
-        wait_for(lambda: all_in_sync(two, "t"))
+        until(lambda: all_in_sync(two, "t"))
         two.kill(2)
         acked += send(two.bootstrap, "t", 8, 400, "b")
         two.restart(2)
-        wait_for(lambda: all_in_sync(two, "t"))
+        until(lambda: all_in_sync(two, "t"))
         elected = elect(two, None)
         assert all(error is None for error in elected.values())
-        wait_for(lambda: {part.leader for part in partitions(two.brokers[2], "t")} == {1, 2, 3})
+        until(lambda: {part.leader for part in partitions(two.brokers[2], "t")} == {1, 2, 3})
         acked += send(two.bootstrap, "t", 8, 400, "c")
         assert read(two.bootstrap, "t", 8, 1200) == Unordered(acked)
         assert len(acked) == 1200

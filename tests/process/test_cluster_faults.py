@@ -57,7 +57,7 @@ def three(tmp_path, disks):
 def test_clients_of_a_faulty_cluster_lose_nothing_and_replicas_do_not_diverge(three, disks):
     admin = AdminClient({**QUIET, "bootstrap.servers": three.bootstrap})
     for done in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)]).values():
-        done.result(30)
+        done.result(60)
     workload = Workload(three.bootstrap, TOPIC, PARTITIONS, rate=150, padding=200)
     faults = Faults(three, workload, SEED, disks)
     try:

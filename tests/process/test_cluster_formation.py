@@ -63,7 +63,7 @@ class Broker:
 
     def kill(self):
         self.child.kill()
-        assert self.child.wait(20) is not None
+        assert self.child.wait(60) is not None
         os.close(self.outcome)
 
     @property

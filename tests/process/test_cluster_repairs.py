@@ -3,18 +3,18 @@
 import re
 import shutil
 import time
-import urllib.request
 
 import pytest
 from cluster_faults import batches
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from repairs_support import QUIET, in_sync, metric
 
 from millstream.testing import cluster
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(900)]
 
-QUIET = {"log_level": 0}
 SETTINGS = {"checkpoint.ms": 300, "log.cleaner.backoff.ms": 200}
 SMALL = {"internal.segment.bytes": "20000"}
 COMPACTED = {
@@ -33,17 +33,9 @@ def three(request):
         yield made
 
 
-def wait_for(condition, what, timeout_s=150):
-    limit = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < limit, f"in {timeout_s} s: {what}"
-        time.sleep(0.1)
-    return found
-
-
 def create(three, topic, config):
     client = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
-    client.create_topics([NewTopic(topic, 1, 3, config=config)])[topic].result(30)
+    client.create_topics([NewTopic(topic, 1, 3, config=config)])[topic].result(60)
 
 
 def send(three, topic, numbers, keys=None):
@@ -69,21 +61,6 @@ def read(three, topic, count):
     consumer.commit(offsets=[TopicPartition(topic, 0, count)], asynchronous=False)
     consumer.close()
     return found
-
-
-def metric(broker, name):
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
-
-
-def in_sync(three, topic):
-    """Every broker shows three replicas in sync."""
-    for broker in three.brokers.values():
-        topics = AdminClient({"bootstrap.servers": broker.bootstrap} | QUIET).list_topics(timeout=20).topics
-        if topic not in topics or any(len(part.isrs) < 3 for part in topics[topic].partitions.values()):
-            return False
-    return True
 
 
 def segments(broker, topic):
@@ -120,13 +97,13 @@ def test_a_broker_that_has_lost_the_files_of_its_partitions_gets_them_again(thre
     send(three, "plain", range(RECORDS))
     send(three, "keyed", range(RECORDS), keys=10)
     assert read(three, "plain", RECORDS) == list(range(RECORDS))
-    wait_for(lambda: all(in_sync(three, topic) for topic in ("plain", "keyed")), "all are in sync")
+    until(lambda: all(in_sync(three, topic) for topic in ("plain", "keyed")), "all are in sync")
     compacted = [three.brokers[node] for node in (1, 3)]
-    wait_for(
+    until(
         lambda: all(any(path.name.count(".") > 1 for path in segments(each, "keyed")) for each in compacted),
         "it is compacted",
     )
-    wait_for(
+    until(
         lambda: mark(three.brokers[2]) == metric(three.brokers[2], "millstream_cluster_metadata_revision"),
         "it is noted",
     )
@@ -140,15 +117,15 @@ def test_a_broker_that_has_lost_the_files_of_its_partitions_gets_them_again(thre
     two = three.brokers[2]
     lost = len(gone) - replayed(two)
     assert lost >= 3
-    wait_for(lambda: whole_again(two) >= lost, f"{lost} of {len(gone)} replicas are whole again")
-    wait_for(lambda: not metric(two, "millstream_replica_lost"), "no replica is lost")
+    until(lambda: whole_again(two) >= lost, f"{lost} of {len(gone)} replicas are whole again")
+    until(lambda: not metric(two, "millstream_replica_lost"), "no replica is lost")
     assert metric(two, "millstream_replica_installs_total") >= 1, "the compacted one is received as files"
-    wait_for(lambda: all(in_sync(three, topic) for topic in ("plain", "keyed")), "all are in sync again")
+    until(lambda: all(in_sync(three, topic) for topic in ("plain", "keyed")), "all are in sync again")
     three.kill(1)
     send(three, "plain", range(2 * RECORDS, 3 * RECORDS))
     assert read(three, "plain", 3 * RECORDS) == list(range(3 * RECORDS))
     three.restart(1)
-    wait_for(lambda: in_sync(three, "plain"), "all are in sync at the end")
+    until(lambda: in_sync(three, "plain"), "all are in sync at the end")
     for broker in three.brokers.values():
         assert broker.stop() == 0
     assert len({tuple(batches(broker.data_dir, 0)) for broker in three.brokers.values()}) == 1
@@ -157,8 +134,8 @@ def test_a_broker_that_has_lost_the_files_of_its_partitions_gets_them_again(thre
 def test_a_broker_that_finds_damage_in_its_segments_gets_them_again(three):
     create(three, "plain", SMALL)
     send(three, "plain", range(RECORDS))
-    wait_for(lambda: in_sync(three, "plain"), "all are in sync")
-    wait_for(lambda: len(segments(three.brokers[3], "plain")) > 5, "segments are written")
+    until(lambda: in_sync(three, "plain"), "all are in sync")
+    until(lambda: len(segments(three.brokers[3], "plain")) > 5, "segments are written")
     assert three.brokers[3].stop() == 0, "in order, so that the write-ahead log does not mend what is damaged"
     for path in segments(three.brokers[3], "plain")[:3]:
         data = bytearray(path.read_bytes())
@@ -166,8 +143,8 @@ def test_a_broker_that_finds_damage_in_its_segments_gets_them_again(three):
         path.write_bytes(data)
     send(three, "plain", range(RECORDS, 2 * RECORDS))
     three.restart(3)
-    wait_for(lambda: whole_again(three.brokers[3]) >= 1, "the damage is found and made up for")
-    wait_for(lambda: in_sync(three, "plain"), "all are in sync again")
+    until(lambda: whole_again(three.brokers[3]) >= 1, "the damage is found and made up for")
+    until(lambda: in_sync(three, "plain"), "all are in sync again")
     assert read(three, "plain", 2 * RECORDS) == list(range(2 * RECORDS))
     for broker in three.brokers.values():
         assert broker.stop() == 0
@@ -179,17 +156,17 @@ def test_a_broker_that_finds_damage_in_its_segments_gets_them_again(three):
 def test_a_leader_that_finds_damage_hands_over_and_is_filled_by_its_follower(three):
     create(three, "plain", SMALL)
     send(three, "plain", range(RECORDS))
-    wait_for(lambda: in_sync(three, "plain"), "all are in sync")
+    until(lambda: in_sync(three, "plain"), "all are in sync")
     for broker in three.brokers.values():
         assert broker.stop() == 0  # with a checkpoint, and what is read after the start is read from the files
     three.start()
     client = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
 
     def place():
-        return client.list_topics("plain", timeout=20).topics["plain"].partitions[0]
+        return client.list_topics("plain", timeout=60).topics["plain"].partitions[0]
 
-    wait_for(lambda: in_sync(three, "plain"), "all are in sync")
-    damaged = wait_for(lambda: max(place().leader, 0), "a leader is known")
+    until(lambda: in_sync(three, "plain"), "all are in sync")
+    damaged = until(lambda: max(place().leader, 0), "a leader is known")
     broker = three.brokers[damaged]
     for path in segments(broker, "plain")[:3]:
         with path.open("r+b") as file:
@@ -202,9 +179,9 @@ def test_a_leader_that_finds_damage_hands_over_and_is_filled_by_its_follower(thr
         assert read(three, "plain", RECORDS) == list(range(RECORDS)), "clients read everything, whoever leads"
         return "is damaged here: another replica takes the lead" in broker.log_path.read_text()
 
-    wait_for(handed_over, "the leader hands over")
-    wait_for(lambda: whole_again(broker) >= 1, "it has everything again")
-    wait_for(lambda: in_sync(three, "plain"), "all are in sync again")
+    until(handed_over, "the leader hands over")
+    until(lambda: whole_again(broker) >= 1, "it has everything again")
+    until(lambda: in_sync(three, "plain"), "all are in sync again")
     assert place().leader != damaged
     assert read(three, "plain", RECORDS) == list(range(RECORDS))
     for each in three.brokers.values():

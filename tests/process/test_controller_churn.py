@@ -8,12 +8,13 @@ import threading
 import time
 
 import pytest
+from cluster_support import admin, controller_of, metadata
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
-from test_cluster import admin, controller_of, metadata, wait_for
-from test_controller_snapshots import topic_directories
+from snapshots_support import topic_directories
 
 from millstream.testing import cluster
+from waits import moment, until
 
 DEADLINE_S = 120
 CHURNERS = 3
@@ -41,9 +42,9 @@ class Churn(threading.Thread):
             name = f"churn-{self._number}-{number}"
             number += 1
             topic = NewTopic(name, 2, 3)
-            if self._asked(name, self._client.create_topics([topic], request_timeout=10)):
+            if self._asked(name, self._client.create_topics([topic], request_timeout=60)):
                 self.created.add(name)
-                if number % 2 and self._asked(name, self._client.delete_topics([name], request_timeout=10)):
+                if number % 2 and self._asked(name, self._client.delete_topics([name], request_timeout=60)):
                     self.deleted.add(name)
 
     def _asked(self, name, answers):
@@ -53,7 +54,7 @@ class Churn(threading.Thread):
             if error.args[0].code() == KafkaError.NOT_CONTROLLER:
                 return False  # certainly not carried out
             self.unsure.add(name)
-            time.sleep(0.1)
+            moment(0.1)
             return False
         self.acknowledged_at.append(time.monotonic())
         return True
@@ -73,11 +74,11 @@ def test_no_acknowledged_topic_is_lost_and_no_deleted_one_comes_back_when_the_co
             churner.start()
         for _ in range(3):
             begun_at = time.monotonic()
-            wait_for(lambda since=begun_at: acknowledged(churners, since) >= 12, DEADLINE_S)
+            until(lambda since=begun_at: acknowledged(churners, since) >= 12)
             gone = controller_of(made)
             made.kill(gone)
             killed_at = time.monotonic()
-            wait_for(lambda since=killed_at: acknowledged(churners, since) > CHURNERS, DEADLINE_S)
+            until(lambda since=killed_at: acknowledged(churners, since) > CHURNERS)
             first = min(at for churner in churners for at in churner.acknowledged_at if at > killed_at)
             record_property("fail-over, s", round(first - killed_at, 2))
             print(f"fail-over: {first - killed_at:.2f} s")
@@ -112,11 +113,11 @@ def check(made, churners):
     assert len(created) > 10
     assert len(deleted) > 10
     one, two, three = made.brokers.values()
-    wait_for(lambda: churned(one) == churned(two) == churned(three), DEADLINE_S)
+    until(lambda: churned(one) == churned(two) == churned(three))
     shown = churned(one)
     assert not created - shown, "an acknowledged creation is lost"
     assert not (deleted - unsure) & shown, "a deleted topic is back"
     assert shown <= created | unsure
-    wait_for(lambda: all(in_sync(broker) for broker in made.brokers.values()), DEADLINE_S)
+    until(lambda: all(in_sync(broker) for broker in made.brokers.values()))
     for broker in made.brokers.values():
-        wait_for(lambda broker=broker: len(topic_directories(broker)) >= len(shown), DEADLINE_S)
+        until(lambda broker=broker: len(topic_directories(broker)) >= len(shown))

@@ -1,14 +1,16 @@
 """The controller's log of a cluster stays short; a broker that joins, or was away for long, is sent the snapshot."""
 
 import pytest
-from test_cluster import admin, all_in_sync, create, metadata, partitions, send, wait_for
-from test_growing_clusters import in_sync, status
-from test_moving_replicas import Load
+from cluster_support import admin, all_in_sync, create, metadata, partitions, send
+from growing_support import in_sync, status
+from moving_support import Load
+from snapshots_support import topic_directories
 
 from millstream.testing import cluster
+from waits import until
 
 DEADLINE_S = 120
-SHORT = {"internal.controller.segment.bytes": 4_096, "internal.controller.snapshot.ms": 400}
+SHORT = {"internal.controller.segment.bytes": 4_096, "metadata.log.max.snapshot.interval.ms": 400}
 
 
 def log_bytes(broker):
@@ -19,10 +21,6 @@ def first_offset(broker):
     return min((int(path.stem) for path in (broker.data_dir / "controller" / "log").glob("*.log")), default=-1)
 
 
-def topic_directories(broker):
-    return {path.name for path in broker.data_dir.glob("topics/*") if not path.name.endswith(".deleted")}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_brokers_that_were_away_and_that_join_get_the_snapshot_and_lose_what_was_deleted():
@@ -30,11 +28,11 @@ def test_brokers_that_were_away_and_that_join_get_the_snapshot_and_lose_what_was
         one, three = made.brokers[1], made.brokers[3]
         create(one, "kept", 3, 3)
         create(one, "gone", 3, 3)
-        wait_for(lambda: all_in_sync(made, "gone"), DEADLINE_S)
+        until(lambda: all_in_sync(made, "gone"))
         assert len(send(made.bootstrap, "gone", 3, 30, "g")) == len(send(made.bootstrap, "kept", 3, 30, "k")) == 30
-        wait_for(lambda: len(topic_directories(three)) == 2, DEADLINE_S)
+        until(lambda: len(topic_directories(three)) == 2)
         with Load(made.bootstrap, "kept", 3) as load:
-            wait_for(lambda: len(load.acked) > 50, DEADLINE_S)
+            until(lambda: len(load.acked) > 50)
             made.kill(3)
             client = admin(one, made.brokers[2])
             client.delete_topics(["gone"])["gone"].result(DEADLINE_S)
@@ -44,22 +42,22 @@ def test_brokers_that_were_away_and_that_join_get_the_snapshot_and_lose_what_was
                 if number:
                     client.delete_topics([f"churn-{number - 1}"])[f"churn-{number - 1}"].result(DEADLINE_S)
             last = 24
-            wait_for(lambda: min(first_offset(made.brokers[node]) for node in (1, 2)) > known, DEADLINE_S)
+            until(lambda: min(first_offset(made.brokers[node]) for node in (1, 2)) > known)
             assert log_bytes(one) < 20_000
             made.restart(3)
-            wait_for(lambda: all_in_sync(made, "kept"), DEADLINE_S)
-            assert "were received: this broker begins anew with them" in three.log_path.read_text()
-            wait_for(lambda: f"churn-{last}" in metadata(made.brokers[1]).topics, DEADLINE_S)
+            until(lambda: all_in_sync(made, "kept"))
+            assert "were received: this broker restarts with them" in three.log_path.read_text()
+            until(lambda: f"churn-{last}" in metadata(made.brokers[1]).topics)
             kept = {path.name for path in made.brokers[1].data_dir.glob("topics/*")}
             assert len(topic_directories(three)) == 1 and topic_directories(three) <= kept, "the deleted topic is gone"
 
             four = made.add(4)
-            wait_for(lambda: len(status(one)["brokers"]) == 4 and status(one)["healthy"], DEADLINE_S)
-            assert "were received: this broker begins anew with them" in four.log_path.read_text()
+            until(lambda: len(status(one)["brokers"]) == 4 and status(one)["healthy"])
+            assert "were received: this broker restarts with them" in four.log_path.read_text()
             before = len(load.acked)
-            wait_for(lambda: len(load.acked) > before + 50, DEADLINE_S)
+            until(lambda: len(load.acked) > before + 50)
         assert not load.failed
         create(one, "later", 4, 3)
-        wait_for(lambda: len(partitions(one, "later")) == 4, DEADLINE_S)
+        until(lambda: len(partitions(one, "later")) == 4)
         assert {node for part in partitions(one, "later") for node in part.replicas} == {1, 2, 3, 4}
-        wait_for(lambda: all(all(in_sync(broker, "later")) for broker in made.brokers.values()), DEADLINE_S)
+        until(lambda: all(all(in_sync(broker, "later")) for broker in made.brokers.values()))

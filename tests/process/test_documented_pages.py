@@ -7,14 +7,33 @@ import pytest
 from tools import docs_check
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = ["README.md", "docs/start.md", "docs/clients.md", "docs/transactions.md", "docs/events.md"]
+FIRST = ["README.md", "docs/start.md", "docs/clients.md", "docs/transactions.md", "docs/events.md", "docs/apply.md"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.timeout(1800)
 def test_the_first_pages_can_be_pasted_in_their_order():
     assert docs_check.check([ROOT / page for page in FIRST], slow=False) == []
+
+
+@pytest.mark.process
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_page_on_upserts_can_be_pasted():
+    assert docs_check.check([ROOT / "docs" / "upserts.md"], slow=True) == []
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", ["docs/schemas.md", "docs/tables.md", "docs/pipeline.md"])
+def test_a_page_of_its_own_can_be_pasted_but_for_what_needs_spark(page):
+    assert docs_check.check([ROOT / page], slow=False) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

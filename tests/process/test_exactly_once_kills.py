@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from once_job import ROWS, TASKS
 
 from millstream.testing import Broker, cluster
+from waits import Patience, moment, until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -85,10 +86,7 @@ class Harness:
         self.pid = int(self.starter.stdout.readline())
 
     def wait(self, happened):
-        limit = time.monotonic() + 200
-        while not happened():
-            assert time.monotonic() < limit, (self.place / "driver.log").read_text()[-3000:]
-            time.sleep(0.002)
+        until(happened, lambda: (self.place / "driver.log").read_text()[-3000:], 200, every_s=0.002)
 
     def kill_one(self, kind):
         """Kill something at a random moment of the batch at work."""
@@ -98,7 +96,7 @@ class Harness:
             before, begun = self.commits(), time.monotonic()
             self.wait(lambda before=before: self.commits() != before or not self.lives())
         self.batch_s = time.monotonic() - begun
-        time.sleep(self.random.uniform(0, self.batch_s))
+        moment(self.random.uniform(0, self.batch_s))
         if not self.lives():
             return
         if kind == "broker":
@@ -134,9 +132,9 @@ def judge(bootstrap, batches):
     consumer = Consumer(settings | {"enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0})
     consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
     counts, last, disordered, ends = collections.Counter(), {}, 0, set()
-    limit = time.monotonic() + 120
+    patience = Patience()
     while len(ends) < PARTITIONS:
-        assert time.monotonic() < limit
+        patience.check(ends)
         for message in consumer.consume(1000, 0.5):
             if message.error() is None:
                 number = int(message.value())

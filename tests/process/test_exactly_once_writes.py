@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import time
 import uuid
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from millstream.spark.exactly_once import (
     write_task,
 )
 from millstream.testing import Broker
+from waits import Patience
 
 pytestmark = pytest.mark.process
 QUIET = {"log_level": 0}
@@ -45,7 +45,7 @@ def bootstrap(request):
 def job(bootstrap):
     topic = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap} | QUIET)
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
     return Job(bootstrap, topic)
 
 
@@ -76,7 +76,7 @@ class Job:
         with self.settings.cluster() as cluster:
             coordinators = Coordinators(cluster)
             module._agree_on_plan(coordinators, self.at(number), module._plan_of(done), (self.topic, 0))
-            assert end_transactions(coordinators, [done[which].open], commit=True, timeout_s=20) == {}
+            assert end_transactions(coordinators, [done[which].open], commit=True, timeout_s=60) == {}
 
     def read(self):
         """All values that a read_committed consumer gets, the waits for open transactions not included."""
@@ -90,9 +90,9 @@ class Job:
             | QUIET
         )
         consumer.assign([TopicPartition(self.topic, index, 0) for index in range(PARTITIONS)])
-        values, ends, limit = [], set(), time.monotonic() + 60
+        values, ends, patience = [], set(), Patience()
         while len(ends) < PARTITIONS:
-            assert time.monotonic() < limit
+            patience.check(ends)
             message = consumer.poll(1)
             if message is None:
                 continue
@@ -195,11 +195,11 @@ def test_a_repetition_with_other_rows_is_taken_if_nothing_is_committed(job):
 def test_a_transaction_that_took_too_long_says_so(job):
     short = WriteSettings(job.settings.bootstrap, "c", 20.0, job.topic, "lz4", 1000, 1000)
     done = job.write(0, [A], short)
-    limit = time.monotonic() + 60
+    patience = Patience()
     follower = job.name + "-other"
     commit_tasks(job.settings, Write(follower, 0), [write_task(job.settings, Write(follower, 0), 0, batches(B))])
     while sorted(job.read()) != sorted(B):
-        assert time.monotonic() < limit, "the reader is held back for ever"
+        patience.check("the reader is held back for ever")
     with pytest.raises(Rejected, match=r"longer than kafka.transaction.timeout.ms=1000; raise that"):
         commit_tasks(short, job.at(0), done)
     job.commit(0, job.write(0, [A]))
@@ -236,5 +236,5 @@ def test_a_write_that_is_never_repeated_leaves_no_groups(job):
     commit_tasks(job.settings, once, [write_task(job.settings, once, 0, batches(A))])
     assert sorted(job.read()) == sorted(A)
     admin = AdminClient({"bootstrap.servers": job.settings.bootstrap} | QUIET)
-    groups = admin.list_consumer_groups().result(30)
+    groups = admin.list_consumer_groups().result(60)
     assert not [group for group in groups.valid if group.group_id.startswith(job.name)]

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -14,8 +13,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from fault_points import POINTS
+from repairs_support import records_in
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+from waits import until
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 RECORDS = 40
 FAILED = re.compile(r"millstream_partitions\{.*state=\"failed\".*\} ")
@@ -42,21 +44,8 @@ def send(broker, topic, count=1):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "retries": 0, "message.timeout.ms": 20_000, "acks": -1})
     for number in range(count):
         producer.produce(topic, b"%d" % number + bytes(3000), partition=0, on_delivery=lambda e, _: errors.append(e))
-    producer.flush(30)
+    producer.flush(60)
     return [error.code() for error in errors if error is not None]
-
-
-def count(broker, topic):
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "c", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found = 0
-    while (message := consumer.poll(30)) is not None:
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            break
-        found += 1
-    consumer.close()
-    return found
 
 
 def trigger(broker, point):
@@ -71,22 +60,15 @@ def trigger(broker, point):
         entry = ConfigEntry("retention.ms", "100000000", incremental_operation=AlterConfigOpType.SET)
         change = ConfigResource(ConfigResource.Type.TOPIC, "fails", incremental_configs=[entry])
         for future in client.incremental_alter_configs([change]).values():
-            future.result(20)
+            future.result(60)
     else:
         send(broker, "fails")
 
 
 def failed(broker):
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as answer:
         (line,) = [line for line in answer.read().decode().splitlines() if FAILED.match(line)]
     return int(line.rpartition(" ")[2])
-
-
-def wait(condition):
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
 
 
 def cli(broker, *words):
@@ -103,13 +85,13 @@ def test_a_fault_in_a_verb_ends_one_partition_which_comes_back_whole(broker, poi
     assert send(broker, "fails", RECORDS) == []
     point.write_text(f"{name}|fails")
     trigger(broker, name)
-    wait(lambda: failed(broker) == 1)
+    until(lambda: failed(broker) == 1)
     assert send(broker, "other", RECORDS) == []
-    assert count(broker, "other") == RECORDS
+    assert records_in(broker.bootstrap, "other") == RECORDS
     assert KafkaError.KAFKA_STORAGE_ERROR in send(broker, "fails")
-    with urllib.request.urlopen(f"{broker.http}/healthz", timeout=20) as answer:
+    with urllib.request.urlopen(f"{broker.http}/healthz", timeout=60) as answer:
         assert (answer.status, json.load(answer)["failed_partitions"]) == (200, ["fails:0"])
-    with urllib.request.urlopen(f"{broker.http}/v1/cluster", timeout=20) as answer:
+    with urllib.request.urlopen(f"{broker.http}/v1/cluster", timeout=60) as answer:
         status = json.load(answer)
     assert not status["healthy"] and "fails:0" in status["problems"][-1]
     point.unlink()
@@ -125,6 +107,6 @@ def test_a_fault_in_a_verb_ends_one_partition_which_comes_back_whole(broker, poi
     else:
         broker.restart()
     assert failed(broker) == 0
-    assert count(broker, "fails") >= RECORDS
+    assert records_in(broker.bootstrap, "fails") >= RECORDS
     assert send(broker, "fails") == []
     assert cli(broker, "topic", "repair", "fails:0").returncode != 0, "there is nothing to repair"

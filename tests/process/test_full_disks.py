@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from fault_support import TOPIC, Scene
 from millstream.testing import BrokerFailed
 from millstream.testing.admin import create_topics
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
 SHARDS = 2
@@ -88,7 +89,7 @@ def told(broker, topic):
     answers = []
     producer = Producer({**QUIET, "bootstrap.servers": broker.bootstrap, "message.send.max.retries": 0})
     producer.produce(topic, b"x", on_delivery=lambda error, message: answers.append(error))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     return answers[0]
 
 
@@ -102,7 +103,7 @@ def read(broker, topic, records):
     while left:
         left -= sum(message.error() is None for message in consumer.consume(1000, 5))
     consumer.commit(offsets=[TopicPartition(topic, 0, records)], asynchronous=False)
-    committed = consumer.committed([TopicPartition(topic, 0)], 20)[0].offset
+    committed = consumer.committed([TopicPartition(topic, 0)], 60)[0].offset
     consumer.close()
     return committed
 
@@ -114,7 +115,7 @@ def test_a_full_disk_refuses_producers_lets_the_rest_go_on_and_heals_with_space(
         producer = Producer({**QUIET, "bootstrap.servers": broker.bootstrap, "linger.ms": 5})
         for _ in range(4000):
             producer.produce("old", bytes(1000))
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         scene.begin()
         ballast = fill(small)
         scene.until(lambda: scene.metric("millstream_storage_read_only") == SHARDS, "no shard takes more")
@@ -123,7 +124,7 @@ def test_a_full_disk_refuses_producers_lets_the_rest_go_on_and_heals_with_space(
         assert scene.metric("millstream_storage_faults_total", kind="disk_full") > 0
         assert read(broker, "old", 4000) == 4000
         used = os.statvfs(small).f_bfree
-        scene.workload.admin.delete_topics(["old"])["old"].result(20)
+        scene.workload.admin.delete_topics(["old"])["old"].result(60)
         scene.until(lambda: os.statvfs(small).f_bfree > used, "the deleted topic's space is free")
         ballast.unlink()
         scene.until(lambda: scene.metric("millstream_storage_read_only") == 0, "all shards take records again")
@@ -135,6 +136,25 @@ def test_a_full_disk_refuses_producers_lets_the_rest_go_on_and_heals_with_space(
 
 
 @pytest.mark.slow
+def test_the_command_says_that_the_disk_is_full_long_before_it_gives_up(tmp_path):
+    more_than_any_disk = {"storage.reserve.bytes": str(1 << 50)}
+    with Scene(tmp_path, random.Random(3), shards=1, settings=more_than_any_disk) as scene:
+        create_topics(scene.broker.bootstrap, {"old": 1})
+        scene.until(lambda: scene.metric("millstream_storage_read_only") == 1, "the shard takes no more")
+        words = ["produce", "old", "--timeout", "200", "--bootstrap", scene.broker.bootstrap]
+        with subprocess.Popen(
+            [sys.executable, "-m", "millstream.cli", *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as command:
+            try:
+                command.stdin.write("a record\n")
+                command.stdin.close()
+                said = command.stderr.readline()
+                assert command.poll() is None  # the record is still tried
+                assert said.startswith("the disk of broker 0 is full")
+            finally:
+                command.kill()
+
+
 def test_a_disk_that_producers_fill_is_healed_by_deleting_a_topic(small, tmp_path):
     with Scene(tmp_path, random.Random(2), shards=SHARDS, data_dir=small / "data", settings=RESERVE) as scene:
         create_topics(scene.broker.bootstrap, {"large": 1})
@@ -147,7 +167,7 @@ def test_a_disk_that_producers_fill_is_healed_by_deleting_a_topic(small, tmp_pat
                 producer.poll(0.05)
         scene.until(lambda: scene.metric("millstream_storage_read_only") == SHARDS, "no shard takes more")
         producer.purge()
-        scene.workload.admin.delete_topics(["large"])["large"].result(20)
+        scene.workload.admin.delete_topics(["large"])["large"].result(60)
         scene.until(lambda: scene.metric("millstream_storage_read_only") == 0, "all shards take records again")
         scene.ends_well()
 

@@ -1,34 +1,14 @@
 """Brokers join a running cluster, leave it, come back with an empty disk; a single broker grows to three."""
 
-import json
-import subprocess
-import sys
-
 import pytest
-from test_cluster import Unordered, all_in_sync, create, metadata, partitions, read, send, wait_for
-from test_moving_replicas import DEADLINE_S, Load, moving, replicas_of
+from cluster_support import Unordered, all_in_sync, create, metadata, partitions, read, send
+from growing_support import in_sync, millstream, status
+from moving_support import DEADLINE_S, Load, moving, replicas_of
 
 from millstream.testing import cluster
 from millstream.testing.clusters import free_ports
 from millstream.testing.process import Broker, BrokerFailed
-
-
-def millstream(broker, *words, code=0):
-    """What a command prints."""
-    command = [sys.executable, "-m", "millstream.cli", *words, "--bootstrap", broker.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout
-
-
-def status(broker):
-    command = [sys.executable, "-m", "millstream.cli", "cluster", "health", "--json", "--bootstrap", broker.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    return json.loads(done.stdout) if done.stdout else {"healthy": False, "voters": [], "brokers": []}
-
-
-def in_sync(broker, topic):
-    return [sorted(part.isrs) == sorted(part.replicas) for part in partitions(broker, topic)]
+from waits import until
 
 
 @pytest.mark.slow
@@ -38,10 +18,10 @@ def test_brokers_join_are_drained_leave_and_are_replaced_under_load():
         one = made.brokers[1]
         create(one, "t", 6, 3)
         with Load(made.bootstrap, "t", 6) as load:
-            wait_for(lambda: len(load.acked) > 100, DEADLINE_S)
+            until(lambda: len(load.acked) > 100)
 
             made.add(4)
-            wait_for(lambda: len(metadata(one).brokers) == 4, DEADLINE_S)
+            until(lambda: len(metadata(one).brokers) == 4)
             millstream(one, "cluster", "rebalance")
             held = [node for nodes in replicas_of(one, "t") for node in nodes]
             assert held.count(4) >= 4, "18 replicas on four brokers"
@@ -54,17 +34,17 @@ def test_brokers_join_are_drained_leave_and_are_replaced_under_load():
             assert sorted(metadata(one).brokers) == [1, 2, 4]
             assert all(sorted(nodes) == [1, 2, 4] for nodes in replicas_of(one, "t"))
             gone = made.brokers.pop(3)
-            wait_for(lambda: "everything is in the segments" in gone.log_path.read_text(), DEADLINE_S)
+            until(lambda: "everything is in the segments" in gone.log_path.read_text())
             assert "this broker has left the cluster, and stops" in gone.log_path.read_text()
             gone.close()
 
             made.kill(2)
             made.replace(2)
-            wait_for(lambda: not moving(one) and all(in_sync(one, "t")), DEADLINE_S)
-            wait_for(lambda: status(one)["healthy"], DEADLINE_S)
+            until(lambda: not moving(one) and all(in_sync(one, "t")))
+            until(lambda: status(one)["healthy"])
             assert status(one)["voters"] == [1, 2, 4]
             before = len(load.acked)
-            wait_for(lambda: len(load.acked) > before + 100, DEADLINE_S)
+            until(lambda: len(load.acked) > before + 100)
         assert not load.failed
         made.kill(1)
         made.restart(1)
@@ -93,14 +73,14 @@ def test_the_replicas_of_a_broker_that_stays_dead_move_to_the_others():
         one = made.brokers[1]
         create(one, "t", 6, 3)
         with Load(made.bootstrap, "t", 6) as load:
-            wait_for(lambda: len(load.acked) > 100, DEADLINE_S)
+            until(lambda: len(load.acked) > 100)
             made.add(4)
-            wait_for(lambda: len(metadata(one).brokers) == 4, DEADLINE_S)
+            until(lambda: len(metadata(one).brokers) == 4)
             made.kill(3)
-            wait_for(lambda: all(sorted(nodes) == [1, 2, 4] for nodes in replicas_of(one, "t")), DEADLINE_S)
-            wait_for(lambda: not moving(one) and all(in_sync(one, "t")), DEADLINE_S)
+            until(lambda: all(sorted(nodes) == [1, 2, 4] for nodes in replicas_of(one, "t")))
+            until(lambda: not moving(one) and all(in_sync(one, "t")))
             made.restart(3)
-            wait_for(lambda: status(one)["healthy"], DEADLINE_S)
+            until(lambda: status(one)["healthy"])
         assert not load.failed
         assert read(made.bootstrap, "t", 6, len(load.acked)) == Unordered(load.acked)
 
@@ -123,14 +103,13 @@ def test_a_single_broker_grows_to_three_and_its_internal_topics_with_it(tmp_path
             settings = _member(node, f"127.0.0.1:{own}", peer)
             grown[node] = Broker(settings=settings, data_dir=tmp_path / str(node), shards=1, memory="128MiB").start()
         one = grown[1]
-        wait_for(
+        until(
             lambda: all(sorted(part.replicas) == [1, 2, 3] for part in partitions(one, "__consumer_offsets")),
-            DEADLINE_S,
         )
         assert all(nodes == [1] for nodes in replicas_of(one, "t"))
         millstream(one, "topic", "alter", "t", "--replication", "3")
-        wait_for(lambda: not moving(one) and all(in_sync(one, "__consumer_offsets")), DEADLINE_S)
-        wait_for(lambda: status(one)["voters"] == [1, 2, 3], DEADLINE_S)
+        until(lambda: not moving(one) and all(in_sync(one, "__consumer_offsets")))
+        until(lambda: status(one)["voters"] == [1, 2, 3])
         one.kill()
         others = f"{grown[2].bootstrap},{grown[3].bootstrap}"
         acked += send(others, "t", 3, 90, "b")
@@ -148,12 +127,12 @@ def _member(node, peer, seeds):
 def test_a_broker_comes_back_under_another_address_of_its_own():
     with cluster(3, networks=False) as made:
         create(made.brokers[1], "t", 3, 3)
-        wait_for(lambda: all_in_sync(made, "t"))
+        until(lambda: all_in_sync(made, "t"))
         assert made.brokers[3].stop() == 0
         (port,) = free_ports(1)
         made.brokers[3].settings["peer.listen"] = f"127.0.0.1:{port}"
         made.brokers[3].start()
-        wait_for(lambda: all_in_sync(made, "t"))
+        until(lambda: all_in_sync(made, "t"))
         made.kill(1)  # the others reach each other, too
-        wait_for(lambda: all(part.leader in (2, 3) for part in partitions(made.brokers[3], "t")))
+        until(lambda: all(part.leader in (2, 3) for part in partitions(made.brokers[3], "t")))
         assert len(send(made.brokers[3].bootstrap, "t", 3, 30, "x")) == 30

@@ -15,7 +15,7 @@ from millstream.wire.messages.list_offsets import ListOffsetsPartition, ListOffs
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.records import HEADER_BYTES, build_batch
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def header(api_key, version, correlation_id=7, client_id=b"hostile"):
@@ -45,7 +45,7 @@ GARBAGE = {
 
 def connect(broker):
     host, port = broker.bootstrap.rsplit(":", 1)
-    connection = socket.create_connection((host, int(port)), timeout=20)
+    connection = socket.create_connection((host, int(port)), timeout=60)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

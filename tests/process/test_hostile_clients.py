@@ -72,7 +72,7 @@ def _asked(caller, requests, start, at_once):
     return answers + [caller.call(b"") for _ in rest]
 
 
-def closed(connection, timeout_s=20):
+def closed(connection, timeout_s=60):
     """Whether the broker ends the connection."""
     connection.settimeout(timeout_s)
     try:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 
 def get(url):
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.status, answer.read().decode()
 
 
@@ -27,7 +27,7 @@ def produce(broker, topic, count):
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         producer.produce(topic, b"x" * 100, partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def commit(broker, group, topic, *offsets):
@@ -132,7 +132,7 @@ CHANGES = ["/v1/cluster", "/v1/recovery", "/v1/tiers/prepare", "/v1/tiers/recove
 def sent(broker, method, path, body, headers):
     request = urllib.request.Request(f"{broker.http}{path}", body, headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status
     except urllib.error.HTTPError as refused:
         return refused.code

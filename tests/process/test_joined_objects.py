@@ -2,19 +2,19 @@
 
 import contextlib
 import shutil
-import time
 from pathlib import Path
 
 import pytest
+from archive_fault_support import check_all_read, produce_until
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from shared_join_kill_hook import STEPS
-from test_shared_topics import create, objects, settings, uploaded
-from test_tiered_faults import check_all_read, produce_until
+from shared_support import create, objects, settings, uploaded
 from tiered_stores import object_store
-from tiering import InBackground, ask, consume, expected, metric, offset_of, produce, tier, until
+from tiering import InBackground, ask, consume, expected, metric, offset_of, produce, tier
 
 from millstream.testing.process import Broker
+from waits import moment, until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -51,7 +51,7 @@ def test_ranges_of_many_uploads_become_few_objects_and_shared_objects_go_under_r
         for first in range(20, 120, 20):
             for partition in range(4):
                 produce(broker, "many", range(first, first + 20), partition)
-            time.sleep(0.3)
+            moment(0.3)
         until(lambda: uploaded(broker, "many", 4), "uploads stand still", PATIENCE_S)
         until(lambda: not shared(store), "shared objects stay", PATIENCE_S)
         stops.append(True)

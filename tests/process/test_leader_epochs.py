@@ -10,14 +10,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from millstream.client.connection import Connection
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def produce(broker, *values):
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in values:
         producer.produce("t", value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def records(broker, count):
@@ -26,7 +26,7 @@ def records(broker, count):
     consumer.assign([TopicPartition("t", 0, 0)])
     found = []
     while len(found) < count:
-        message = consumer.poll(30)
+        message = consumer.poll(120)
         assert message is not None and message.error() is None, message and message.error()
         found.append((message.leader_epoch(), message.value()))
     consumer.close()
@@ -35,7 +35,7 @@ def records(broker, count):
 
 def current_epoch(broker, topic="t"):
     host, port = broker.bootstrap.split(":")
-    with Connection(host, int(port), timeout_s=30) as connection:
+    with Connection(host, int(port), timeout_s=60) as connection:
         answer = connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), MetadataResponse, 9)
     return answer.topics[0].partitions[0].leader_epoch
 

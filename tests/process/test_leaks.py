@@ -60,7 +60,7 @@ def test_batches_that_are_opened_lose_no_fragment_and_read_no_poison(poisoned):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     topics = {name: NewTopic(name, 2, config={"compression.type": name}) for name in ("zstd", "gzip", "uncompressed")}
     for made in admin.create_topics(list(topics.values())).values():
-        made.result(30)
+        made.result(60)
     values = [bytes([i % 251]) * size for i, size in enumerate([10, 1_000, 60_000, 200_000, 700_000] * 4)]
     for codec in ("none", "lz4", "zstd"):
         settings = {"message.max.bytes": 900_000, "linger.ms": 1, "compression.codec": codec, "log_level": 0}

@@ -31,7 +31,7 @@ def send(broker, codec, count):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": codec, "enable.idempotence": True})
     for number in range(count):
         producer.produce("orders", f"{codec} {number} " * 20, f"key {number % 100}", partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.fixture(scope="module")

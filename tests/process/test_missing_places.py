@@ -5,14 +5,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millstream.testing.process import BrokerFailed
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def produce(broker, values):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for value in values:
         producer.produce("t", value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def consume(broker, count):

@@ -1,37 +1,23 @@
 """Replicas move between the brokers of a cluster while clients produce: nothing is lost, and old files go."""
 
-import threading
-import time
-
 import pytest
+from cluster_support import QUIET, Unordered, all_in_sync, create, read
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from test_cluster import QUIET, Unordered, all_in_sync, create, partitions, read, wait_for
-from test_cluster_repairs import metric
+from moving_support import Load, ask, move, moving, replicas_of
+from repairs_support import metric
 
-from millstream.client.connection import Connection
 from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.model.error_code import ErrorCode
 from millstream.testing import cluster
-from millstream.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from millstream.wire.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
 from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from millstream.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-
-DEADLINE_S = 60
+from waits import until
 
 
 @pytest.fixture(scope="module")
@@ -40,90 +26,28 @@ def three():
         yield made
 
 
-def ask(broker, request, answer, version=0):
-    host, _, port = broker.bootstrap.rpartition(":")
-    with Connection(host, int(port)) as connection:
-        return connection.call(request, answer, version)
-
-
-def move(broker, topic, replicas, *, version=1, factor=True):
-    """Ask for the replicas of partitions; returns the error and message of each."""
-    parts = [ReassignablePartition(partition_index=index, replicas=nodes) for index, nodes in replicas.items()]
-    request = AlterPartitionReassignmentsRequest(
-        topics=[ReassignableTopic(name=topic, partitions=parts)], allow_replication_factor_change=factor
-    )
-    answer = ask(broker, request, AlterPartitionReassignmentsResponse, version)
-    return [(part.error_code, part.error_message) for part in answer.responses[0].partitions]
-
-
-def moving(broker):
-    answer = ask(broker, ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse)
-    return {
-        (topic.name, part.partition_index): (part.replicas, part.adding_replicas, part.removing_replicas)
-        for topic in answer.topics
-        for part in topic.partitions
-    }
-
-
-def replicas_of(broker, topic):
-    return [list(part.replicas) for part in partitions(broker, topic)]
-
-
-class Load:
-    """An idempotent producer that goes on until the block ends."""
-
-    def __init__(self, bootstrap, topic, count):
-        self.acked, self.failed = [], []
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1} | QUIET)
-        self._topic, self._count = topic, count
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._produce)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush(60)
-
-    def _produce(self):
-        number = 0
-        while not self._stop.is_set():
-            self._producer.produce(
-                self._topic, b"%d" % number, partition=number % self._count, on_delivery=self._delivered
-            )
-            self._producer.poll(0)
-            number += 1
-            time.sleep(0.002)
-
-    def _delivered(self, error, message):
-        (self.acked if error is None else self.failed).append(message.value())
-
-
 @pytest.mark.slow
 @pytest.mark.ci
 def test_partitions_move_under_load_and_nothing_is_lost_or_doubled(three):
     create(three.brokers[1], "moved", 3, 1)
     with Load(three.bootstrap, "moved", 3) as load:
-        wait_for(lambda: len(load.acked) > 100, DEADLINE_S)
+        until(lambda: len(load.acked) > 100)
         grown = {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}
         assert move(three.brokers[2], "moved", grown) == [(0, None)] * 3
-        wait_for(lambda: not moving(three.brokers[1]) and all_in_sync(three, "moved"), DEADLINE_S)
+        until(lambda: not moving(three.brokers[1]) and all_in_sync(three, "moved"))
         before = len(load.acked)
-        wait_for(lambda: len(load.acked) > before + 100, DEADLINE_S)
+        until(lambda: len(load.acked) > before + 100)
         shrunk = {0: [2], 1: [3], 2: [1, 2]}
         assert move(three.brokers[3], "moved", shrunk) == [(0, None)] * 3
-        wait_for(lambda: not moving(three.brokers[3]), DEADLINE_S)
-        wait_for(lambda: replicas_of(three.brokers[1], "moved") == [[2], [3], [1, 2]], DEADLINE_S)
+        until(lambda: not moving(three.brokers[3]))
+        until(lambda: replicas_of(three.brokers[1], "moved") == [[2], [3], [1, 2]])
         before = len(load.acked)
-        wait_for(lambda: len(load.acked) > before + 100, DEADLINE_S)
+        until(lambda: len(load.acked) > before + 100)
         for node in three.brokers:
             three.kill(node)
             three.restart(node)
         before = len(load.acked)
-        wait_for(lambda: len(load.acked) > before + 100, DEADLINE_S)
+        until(lambda: len(load.acked) > before + 100)
     assert not load.failed
     assert read(three.bootstrap, "moved", 3, len(load.acked)) == Unordered(load.acked)
 
@@ -142,7 +66,7 @@ def throttle(three, topic, bytes_per_s):
     admin = AdminClient({"bootstrap.servers": three.bootstrap} | QUIET)
     for resource in resources:
         (done,) = admin.incremental_alter_configs([resource]).values()
-        done.result(30)
+        done.result(60)
 
 
 def put_off(three):
@@ -163,10 +87,10 @@ def test_a_throttled_move_waits_and_ends_when_the_throttle_is_taken_away(three):
     before = put_off(three)
     target = home % 3 + 1
     assert move(three.brokers[2], "slow", {0: [target]}) == [(0, None)]
-    wait_for(lambda: put_off(three) > before, DEADLINE_S)
+    until(lambda: put_off(three) > before)
     assert moving(three.brokers[1]), "8 MiB at 1000 bytes a second"
     throttle(three, "slow", None)
-    wait_for(lambda: not moving(three.brokers[1]), DEADLINE_S)
+    until(lambda: not moving(three.brokers[1]))
     assert replicas_of(three.brokers[1], "slow") == [[target]]
     assert len(read(three.bootstrap, "slow", 1, 64)) == 64
 

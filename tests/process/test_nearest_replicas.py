@@ -4,10 +4,11 @@ import time
 import urllib.request
 
 import pytest
+from cluster_support import Unordered, all_in_sync, create, partitions, send
 from confluent_kafka import Consumer, TopicPartition
-from test_cluster import Unordered, all_in_sync, create, partitions, send, wait_for
 
 from millstream.testing.clusters import Cluster
+from waits import until
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 DEADLINE_S = 120
@@ -23,7 +24,7 @@ def three(tmp_path):
 
 def fetched(broker):
     """Bytes of records that a broker has given to consumers."""
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("millstream_kafka_fetch_bytes_total"))
 
@@ -42,7 +43,7 @@ def test_a_consumer_reads_in_its_rack_and_from_the_leader_when_that_replica_dies
     one = three.brokers[1]
     create(one, "t", 2, 3)
     first = send(three.bootstrap, "t", 2, 200, "a")
-    wait_for(lambda: all_in_sync(three, "t"), DEADLINE_S)
+    until(lambda: all_in_sync(three, "t"))
     leaders = {part.leader for part in partitions(one, "t")}
     near = next(node for node in three.brokers if node not in leaders)
     before = {node: fetched(broker) for node, broker in three.brokers.items()}

@@ -9,7 +9,6 @@ import json
 import socket
 import struct
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from hostile_support import connect
 from millstream.client.connection import Connection
 from millstream.testing import Broker
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from waits import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
@@ -25,7 +25,7 @@ from fuzz_traffic import Tap, aiokafka, free_port, kafka_python, librdkafka
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the clients
 ]
 
@@ -54,11 +54,8 @@ def talk(tmp_path):
 def counted(directory):
     """What each shard found unreachable: kind → how many."""
     (directory / "count").touch()
-    end = time.monotonic() + 30
-    while len(found := list(directory.glob("*.json"))) < SHARDS:
-        assert time.monotonic() < end, "no shard has counted"
-        time.sleep(0.05)
-    return [json.loads(path.read_text()) for path in found]
+    until(lambda: len(list(directory.glob("*.json"))) == SHARDS, "not every shard has counted")
+    return [json.loads(path.read_text()) for path in directory.glob("*.json")]
 
 
 def say_again(broker, request):

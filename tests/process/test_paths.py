@@ -52,7 +52,7 @@ def test_a_produce_passes_the_documented_stops_in_order(traced_broker):
     broker, trace = traced_broker
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("path", b"value")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert traced(trace, "Produce") == documented("## A produce, start to end")
 
 
@@ -60,7 +60,7 @@ def test_a_fetch_passes_the_documented_stops_in_order(traced_broker):
     broker, trace = traced_broker
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("path", b"value")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     asked = FetchTopic(topic="path", partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)])
     request = FetchRequest(max_wait_ms=5000, min_bytes=1, max_bytes=1 << 20, session_epoch=0, topics=[asked])
     with raw.Caller(broker.bootstrap) as caller:

@@ -60,7 +60,7 @@ def test_a_power_failure_of_all_brokers_at_once_loses_nothing_acknowledged(tmp_p
             workload.start()
             for number in range(TIMES):
                 unsynced = f"unsynced-{number}"
-                workload.wait_progress(500, timeout_s=120)
+                workload.wait_progress(500)
                 for disk in disks.values():
                     disk.write_unsynced(unsynced)
                 fail_power(disks.values())
@@ -71,7 +71,7 @@ def test_a_power_failure_of_all_brokers_at_once_loses_nothing_acknowledged(tmp_p
                     disk.mount()
                     lost += not disk.has(unsynced)  # unless a checkpoint has just synced the whole file system
                 three.start()
-            workload.wait_progress(500, timeout_s=120)
+            workload.wait_progress(500)
             workload.finish()
         finally:
             print(f"{workload.acknowledged} records acknowledged; {lost} of {3 * TIMES} disks have lost something")

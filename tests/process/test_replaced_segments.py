@@ -8,7 +8,7 @@ import uuid
 
 import msgspec
 import pytest
-from tiering import AT_ONCE, archived, consume, create, expected, only_the_tail_is_local, produce, tier, until
+from tiering import AT_ONCE, archived, consume, create, expected, only_the_tail_is_local, produce, tier
 
 from millstream.client import Cluster
 from millstream.client.replace_segments import replace_segments
@@ -20,6 +20,7 @@ from millstream.format.segment_object import SegmentObject
 from millstream.objects import open_store
 from millstream.testing.process import Broker
 from millstream.tiers.inspection import segments_of
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
 

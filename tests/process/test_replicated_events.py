@@ -1,16 +1,16 @@
 """Event topics over three brokers: a leader that dies, and a replica that is filled with chunks."""
 
-import uuid
-
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from test_cluster_repairs import in_sync, wait_for
+from repairs_support import in_sync
 from tiering import AT_ONCE, metric
 
 from millstream.events import EventsClient
-from millstream.storage.chunks import ChunkStore, WantedData
+from millstream.format.names import parse_segment
+from millstream.storage.chunks import ChunkDisk, ChunkReads, WantedData
 from millstream.storage.disk import SystemDisk
 from millstream.testing import cluster
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -28,11 +28,11 @@ def create(three, replicas, **config):
     topic = NewTopic(NAME, 1, replica_assignment=[replicas], config=settings)
     admin = AdminClient({"bootstrap.servers": three.bootstrap})
     admin.create_topics([topic])[NAME].result(60)
-    wait_for(lambda: in_sync(three, NAME), "all are in sync", WAIT_S)
+    until(lambda: in_sync(three, NAME), "all are in sync", WAIT_S)
 
 
 def leader_of(broker):
-    topic = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(NAME, timeout=20).topics[NAME]
+    topic = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(NAME, timeout=60).topics[NAME]
     return topic.partitions[0].leader
 
 
@@ -72,14 +72,14 @@ def test_a_replica_that_lost_everything_is_sent_whole_chunks_and_leads_with_them
         create(three, [2, 1, 3], retention_bytes=150_000)
         push(client, range(900))
         one = three.brokers[1]
-        wait_for(lambda: first_event(client) > 0, "old chunks are deleted", WAIT_S)
+        until(lambda: first_event(client) > 0, "old chunks are deleted", WAIT_S)
         three.kill(2)
         three.replace(2)
         two = three.brokers[2]
-        wait_for(lambda: in_sync(three, NAME), "the new replica is in sync", WAIT_S)
-        wait_for(lambda: metric(two, "millstream_replica_installs_total") >= 1, "it is sent chunks", WAIT_S)
+        until(lambda: in_sync(three, NAME), "the new replica is in sync", WAIT_S)
+        until(lambda: metric(two, "millstream_replica_installs_total") >= 1, "it is sent chunks", WAIT_S)
         assert len(chunks(two)) > 1
-        wait_for(lambda: leader_of(one) == 2, "the preferred replica leads again", WAIT_S)
+        until(lambda: leader_of(one) == 2, "the preferred replica leads again", WAIT_S)
         first = first_event(client)
         with client.open_topic(NAME).consumer("c") as consumer:
             check([consumer.pull(WAIT_S) for _ in range(900 - first)], range(first, 900))
@@ -98,19 +98,21 @@ def first_event(client):
 def read_from_files(broker):
     """The first event and the data of all, out of the chunk files of a broker that has stopped."""
     (directory,) = {path.parent for path in chunks(broker)}
-    store = ChunkStore(SystemDisk(), str(directory), uuid.UUID(directory.name[-36:]).bytes)
-    store.open()
-    begin = first = store.chunks[0].base_offset
+    disk = ChunkDisk(SystemDisk())
+    names = sorted(name for name in disk.list(str(directory)) if parse_segment(name))
+    chunks_read = [disk.segment(f"{directory}/{name}").chunk for name in names]
+    reads = ChunkReads(disk.files, chunks_read)
+    begin = first = chunks_read[0].base_offset
     data = []
     try:
-        while (fed := store.reads.feed(first, 1 << 60, 1 << 20, 1 << 20)) is not None:
+        while (fed := reads.feed(first, 1 << 60, 1 << 20, 1 << 20)) is not None:
             at = 0
             wanted = []
             for number, size in enumerate(fed.descriptor_sizes):
                 wanted.append(WantedData(first + number, bytes(fed.descriptors[at : at + size])))
                 at += size
-            data += [b"".join(one) for one in store.reads.fetch_data(wanted, 1 << 30)]
+            data += [b"".join(one) for one in reads.fetch_data(wanted, 1 << 30)]
             first += len(wanted)
     finally:
-        store.close()
+        disk.files.close()
     return begin, data

@@ -6,7 +6,7 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
-from tiering import AT_ONCE, archived, consume, create, expected, only_the_tail_is_local, produce, until
+from tiering import AT_ONCE, archived, consume, create, expected, only_the_tail_is_local, produce
 
 from millstream.client import Cluster
 from millstream.errors import Rejected
@@ -15,6 +15,7 @@ from millstream.objects import open_store
 from millstream.testing.process import Broker
 from millstream.tiers.inspection import manifest_of, segments_of
 from millstream.wire.batch import iter_batches, parse_header
+from waits import until
 
 pytest.importorskip("pyspark")
 

@@ -15,7 +15,7 @@ from fault_support import PARTITIONS, TOPIC, Scene, batches, fetch_error, flip, 
 
 from millstream.testing import BrokerFailed
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def verify(data_dir, *words, code=1):

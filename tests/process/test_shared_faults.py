@@ -1,46 +1,24 @@
 """Shared topics under load while brokers die, partitions move and the bucket fails: the checker of histories judges."""
 
 import time
-from contextlib import contextmanager
 
 import pytest
-from confluent_kafka.admin import NewTopic
-from crash_workload import Workload
-from test_moving_replicas import move, moving
-from test_shared_clusters import leader, status
-from test_shared_topics import SHARED, create, settings, uploaded
-from test_take_over import attach, fenced, take_over
+from moving_support import move, moving
+from shared_cluster_support import leader, status
+from shared_support import create, settings, uploaded
+from take_over_support import attach, fenced, take_over
 from tiered_stores import SLOW, STALLED, THROTTLED, object_store
-from tiering import ask, metric, tier, until
+from tiering import metric, tier
+from wide_support import create_wide, load
 
 from millstream.testing import cluster
 from millstream.testing.process import Broker
+from waits import moment, until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DEADLINE_S = 180
 MIB = 1 << 20
-
-
-@contextmanager
-def load(bootstrap, topic, partitions, **more):
-    """Clients on a topic; at the end everything is read once more, and the history is judged."""
-    workload = Workload(bootstrap, topic, partitions, **more)
-    try:
-        workload.start()
-        workload.wait_progress(200, timeout_s=120)
-        yield workload
-        workload.finish()
-    finally:
-        workload.give_up()
-
-
-def create_wide(made, name, layout):
-    one = made.brokers[1]
-    ask(one, "create_topics", [NewTopic(name, len(layout), replica_assignment=layout, config=SHARED)], name)
-    until(
-        lambda: all(leader(one, name, at) in nodes for at, nodes in enumerate(layout)), "a partition has no leader", 120
-    )
 
 
 def test_a_broker_that_dies_under_load_is_taken_over_with_its_disk(tmp_path):
@@ -59,7 +37,7 @@ def test_a_broker_that_dies_under_load_is_taken_over_with_its_disk(tmp_path):
             )
             before = workload.highest["load", 1]
             until(lambda: workload.highest["load", 1] > before, "its producers do not go on", DEADLINE_S)
-            workload.wait_progress(200, timeout_s=60)
+            workload.wait_progress(200)
 
 
 def test_a_broker_that_dies_under_load_and_loses_its_disk_comes_back_with_all_that_was_acknowledged(tmp_path):
@@ -78,7 +56,7 @@ def test_a_broker_that_dies_under_load_and_loses_its_disk_comes_back_with_all_th
                     "producers do not go on",
                     DEADLINE_S,
                 )
-                workload.wait_progress(300, timeout_s=60)
+                workload.wait_progress(300)
 
 
 def test_a_hundred_partitions_move_under_load_without_their_data(tmp_path):
@@ -87,7 +65,7 @@ def test_a_hundred_partitions_move_under_load_without_their_data(tmp_path):
         one = made.brokers[1]
         create_wide(made, "wide", [[1]] * count)
         with load(made.bootstrap, "wide", count, members=1, rate=15, padding=padding) as workload:
-            workload.wait_progress(500, timeout_s=120)
+            workload.wait_progress(500)
             data = workload.acknowledged * padding
             passed, begun = made.peer_bytes, time.monotonic()
             assert move(one, "wide", {at: [2] for at in range(count)}) == [(0, None)] * count
@@ -96,7 +74,7 @@ def test_a_hundred_partitions_move_under_load_without_their_data(tmp_path):
             passed = made.peer_bytes - passed
             print(f"{count} partitions with {data / MIB:.1f} MiB: moved in {took:.1f} s, {passed / MIB:.2f} MiB")
             until(lambda: {leader(one, "wide", at) for at in range(count)} == {2}, "a partition did not move", 60)
-            workload.wait_progress(100, timeout_s=60)
+            workload.wait_progress(100)
         assert passed < data / 4
         assert took < 60
         until(lambda: len(status(made.brokers[2], "wide")) == count, "not every partition is there", 60)
@@ -112,7 +90,7 @@ def test_producers_wait_while_the_bucket_fails_and_go_on_after(tmp_path, monkeyp
                 until(lambda: metric(broker, "millstream_shared_objects_total") > 0, "nothing is uploaded", 60)
                 store.away(SLOW)
                 made = metric(broker, "millstream_shared_objects_total")
-                workload.wait_progress(600, timeout_s=120)
+                workload.wait_progress(600)
                 until(
                     lambda: metric(broker, "millstream_shared_objects_total") > made, "a slow bucket gets nothing", 60
                 )
@@ -123,7 +101,7 @@ def test_producers_wait_while_the_bucket_fails_and_go_on_after(tmp_path, monkeyp
                     broker.start()
                     until(lambda: is_refused(broker, workload), "a start forgets what waits", 90)
                     store.back()
-                    workload.wait_progress(600, timeout_s=120)
+                    workload.wait_progress(600)
             until(lambda: uploaded(broker, "fails", 4), "uploads stand still", DEADLINE_S)
             assert not tier(broker, "verify")["findings"]
 
@@ -133,5 +111,5 @@ def is_refused(broker, workload):
     if metric(broker, "millstream_shared_uncommitted_bytes") < MIB:
         return False
     before = workload.acknowledged
-    time.sleep(1)
+    moment(1)
     return workload.acknowledged == before

@@ -2,49 +2,21 @@
 
 import random
 import shutil
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from archive_fault_support import check_all_read, produce_until
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 from shared_kill_hook import STEPS
-from test_tiered_faults import check_all_read, produce_until
-from tiering import RECORDS, ask, consume, expected, local_bases, metric, offset_of, produce, tier, until, value
+from shared_support import create, objects, settings, uploaded
+from tiering import RECORDS, ask, consume, expected, local_bases, metric, offset_of, produce, tier, value
 
 from millstream.testing.process import Broker
+from waits import moment, until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
-
-SHARED = {"storage.mode": "shared", "retention.ms": "-1", "file.delete.delay.ms": "100"}
-
-
-def settings(bucket, **more):
-    return {
-        "objects.url": f"file://{bucket}",
-        "shared.upload.interval.ms": 200,
-        "log.retention.check.interval.ms": 200,
-        "checkpoint.ms": 500,
-        **more,
-    }
-
-
-def create(broker, name, partitions=1, **config):
-    own = {**SHARED, **{key.replace("_", "."): str(one) for key, one in config.items()}}
-    ask(broker, "create_topics", [NewTopic(name, partitions, 1, config=own)], name)
-
-
-def objects(bucket):
-    return [path for path in (bucket / "shared").rglob("*") if path.is_file()] if bucket.exists() else []
-
-
-def uploaded(broker, topic, partitions=1):
-    """Whether everything is in objects, and the disk has none of it."""
-    found = {one["partition"]: one for one in tier(broker, "status", topic)["partitions"]}
-    return len(found) == partitions and all(
-        one["archived_end_offset"] == one["high_watermark"] == one["local_start_offset"] for one in found.values()
-    )
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.mark.slow
@@ -80,7 +52,7 @@ def test_a_broker_that_is_killed_at_any_moment_loses_nothing(tmp_path):
             produce(broker, "killed", range(end, end + 40))
             produce(broker, "killed", range(end, end + 40), 1)
             end += 40
-            time.sleep(chance.uniform(0, 0.7))  # before, during or after an upload, its commit, a checkpoint
+            moment(chance.uniform(0, 0.7))  # before, during or after an upload, its commit, a checkpoint
             broker.kill()
             broker.start()
         for partition in (0, 1):
@@ -133,7 +105,7 @@ def test_a_store_that_is_away_makes_producers_wait_and_loses_nothing(tmp_path):
             with suppress(BufferError):
                 producer.produce("away", value(number), on_delivery=lambda error, _: outcomes.append(error))
             producer.poll(0.001)
-        producer.flush(30)
+        producer.flush(60)
         acked += sum(error is None for error in outcomes)
         assert any(outcomes), "nothing waited"
         assert metric(broker, "millstream_shared_uncommitted_bytes") >= 1 << 20
@@ -158,7 +130,7 @@ def test_a_broker_whose_disk_is_lost_comes_back_with_everything_that_was_uploade
         shutil.rmtree(broker.data_dir)
         broker.data_dir.mkdir()
         broker.start()
-        time.sleep(1)  # sweeps leave alone what they do not know
+        moment(1)  # sweeps leave alone what they do not know
         found = tier(broker, "recover", "lost")
         assert not any("error" in one for one in found), found
         for partition in range(3):
@@ -206,13 +178,13 @@ def test_transactions_of_uploaded_records_are_read_as_they_ended(tmp_path):
     with Broker(settings=settings(tmp_path / "bucket"), shards=1) as broker:
         create(broker, "money")
         producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "teller"})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         for number in range(6):
             producer.begin_transaction()
             for _ in range(3):
                 producer.produce("money", b"%d" % number)
-            producer.flush(30)
-            (producer.abort_transaction if number % 2 else producer.commit_transaction)(30)
+            producer.flush(60)
+            (producer.abort_transaction if number % 2 else producer.commit_transaction)(60)
         until(lambda: uploaded(broker, "money"), "uploads stand still", 60)
         broker.stop()
         broker.start()

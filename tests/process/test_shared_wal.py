@@ -7,31 +7,21 @@ import signal
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
-from test_moving_replicas import move, moving
-from test_shared_clusters import in_order, leader
-from test_shared_clusters import produce as produce_through
-from tiering import ask, consume, expected, metric, produce, tier, until, value
+from moving_support import move, moving
+from object_wal_support import settings
+from shared_cluster_support import in_order, leader
+from shared_cluster_support import produce as produce_through
+from tiering import ask, consume, expected, metric, produce, tier, value
 
 from millstream.objects import open_store
 from millstream.testing import cluster
 from millstream.testing.process import Broker
 from millstream.tiers.wal_lives import end_lives, nodes
+from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SHARED = {"storage.mode": "shared", "retention.ms": "-1", "file.delete.delay.ms": "100"}
-NEVER = 3_600_000
-
-
-def settings(bucket, **more):
-    return {
-        "objects.url": f"file://{bucket}",
-        "shared.wal": "object",
-        "shared.wal.interval.ms": 20,
-        "shared.upload.interval.ms": NEVER,
-        "checkpoint.ms": 500,
-        **more,
-    }
 
 
 def create(broker, name, partitions=1, **config):
@@ -121,7 +111,7 @@ def test_nothing_is_acknowledged_while_the_store_is_away(tmp_path):
             with contextlib.suppress(BufferError):
                 producer.produce("away", value(number), on_delivery=lambda error, _: outcomes.append(error))
             producer.poll(0.001)
-        producer.flush(30)
+        producer.flush(60)
         assert outcomes
         assert all(outcomes), "acknowledged without the store"
         assert len(consume(broker, "away")) == 30, "readers have seen what the store does not have"
@@ -191,7 +181,7 @@ def test_a_paused_broker_whose_log_was_sealed_acknowledges_nothing_and_ends_when
         produce(broker, "sealed", range(30))
         outcomes = []
         producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 8000, "log_level": 0})
-        producer.list_topics("sealed", timeout=20)
+        producer.list_topics("sealed", timeout=60)
         broker.signal_all(signal.SIGSTOP)
         producer.produce("sealed", value(30), on_delivery=lambda error, _: outcomes.append(error))
         producer.poll(0.5)
@@ -201,7 +191,7 @@ def test_a_paused_broker_whose_log_was_sealed_acknowledges_nothing_and_ends_when
         store.close()
         broker.signal_all(signal.SIGCONT)
         until(lambda: not broker.running, "the zombie goes on", 60)
-        producer.flush(20)
+        producer.flush(60)
         assert outcomes
         assert all(outcomes), "acknowledged by a broker that was taken over"
         assert "this broker was taken over" in broker.log_tail()

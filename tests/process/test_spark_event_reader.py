@@ -3,11 +3,12 @@ conditions on metadata before data are read.
 """
 
 import json
-import time
 import urllib.request
 import uuid
 
 import pytest
+
+from waits import until
 
 pytest.importorskip("pyspark")
 
@@ -19,7 +20,7 @@ from millstream.spark import event_data
 from millstream.spark.source import MillstreamDataSource
 from millstream.spark.stats import read_stats
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 SCHEMA = "frame bigint not null, kind string"
 EVENTS = 700
@@ -41,14 +42,12 @@ def frames(broker):
                 kind = "dark" if number % 10 == 0 else "light"
                 metadata = {"frame": "seven"} if number == 7 else {"frame": number, "kind": kind}
                 producer.push(metadata, data(number))
-    deadline = time.monotonic() + 60
-    while True:
-        with urllib.request.urlopen(f"{broker.http}/v1/topics/{name}/segments", timeout=10) as answer:
-            chunks = sum(len(partition["chunks"]) for partition in json.load(answer)["partitions"])
-        if chunks >= 4:
-            break
-        assert time.monotonic() < deadline, f"{chunks} chunks are sealed"
-        time.sleep(0.1)
+
+    def sealed():
+        with urllib.request.urlopen(f"{broker.http}/v1/topics/{name}/segments", timeout=60) as answer:
+            return sum(len(partition["chunks"]) for partition in json.load(answer)["partitions"])
+
+    until(lambda: sealed() >= 4, lambda: f"{sealed()} chunks are sealed")
     return {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": name, "events": "true"}
 
 

@@ -46,24 +46,24 @@ def test_start_serves_from_its_ready_line_until_sigterm(tmp_path):
         written = json.loads((tmp_path / "broker.json").read_text())
         assert written["bootstrap"] in ready
         assert os.path.exists(f"/proc/{written['pid']}")
-        second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert second.returncode != 0
         assert str(tmp_path) in second.stderr
         listed = subprocess.run(
             [sys.executable, "-m", "millstream.cli", "topic", "list", "--json", "--bootstrap", written["bootstrap"]],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=True,
         )
         assert json.loads(listed.stdout) == []
         running.send_signal(signal.SIGTERM)
-        running.communicate(timeout=10)
+        running.communicate(timeout=60)
         assert running.returncode == 0
 
 
 def test_every_process_of_the_broker_shows_its_cpu_time(broker):
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as page:
         lines = page.read().decode().splitlines()
     shown = {line.partition("}")[0] for line in lines if line.startswith("millstream_process_cpu_seconds_total")}
     for role in ("shard", "writer", "worker", "cleaner"):
@@ -72,7 +72,7 @@ def test_every_process_of_the_broker_shows_its_cpu_time(broker):
 
 def test_topics_of_a_shared_broker_have_names_of_their_own(broker):
     names = {broker.new_topic(2, prefix="orders", config={"retention.ms": 60_000}) for _ in range(2)}
-    described = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30).topics
+    described = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
     assert [len(described[name].partitions) for name in names] == [2, 2]
     assert all(name.startswith("orders-") for name in names)
     with pytest.raises(RuntimeError, match="INVALID_CONFIG"):
@@ -84,7 +84,7 @@ def test_stop_ends_the_broker_of_a_directory_and_waits_for_it(broker_factory):
     stop = [*START[:3], "stop", "--data", str(broker.data_dir)]
     done = subprocess.run(stop, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == f"stopped the broker on {broker.data_dir} (process {broker.pid})\n"
-    assert broker.wait(10) == 0
+    assert broker.wait(60) == 0
     again = subprocess.run(stop, capture_output=True, text=True, timeout=60, check=True)
     assert again.stderr == f"no broker runs on {broker.data_dir}\n"
 
@@ -102,4 +102,4 @@ def test_one_line_says_that_it_serves_and_how_long_that_took(tmp_path):
             assert not any(b"serves after" in line for line in lines), "stderr is the same place"
         finally:
             process.kill()
-    assert waited_s - 0.5 < float(ready.split(" serves after ")[1].split(" s:")[0]) < waited_s + 0.1
+    assert waited_s / 2 < float(ready.split(" serves after ")[1].split(" s:")[0]) < waited_s + 0.1

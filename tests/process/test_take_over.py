@@ -1,51 +1,26 @@
 """The disk of a dead broker, attached elsewhere, is taken over: nothing acknowledged is lost, no zombie comes back."""
 
-import json
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from contextlib import suppress
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from test_growing_clusters import status as cluster_status
-from test_moving_replicas import moving, replicas_of
-from test_shared_clusters import in_order, leader, status
-from test_shared_topics import SHARED, objects, settings
-from tiering import ask, consume, expected, produce, until
+from moving_support import moving, replicas_of
+from shared_cluster_support import in_order, leader, status
+from shared_support import SHARED, objects, settings
+from take_over_support import attach, command, fenced, take_over
+from tiering import ask, consume, expected, produce
 
 from millstream.testing import cluster
 from millstream.testing.process import BrokerFailed
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DEADLINE_S = 180
 NEVER = {"shared.upload.interval.ms": 3_600_000, "shared.upload.bytes": 1 << 30}
-
-
-def command(live, data, node=2):
-    words = ["cluster", "take-over", str(node), "--data", str(data), "--json", "--bootstrap", live.bootstrap]
-    return [sys.executable, "-m", "millstream.cli", *words, "--set", "shards=1", "--set", "memory.bytes=128MiB"]
-
-
-def take_over(live, data, node=2, code=0):
-    """What the command prints, read as JSON, or what it says when it refuses."""
-    done = subprocess.run(command(live, data, node), capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
-
-
-def fenced(live, node=2):
-    return any(one["id"] == node and not one["alive"] for one in cluster_status(live)["brokers"])
-
-
-def attach(made, tmp_path, node=2):
-    """The disk of a broker that is dead, elsewhere."""
-    moved = tmp_path / "attached"
-    shutil.move(made.brokers[node].data_dir, moved)
-    return moved
 
 
 def create(made, *topics, partitions=2, config=None, replicas=(2,)):
@@ -138,10 +113,7 @@ def test_a_take_over_that_is_killed_at_any_step_is_completed_by_the_next(tmp_pat
         for name, reached in steps.items():
             until(lambda: fenced(one), f"before '{name}' broker 2 counts as alive", DEADLINE_S)
             run = subprocess.Popen(command(one, attached), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            limit = time.monotonic() + DEADLINE_S
-            while run.poll() is None and not reached():
-                assert time.monotonic() < limit, name
-                time.sleep(0.01)
+            until(lambda run=run, reached=reached: run.poll() is not None or reached(), name, DEADLINE_S, every_s=0.01)
             with suppress(ProcessLookupError):
                 run.send_signal(signal.SIGKILL)
             said = run.communicate()[1]

@@ -15,12 +15,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tiered_stores import object_store
-from tiering import AT_ONCE, archived, ask, metric, until
+from tiering import AT_ONCE, archived, ask, metric
 
 from millstream.errors import Rejected
 from millstream.events import EventsClient, SubView
 from millstream.testing import cluster
 from millstream.testing.process import Broker
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,9 +9,10 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 
 import pytest
+
+from waits import Patience
 
 pytestmark = pytest.mark.process
 
@@ -32,17 +33,17 @@ class pty_of:  # noqa: N801 - reads as a function
         self.ready.register(self.terminal, select.POLLIN)
         return self
 
-    def shows(self, text, seconds=30.0):
+    def shows(self, text):
         """Read on until it shows a text."""
-        seen, limit = "", time.monotonic() + seconds
+        seen, patience = "", Patience()
         while text not in seen:
-            assert time.monotonic() < limit, seen
+            patience.check(seen)
             if self.ready.poll(200):
                 seen += os.read(self.terminal, 65536).decode(errors="replace")
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(60)
         os.close(self.terminal)
 
 

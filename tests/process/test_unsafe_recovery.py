@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from test_cluster import Unordered, all_in_sync, create, partitions, read, send, wait_for
-from test_growing_clusters import status
+from cluster_support import Unordered, all_in_sync, create, partitions, read, send
+from growing_support import status
 
 from millstream.testing import cluster
 from millstream.testing.process import BrokerFailed
+from waits import until
 
 DEADLINE_S = 120
 
@@ -31,14 +32,14 @@ def test_the_survivor_of_three_serves_what_it_has_and_a_lost_broker_that_returns
         create(one, "alone", 3, 1)
         acked = send(made.bootstrap, "t", 6, 600, "before")
         assert len(acked) == 600
-        wait_for(lambda: all_in_sync(made, "t"), DEADLINE_S)
+        until(lambda: all_in_sync(made, "t"))
         survivor = one.http.removeprefix("http://")
         refused = recover(survivor, "--lost", "2,3", "--execute", code=1)
         assert "broker 1 is connected with broker 2, which is not lost" in refused
 
         made.kill(2)
         made.kill(3)
-        wait_for(lambda: "broker 1 is connected" not in recover(survivor, "--lost", "2,3", code=None), DEADLINE_S)
+        until(lambda: "broker 1 is connected" not in recover(survivor, "--lost", "2,3", code=None))
         plan = json.loads(recover(survivor, "--lost", "2,3", "--json"))
         assert plan["controller"]["survivor"] == 1 and plan["executed"] is False
         assert sum(part["topic"] == "t" for part in plan["partitions"]) == 6
@@ -65,7 +66,7 @@ def test_the_survivor_of_three_serves_what_it_has_and_a_lost_broker_that_returns
         assert read(one.bootstrap, "t", 6, 900) == Unordered(acked)
         made.replace(2)
         made.replace(3)
-        wait_for(lambda: all_in_sync(made, "t"), DEADLINE_S)
+        until(lambda: all_in_sync(made, "t"))
         acked += send(made.bootstrap, "t", 6, 300, "whole")
         assert read(made.bootstrap, "t", 6, 1200) == Unordered(acked)
         made.kill(1)

@@ -10,10 +10,10 @@ import logging
 import os
 import socket
 import threading
-import time
 import urllib.request
 
 from millstream.objects import open_store
+from waits import moment
 
 REFUSED, STALLED, THROTTLED, SLOW = "refused", "stalled", "throttled", "slow"
 SLOW_S = 0.3
@@ -100,7 +100,7 @@ class Gate:
                     while client.recv(1 << 16):
                         pass
                 elif how in ("", SLOW):
-                    time.sleep(SLOW_S if how else 0)
+                    moment(SLOW_S if how else 0)
                     with socket.create_connection(self._target) as server:
                         back = threading.Thread(target=_pump, args=(server, client), daemon=True)
                         back.start()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millstream.testing.history import History, Outcome
+from waits import Patience
 
 QUIET = {"log_level": 0, "metadata.recovery.strategy": "none"}
 """Without a broker that answers, librdkafka bootstraps anew and gives up its handle of the broker, but may keep it as
@@ -25,7 +26,7 @@ def fill(bootstrap, partitions, count):
     producer = Producer({"bootstrap.servers": bootstrap} | QUIET)
     for number in range(count):
         producer.produce(FROM, b"%d" % number, partition=number % partitions)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 class Copier:
@@ -69,11 +70,11 @@ class Copier:
             {
                 "bootstrap.servers": self.bootstrap,
                 "transactional.id": self.transactional_id,
-                "transaction.timeout.ms": 20_000,
+                "transaction.timeout.ms": 60_000,
             }
             | QUIET
         )
-        self.producer.init_transactions(20)
+        self.producer.init_transactions(60)
         self.consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -103,7 +104,7 @@ class Copier:
         for message in messages:
             self._write(message, name)
         if self.every_other and self.done % self.every_other == 0:
-            if self.producer.flush(20):
+            if self.producer.flush(60):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not delivered in 20 s"))
             self._end(name, commits=False)
             for message in messages[::-1]:
@@ -138,9 +139,9 @@ class Copier:
     def _end(self, name, *, commits):
         end = self.history.end_transaction(self.process, name, commits=commits)
         if commits:
-            self.producer.commit_transaction(20)
+            self.producer.commit_transaction(60)
         else:
-            self.producer.abort_transaction(20)
+            self.producer.abort_transaction(60)
         self.history.done(end, Outcome.OK)
 
     def close(self):
@@ -188,9 +189,9 @@ def read(bootstrap, partitions, isolation, history=None, process="judge"):
     )
     consumer.assign([TopicPartition(TO, index, 0) for index in range(partitions)])
     values, at_end = [], set()
-    limit = time.monotonic() + 60
+    patience = Patience()
     while len(at_end) < partitions:
-        assert time.monotonic() < limit, f"the end of {TO} was not reached"
+        patience.check(f"the end of {TO} was not reached")
         for message in consumer.consume(500, 0.5):
             if message.error() is None:
                 values.append(int(message.value().partition(b":")[0]))

@@ -186,9 +186,9 @@ class World:
         if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             assert all(m.sync_token is None for m in members.values())
         if group.state is GroupState.COMPLETING_REBALANCE:
-            assert group.sync_deadline.at_us or not group.pending_syncs
+            assert group.rebalance.sync_deadline.at_us or not group.pending_syncs
         if group.state is GroupState.PREPARING_REBALANCE:
-            assert group.join_deadline.at_us, "a gathering without an end"
+            assert group.rebalance.join_deadline.at_us, "a gathering without an end"
         for member in members.values():
             assert member.session.at_us or member.satisfies_heartbeat, "a member that can never fail"
 

@@ -18,7 +18,7 @@ from millstream.format.events.chunk import DATA_SUFFIX, SUFFIXES
 from millstream.format.index import SegmentSummary
 from millstream.format.names import STATE_COPY_FILE, STATE_FILE
 from millstream.partition import lifecycle
-from millstream.partition.internal import _InternalAppend
+from millstream.partition.append.internal import _InternalAppend
 from millstream.storage.chunks.chunk_segment import ChunkSegment
 from millstream.storage.disk import exists, replace_file
 from millstream.storage.log import cutting
@@ -103,7 +103,7 @@ def segments_removed_before_the_trim_is_durable(patch: pytest.MonkeyPatch) -> No
 
     def hasty(log: Any, offset: int, done: Any) -> None:
         if log.start_offset < offset <= log.next_offset:
-            log.durable_start = offset
+            log.ends.durable_start = offset
             cutting.drop_segments(log)
         trim(log, offset, done)
 
@@ -128,13 +128,13 @@ def segments_written_before_the_wal(patch: pytest.MonkeyPatch) -> None:
 
     def eager(self: Any) -> None:
         log = self._log
-        durable = log.durable_position
-        log.durable_position = log.next_position
+        durable = log.ends.durable_position
+        log.ends.durable_position = log.next_position
         self.target = max(self.target, log.next_position)
         try:
             advance(self)
         finally:
-            log.durable_position = durable
+            log.ends.durable_position = durable
 
     patch.setattr(WriteBehind, "advance", eager)
     patch.setattr(Wal, "arm", _advance_all(Wal.arm))
@@ -157,7 +157,7 @@ def vote_forgotten_by_checkpoint(patch: pytest.MonkeyPatch) -> None:
     def careless(log: Any, vote: Any, done: Any) -> None:
         def durable() -> None:
             done()
-            log.state_dirty = False
+            log.files.state_dirty = False
 
         save(log, vote, durable)
 
@@ -168,7 +168,7 @@ def cut_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     """A suffix is cut off the files while a crash may still bring it back."""
 
     def hasty(log: Any, end: int, done: Any) -> None:
-        offset = log.controls.offset_at(end)
+        offset = log.raft.controls.offset_at(end)
         if end < log.next_raft_position:
             cutting._cut(log, offset, end)
         log.host.wal.add_note(log, wal_format.Kind.TRUNCATE, offset, end, (0, 0, 0), done)
@@ -201,7 +201,7 @@ def log_start_goes_back(patch: pytest.MonkeyPatch) -> None:
     durable_state = Log.durable_state
 
     def state(log: Any) -> Any:
-        return msgspec.structs.replace(durable_state(log), start_offset=log.segments_list.first.base_offset)
+        return msgspec.structs.replace(durable_state(log), start_offset=log.files.segments.first.base_offset)
 
     patch.setattr(Log, "durable_state", state)
 
@@ -343,7 +343,7 @@ def control_entry_counted_before_its_sync(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(log: Any, term: Any, payload: bytes) -> Any:
         entry = append_control(log, term, payload)
-        log.durable_end = log.durable_end._replace(raft_position=log.next_raft_position)
+        log.ends.durable = log.ends.durable._replace(raft_position=log.next_raft_position)
         return entry
 
     patch.setattr(cutting, "append_control", hasty)

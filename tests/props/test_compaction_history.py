@@ -63,7 +63,7 @@ class CompactedLife:
             delete_retention_ms=self.rng.choice([0, 50]),
             file_delete_delay_ms=self.rng.choice([0, 100]),
         )
-        self.log.on_durable = self.promise
+        self.log.owner.on_durable = self.promise
         self.check()
 
     def promise(self, end: int) -> None:

@@ -110,7 +110,7 @@ class World:
             delete_retention_ms=RETENTION_MS,
             file_delete_delay_ms=0,
         )
-        self.log.active_producers = lambda: self.last_offsets
+        self.log.owner.active_producers = lambda: self.last_offsets
 
     def step(self, name: str, *arguments: Any) -> None:
         getattr(self, name)(*arguments)
@@ -143,21 +143,22 @@ class World:
         self.shard.reactor.advance(passed_ms * 1000)
         compaction = self.shard.storage.compaction
         end = compaction.stretch(self.log).end_offset
-        while self.log.clean_offset < end:
-            before = self.log.clean_offset
+        while self.log.files.clean_offset < end:
+            before = self.log.files.clean_offset
             compaction.look()
             self.shard.run(
-                lambda before=before: not compaction.is_busy and self.log.clean_offset > before, limit_us=1_000_000
+                lambda before=before: not compaction.is_busy and self.log.files.clean_offset > before,
+                limit_us=1_000_000,
             )
-            assert self.log.clean_offset > before
-            self.naive.compact(self.log.clean_offset, self.shard.reactor.wall_ms())
+            assert self.log.files.clean_offset > before
+            self.naive.compact(self.log.files.clean_offset, self.shard.reactor.wall_ms())
         self.check()
 
     def restart(self) -> None:
         self.now_ms = self.shard.reactor.wall_ms()
         self.disk.crash(torn=False)
         self.start()
-        self.naive.clean_offset = self.log.clean_offset  # one that is too low costs time, nothing else
+        self.naive.clean_offset = self.log.files.clean_offset  # one that is too low costs time, nothing else
         self.check()
 
     def seen(self) -> bytes:

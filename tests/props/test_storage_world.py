@@ -1,6 +1,6 @@
 """The storage world: a crash at every operation of the disk, disks that fail, fill and rot; kept seeds and fresh ones.
 
-For hours of it: ``python -m sim.storage --minutes 60``. A seed that it prints is added to `KEPT`.
+For hours of it: ``python -m sim storage --minutes 60``. A seed that it prints is added to `KEPT`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import pytest
 from storage_bugs import CRASH, EVENTS, FAULT, RAFT, ROT
 
 from millstream.telemetry.log import log as operator_log
-from sim.storage.campaign import Tally, play
+from sim.engine.histories import Counts
+from sim.storage.campaign import play
 
 OPERATIONS = 60
+FRESH_OPERATIONS = 30
+"""Of a fresh history: half of the time, and more than a hundred crash points."""
+
 KEPT = [
-    ("crash", 130),
+    pytest.param("crash", 130, marks=[pytest.mark.slow, pytest.mark.ci]),  # ten seconds of CPU
     ("fault", 1),
     ("fault", 17),
     ("fault", 129),
@@ -43,18 +47,6 @@ FIRST = {"the_second_copy_is_never_written_again": 150, "truncation_forgets_the_
 left; the second a cut in front of a snapshot, and a crash once the log has grown past it again.
 """
 
-LONG = frozenset(
-    (
-        "clean_marker_believed_twice",
-        "cut_before_it_is_durable",
-        "failed_sync_tried_again",
-        "log_start_goes_back",
-        "the_second_copy_is_never_written_again",
-        "truncation_forgets_the_producers",
-    )
-)
-"""Found after some seconds only."""
-
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -67,7 +59,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(("way", "seed"), KEPT)
 def test_what_was_found_once_stays_mended(way: str, seed: int) -> None:
-    assert play(way, seed, OPERATIONS, Tally()) == ""
+    assert play(way, seed, OPERATIONS, Counts()) is None
 
 
 def fresh() -> int:
@@ -77,19 +69,20 @@ def fresh() -> int:
 
 @pytest.mark.parametrize("way", ["crash", "fault", "raft", "events"])
 def test_a_fresh_history_keeps_what_was_promised(way: str) -> None:
-    seed, tally = fresh(), Tally()
-    assert play(way, seed, OPERATIONS, tally) == ""
+    seed, counts = fresh(), Counts()
+    assert play(way, seed, FRESH_OPERATIONS, counts) is None
     if way == "crash":
-        assert tally.points >= 100, f"seed {seed}"
-        assert tally.points <= tally.recoveries <= 2 * tally.points, f"seed {seed}"
+        points, recoveries = counts.seen["crash point"], counts.seen["recovery"]
+        assert points >= 100, f"seed {seed}"
+        assert points <= recoveries <= 2 * points, f"seed {seed}"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("way", "plant"),
     [
-        pytest.param(
-            way, plant, id=plant.__name__, marks=[pytest.mark.slow, pytest.mark.ci] if plant.__name__ in LONG else []
-        )
+        pytest.param(way, plant, id=plant.__name__)
         for way, plants in (("crash", CRASH), ("fault", FAULT), ("rot", ROT), ("raft", RAFT), ("events", EVENTS))
         for plant in plants
     ],
@@ -98,6 +91,6 @@ def test_the_world_finds_a_planted_bug(way: str, plant: Any, monkeypatch: pytest
     plant(monkeypatch)
     first, budget = FIRST.get(plant.__name__, 0), BUDGETS[way]
     for seed in range(first, first + budget):
-        if play(way, seed, OPERATIONS, Tally()):
+        if play(way, seed, OPERATIONS, Counts()) is not None:
             return
     pytest.fail(f"{plant.__doc__} Nobody noticed in {budget} histories.")

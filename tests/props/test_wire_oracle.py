@@ -1,6 +1,8 @@
 """kafka-python's codec as an oracle: it shares no line with ours and must agree on every byte of both directions."""
 
+import types
 import warnings
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,7 +18,7 @@ from millstream.wire.headers import (
 )
 from millstream.wire.messages.api_versions import ApiVersionsResponse
 from millstream.wire.messages.operations import OPERATIONS_NOT_ASKED
-from millstream.wire.schema import Embedded, Field, Kind, Message, Request, Response, Type, fields_of
+from millstream.wire.schema import Embedded, Field, Kind, Message, Request, Response, Stored, Type, fields_of
 from millstream.wire.stored import decode_versioned, encode_versioned
 
 with warnings.catch_warnings():
@@ -25,8 +27,19 @@ with warnings.catch_warnings():
     import kafka.protocol.consumer as kafka_consumer
     import kafka.protocol.metadata as kafka_metadata
     import kafka.protocol.producer as kafka_producer
+    import kafka_schemas
+    from kafka.protocol.api_data import ApiData
+    from kafka.protocol.api_message import ApiMessage
     from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment as KafkaAssignment
     from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription as KafkaSubscription
+
+    _FROM_SCHEMAS = {
+        name: types.new_class(
+            name, (ApiMessage if name.endswith(("Request", "Response")) else ApiData,), {"load_json": kafka_schemas}
+        )
+        for name in (file.stem for file in Path(kafka_schemas.__file__).parent.glob("*.json"))
+    }
+    """Its codec for messages whose schema it does not bring."""
 
 _MODULES = (kafka_admin, kafka_consumer, kafka_metadata, kafka_producer)
 _OPERATIONS = "authorized_operations"
@@ -42,17 +55,21 @@ def _sample(rng: Random, cls: type[Message], version: int) -> Any:
 
 def _encode(message: Any, version: int) -> bytes:
     return (
-        encode_versioned(message, version) if isinstance(message, Embedded) else bytes(encode_message(message, version))
+        encode_versioned(message, version)
+        if isinstance(message, Embedded | Stored)
+        else bytes(encode_message(message, version))
     )
 
 
 def _decode(cls: Any, version: int, data: bytes) -> Any:
-    return decode_versioned(cls, data) if issubclass(cls, Embedded) else decode_message(cls, version, data)
+    return decode_versioned(cls, data) if issubclass(cls, Embedded | Stored) else decode_message(cls, version, data)
 
 
 def _oracle(cls: type[Message]) -> Any:
     if cls.__name__ in _EMBEDDED:
         return _EMBEDDED[cls.__name__]
+    if cls.__name__ in _FROM_SCHEMAS:
+        return _FROM_SCHEMAS[cls.__name__]
     return next((getattr(module, cls.__name__) for module in _MODULES if hasattr(module, cls.__name__)), None)
 
 
@@ -71,6 +88,8 @@ _UNKNOWN_THERE = {
         "ConsumerGroupHeartbeat",
         "GetTelemetrySubscriptions",
         "PushTelemetry",
+        "SaslAuthenticate",
+        "SaslHandshake",
         "UnregisterBroker",
     )
     for side in ("Request", "Response")

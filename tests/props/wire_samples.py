@@ -25,6 +25,26 @@ from millstream.wire.messages.group_storage import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from millstream.wire.messages.share_group_storage import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
+from millstream.wire.messages.share_state_storage import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+)
 from millstream.wire.schema import Kind, Message, Type, fields_of
 
 API_MESSAGES: list[tuple[type[Message], int]] = [
@@ -54,6 +74,22 @@ OTHER_MESSAGES: list[tuple[type[Message], int]] = [
         ConsumerGroupCurrentMemberAssignmentValue,
         ConsumerGroupRegularExpressionKey,
         ConsumerGroupRegularExpressionValue,
+        ShareGroupMemberMetadataKey,
+        ShareGroupMemberMetadataValue,
+        ShareGroupMetadataKey,
+        ShareGroupMetadataValue,
+        ShareGroupTargetAssignmentMetadataKey,
+        ShareGroupTargetAssignmentMetadataValue,
+        ShareGroupTargetAssignmentMemberKey,
+        ShareGroupTargetAssignmentMemberValue,
+        ShareGroupCurrentMemberAssignmentKey,
+        ShareGroupCurrentMemberAssignmentValue,
+        ShareGroupStatePartitionMetadataKey,
+        ShareGroupStatePartitionMetadataValue,
+        ShareSnapshotKey,
+        ShareSnapshotValue,
+        ShareUpdateKey,
+        ShareUpdateValue,
         ConsumerProtocolSubscription,
         ConsumerProtocolAssignment,
     )

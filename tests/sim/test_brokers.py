@@ -1,16 +1,17 @@
 """Brokers with the production shell, log and recovery hold every promise, whatever fails, and find planted bugs.
 
-A finding names its seed: ``python -m sim.raft --brokers --seed N`` plays it with the brokers' log lines.
+A finding names its seed: ``python -m sim brokers --seed N`` plays it with the brokers' log lines.
 """
 
 import random
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from millstream.core.controller import brokers, state
 from millstream.core.controller.commands import FEATURE_LEVEL
-from sim.brokers.history import Counts, play
+from sim.brokers.history import play
 from sim.brokers.planted import PLANTED, hunt
 from sim.brokers.settings import (
     draw,
@@ -23,8 +24,12 @@ from sim.brokers.settings import (
     draw_with_upgrades,
     draw_with_wipes,
 )
+from sim.engine.histories import Counts
 
 pytestmark = pytest.mark.usefixtures("quiet")
+
+LONG = partial(pytest.param, marks=[pytest.mark.slow, pytest.mark.ci])
+"""A seed whose history takes ten seconds."""
 
 FOUND = (
     8000300,  # a replica cut inside a range that had left the cache wrote that range's memory into its segment
@@ -50,14 +55,13 @@ FOUND_WITH_MOVES = (
 )
 FOUND_WITH_SNAPSHOTS = (
     12,  # a topic of two replicas made while a broker was away counted as lost there; it receives no snapshot any more
-    14,  # the same of a replica that had moved
-    37,  # found nothing: five snapshots are received while topics are made
+    LONG(14),  # the same of a replica that had moved
+    LONG(37),  # found nothing: five snapshots are received while topics are made
 )
 FOUND_WITH_UPGRADES = (
     29,  # a broker that died before it had noted what is committed took replicas made while it was away for lost
 )
-UPGRADES = 10
-FRESH = 3
+FRESH = 1
 
 
 @pytest.mark.parametrize("seed", FOUND)
@@ -100,14 +104,15 @@ def test_a_seed_that_found_something_with_upgrades_finds_nothing_now(seed):
     assert counts.seen["controller's snapshot received"]
 
 
-def test_brokers_are_upgraded_one_by_one_and_then_use_what_is_new():
+@pytest.mark.parametrize("upgrades", [3, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.ci])])
+def test_brokers_are_upgraded_one_by_one_and_then_use_what_is_new(upgrades):
     counts = Counts()
-    for seed in range(UPGRADES):
+    for seed in range(upgrades):
         finding = play(seed, counts, replace(draw_with_upgrades(seed), nodes=3, operations_per_s=10))
         assert finding is None, finding
     seen = counts.seen
-    assert seen["return to the older release"] == UPGRADES
-    assert seen["feature level risen after an upgrade"] >= UPGRADES
+    assert seen["return to the older release"] == upgrades
+    assert seen["feature level risen after an upgrade"] >= upgrades
     assert seen["older release refuses the cluster"] + seen["older release refused by the cluster"]
     assert seen["move asked for"]
     assert seen["set of groups at rest"]
@@ -135,17 +140,19 @@ def test_damage_of_one_replica_is_found_and_made_up_for():
     assert counts.seen["damage made up for"]
 
 
-QUICK = 20
+QUICK = 10
 
 
-@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.histories <= QUICK], ids=lambda bug: bug.name)
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.budget <= QUICK], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_within_its_budget(bug):
     assert hunt(bug).finding is not None
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.histories > QUICK], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.budget > QUICK], ids=lambda bug: bug.name)
 def test_a_rare_planted_bug_is_found_within_its_budget(bug):
     assert hunt(bug).finding is not None
 

@@ -1,12 +1,13 @@
 """Simulated clusters hold every invariant, and a seed replays the same events.
 
-A finding names its seed: ``python -m sim.raft --seed N`` shows the events before it.
+A finding names its seed: ``python -m sim raft --seed N`` shows the events before it.
 """
 
 import pytest
 
-from sim.raft.campaign import ROUND_US, Report, run_seed
+from sim.engine.histories import Counts
 from sim.raft.faults import Faults
+from sim.raft.history import ROUND_US, play
 from sim.raft.knobs import draw_knobs
 from sim.raft.planted import PLANTED, hunt
 from sim.raft.world import World
@@ -19,21 +20,23 @@ files passed for the order that followed.
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_a_seed_that_found_something_finds_nothing_now(seed):
-    finding = run_seed(seed, Report())
+    finding = play(seed, Counts())
     assert finding is None, finding
 
 
 QUICK_BUDGET = 400_000
 
 
-@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.budget_events <= QUICK_BUDGET], ids=lambda bug: bug.name)
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.budget <= QUICK_BUDGET], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_within_its_budget(bug):
     assert hunt(bug).finding is not None
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.budget_events > QUICK_BUDGET], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED if bug.budget > QUICK_BUDGET], ids=lambda bug: bug.name)
 def test_a_rare_planted_bug_is_found_within_its_budget(bug):
     assert hunt(bug).finding is not None
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 import urllib.request
 import uuid
 
@@ -11,6 +10,8 @@ from class_archive import java_options
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from spark_support import BAD_EVERY, BRIEF, SMALL_SEGMENTS
+
+from waits import until
 
 pytest.importorskip("pyspark")
 
@@ -58,7 +59,7 @@ class TopicOnBroker:
             self.name, partitions, config={key.replace("_", "."): str(value) for key, value in config.items()}
         )
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
-        admin.create_topics([new])[self.name].result(30)
+        admin.create_topics([new])[self.name].result(60)
 
     def produce(self, count, *, value_bytes=100, partition=None, headers=None):
         """Send ``count`` records, each different; returns when all are acknowledged."""
@@ -72,19 +73,19 @@ class TopicOnBroker:
             producer.produce(self.name, value, f"key-{number % 97}", headers=headers, **place)
             self.sent.append(value)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         return self
 
     def sealed_segments(self):
-        with urllib.request.urlopen(f"{self.http}/v1/topics/{self.name}/segments", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.http}/v1/topics/{self.name}/segments", timeout=60) as answer:
             return sum(len(partition["segments"]) for partition in json.load(answer)["partitions"])
 
     def wait_for_sealed_segments(self, count):
         """The broker writes segments behind; on a busy machine that takes a while."""
-        deadline = time.monotonic() + 60
-        while self.sealed_segments() < count:
-            assert time.monotonic() < deadline, f"{self.sealed_segments()} segments were sealed, not {count}"
-            time.sleep(0.1)
+        until(
+            lambda: self.sealed_segments() >= count,
+            lambda: f"{self.sealed_segments()} segments were sealed, not {count}",
+        )
 
     def options(self, **more):
         return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.name, **more}
@@ -117,7 +118,7 @@ def orders(topic):
                 self.bad, self.good = self.bad + broken, self.good + (not broken)
                 producer.produce(self.topic.name, value, str(number))
                 producer.poll(0)
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
             return self
 
         def pipeline(self, *sinks, **more):

@@ -6,7 +6,7 @@ python once_driver.py '{"bootstrap": …, "source": …, "target": …, "place":
 import json
 import sys
 
-from spark_support import BRIEF
+from class_archive import BRIEF
 
 from millstream import spark as ms
 

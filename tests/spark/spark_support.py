@@ -1,9 +1,19 @@
 """What the tests on Spark have in common beside their fixtures."""
 
 import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
+import msgspec
 import pyarrow as pa
 from class_archive import BRIEF
+
+from millstream.pipeline.tables.open_table import open_table
+from waits import moment
 
 BRIEF_DRIVER = {"spark.driver.extraJavaOptions": BRIEF}
 """``spark:`` of a declared pipeline whose driver lives that briefly."""
@@ -21,8 +31,12 @@ def delta(path):
 
 
 def check_exact(orders, place, name="t"):
-    """Every record is in the table or in its dead letters, once."""
-    rows, letters = delta(place / name), delta(place / f"{name}_dead_letters")
+    """Every record is in the Delta table or in its dead letters, once."""
+    check_exact_rows(orders, delta(place / name), delta(place / f"{name}_dead_letters"))
+
+
+def check_exact_rows(orders, rows, letters):
+    """Every record is in the rows of a table or in its dead letters, once."""
     ids = collections.Counter(row["id"] for row in rows)
     assert max(ids.values()) == 1
     assert set(ids) == {number for number in range(orders.good + orders.bad) if number % BAD_EVERY}
@@ -30,3 +44,46 @@ def check_exact(orders, place, name="t"):
     assert (len(source_partitions), max(source_partitions.values())) == (orders.bad, 1)
     assert {(row["value"], row["topic"]) for row in letters} == {(b"{broken", orders.topic.name)}
     assert all("malformed" in row["error"] for row in letters)
+
+
+def held(sink, place, suffix=""):
+    """The rows of a sink's table, or of the one beside it, as the library of the format reads them."""
+    found = [batch.to_pylist() for batch in open_table(sink, str(place), suffix=suffix).scan()]
+    return [row for rows in found for row in rows]
+
+
+def commits(sink, place):
+    """How many commits the table of a sink has, about."""
+    if sink.iceberg is not None:
+        files = (place / ".millstream" / "iceberg" / "warehouse").glob("*/t/metadata/*.metadata.json")
+        return max((int(file.name.partition("-")[0]) for file in files), default=0)
+    if sink.delta.startswith("s3://"):
+        table = open_table(sink, str(place))
+        return int(table.version()) if table.exists() else 0
+    return len(list((place / "t" / "_delta_log").glob("*.json")))
+
+
+def run_killed(pipeline, place, *, max_records=100):
+    """Run a pipeline whose driver is killed ``MILLSTREAM_KILLS`` times at moments spread over its batches, then to its
+    end. Its one sink is the Delta table ``t``, or the table ``t`` of the embedded catalog.
+    """
+    document = msgspec.to_builtins(pipeline)
+    document["source"]["max_records"] = max_records
+    sink = pipeline.sinks[0]
+    kills = int(os.environ.get("MILLSTREAM_KILLS", "10"))
+    (place / "p.yaml").write_text(json.dumps(document))
+    command = [sys.executable, "-m", "millstream.cli", "pipeline", "run", "--once", str(place / "p.yaml")]
+    killed = 0
+    for number in range(kills):
+        before = commits(sink, place)
+        with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as driver:
+            deadline = time.monotonic() + 120
+            while driver.poll() is None and time.monotonic() < deadline:
+                if commits(sink, place) > before + number % 3:
+                    moment(number * 0.013 % 0.4)  # a moment of the batch that follows: another one each time
+                    break
+                moment(0.005)
+            killed += driver.poll() is None
+            os.killpg(driver.pid, signal.SIGKILL)
+    assert killed >= kills * 2 // 3
+    assert subprocess.run(command, check=False).returncode == 0

@@ -14,6 +14,8 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
+from waits import moment
+
 pytest.importorskip("deltalake")
 
 from spark_support import BRIEF_DRIVER, check_exact, delta
@@ -25,13 +27,14 @@ from millstream.pipeline.model import Pipeline, Sink, Source, Transform, Trigger
 from millstream.pipeline.replay import replay
 from millstream.pipeline.runner import run
 from millstream.pipeline.sink_query import SinkFailed
+from millstream.pipeline.state import PipelineState
 from millstream.pipeline.table_query import TableQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def backfill(pipeline, place):
-    with prepared_backfill(pipeline, str(place)) as running:
+def backfill(pipeline, place, **limits):
+    with prepared_backfill(pipeline, str(place), **limits) as running:
         return running.run(once=True).sinks[0]
 
 
@@ -61,6 +64,34 @@ def test_history_and_present_meet_without_a_gap_and_without_an_overlap(spark, or
     check_exact(orders, tmp_path)
 
 
+def test_ranges_are_read_once_whatever_was_asked_for_and_set_back(spark, orders, tmp_path):
+    import deltalake
+
+    orders.send(1000)
+    source = msgspec.structs.replace(orders.pipeline().source, start="latest")
+    pipeline = orders.pipeline(source=source, state="state")
+    run(pipeline, str(tmp_path), once=True)
+    ranges = [("0=50", "0=150"), ("100", "200"), ("earliest", "100")]
+    for number, (start, end) in enumerate(ranges):
+        before = len(delta(tmp_path / "t")) + len(delta(tmp_path / "t_dead_letters")) if number else 0
+        backfill(pipeline, tmp_path, start=start, end=end)
+        rows = delta(tmp_path / "t") + delta(tmp_path / "t_dead_letters")
+        assert len(rows) == before + {0: 100, 1: 150, 2: 150}[number]
+    version = deltalake.DeltaTable(str(tmp_path / "t")).version()
+    with prepared_backfill(pipeline, str(tmp_path), start="20", end="180") as again:
+        summary = again.run()
+    assert summary.sinks[0].batches == 0 and "from 20 to 180 is in the table already" in summary.notes[0]
+    shutil.rmtree(tmp_path / "state")
+    backfill(pipeline, tmp_path)
+    check_exact(orders, tmp_path)
+    deltalake.DeltaTable(str(tmp_path / "t")).restore(version)
+    backfill(pipeline, tmp_path)
+    ids = [row["id"] for row in delta(tmp_path / "t")]
+    assert len(ids) == len(set(ids)) == orders.good
+    state = PipelineState(str(tmp_path / "state"))
+    assert state.backfill().progress()[0].ranges[orders.topic.name].keys() == {"0", "1"}
+
+
 def test_a_backfill_before_the_first_run_hands_over_to_it(spark, orders, tmp_path):
     pipeline = orders.send(300).pipeline(state="state")
     assert backfill(pipeline, tmp_path).rows == orders.good
@@ -81,7 +112,7 @@ def test_dead_letters_become_rows_after_the_schema_is_mended_each_once(spark, to
     for number in range(60):
         value = b"{broken" if number % 20 == 0 else json.dumps({"id": number} | ({"who": "w"} if number % 3 else {}))
         producer.produce(orders.name, value, str(number))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     def declared(schema):
         source = Source(topic=orders.name, format="json", schema=schema)
@@ -146,8 +177,8 @@ def test_history_and_present_are_exact_when_both_are_killed_around_the_hand_over
                     break
                 if "run" in verbs and commits(tmp_path) > before:
                     orders.send(5)  # something for the live part
-                time.sleep(0.01)
-            time.sleep(chance.uniform(0, 0.5))
+                moment(0.01)
+            moment(chance.uniform(0, 0.5))
             return sum(driver.poll() is None for driver in drivers)
         finally:
             for driver in drivers:

@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 import pyspark
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+
+from waits import Patience, moment
 
 pytest.importorskip("deltalake")
 
@@ -108,13 +109,13 @@ def standalone(tmp_path):
         return log
 
     def said(log, words):
-        deadline = time.monotonic() + 600
+        patience = Patience(600)
         while True:
             line = next((line for line in log.read_text().splitlines() if words in line), None)
             if line is not None:
                 return line
-            assert time.monotonic() < deadline, log.read_text()[-2000:]
-            time.sleep(0.2)
+            patience.check(log.read_text()[-2000:])
+            moment(0.2)
 
     try:
         log = start("master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -152,7 +153,7 @@ def ids_of(topic):
     found = []
     with Consumer(options) as consumer:
         consumer.assign([TopicPartition(topic.name, 0, 0)])
-        while (record := consumer.poll(30)) is not None and record.error() is None:
+        while (record := consumer.poll(120)) is not None and record.error() is None:
             found.append(json.loads(record.value())["id"])
     return sorted(found)
 
@@ -182,7 +183,7 @@ def test_declarative_pipelines_of_spark_run_what_was_exported(orders, topic, tmp
     producer = Producer({"bootstrap.servers": names.bootstrap, "log_level": 2})
     for who in ("n0", "n1", "n2"):
         producer.produce(names.name, json.dumps({"who": who, "name": f"Name {who}"}))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     query = "SELECT id, source.who, names.name, _offset FROM source LEFT JOIN names ON names.who = source.who"
     file = write_file(
         orders.send(1000),

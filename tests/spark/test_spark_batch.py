@@ -136,7 +136,7 @@ def test_an_empty_topic_has_no_rows(spark, topic):
     ("options", "words"),
     [
         ({"failOnDataLos": "true"}, "did you mean failOnDataLoss"),
-        pytest.param({"startingOffsets": "latest"}, "cannot begin at latest", marks=SLOW),
+        pytest.param({"startingOffsets": "latest"}, "cannot start at latest", marks=SLOW),
         pytest.param({"subscribe": "no"}, "topic no does not exist; 'millstream topic create no' makes it", marks=SLOW),
         pytest.param(
             {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.request.timeout.ms": "500"},
@@ -206,7 +206,7 @@ def test_avro_and_protobuf_of_a_registry_are_typed_columns_in_batch_and_stream(s
         for number in range(30):
             producer.produce(name, serialize(make(number), SerializationContext(name, MessageField.VALUE)))
         producer.produce(name, b"junk")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     for written, form, column in ((avro, "avro", "id"), (protobuf, "protobuf", "units")):
         options = {"value.format": form, "schema.registry.url": avro.http}
         batch = load(spark, written, **options)

@@ -1,7 +1,6 @@
 """Event topics in Spark: metadata as columns, from chunks and from the leader; data where they are asked for."""
 
 import json
-import time
 import urllib.request
 import uuid
 
@@ -9,6 +8,7 @@ import pytest
 
 from millstream import spark as ms
 from millstream.events import EventsClient
+from waits import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -38,14 +38,12 @@ class Frames:
         return b"%d:" % number + b"x" * (number % 50)
 
     def wait_for_chunks(self, count):
-        deadline = time.monotonic() + 60
-        while True:
-            with urllib.request.urlopen(f"{self.http}/v1/topics/{self.name}/segments", timeout=10) as answer:
+        def sealed():
+            with urllib.request.urlopen(f"{self.http}/v1/topics/{self.name}/segments", timeout=60) as answer:
                 found = sum(len(partition["chunks"]) for partition in json.load(answer)["partitions"])
-            if found >= count:
-                return
-            assert time.monotonic() < deadline, f"{found} chunks are sealed, not {count}"
-            time.sleep(0.1)
+            return found >= count
+
+        until(sealed, f"{count} chunks are not sealed")
 
     def load(self, spark, **options):
         named = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.name, "events": "true", **options}

@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+
+from waits import Patience, moment
 
 pytestmark = [
     pytest.mark.spark,
@@ -31,11 +32,11 @@ def test_a_topic_is_repartitioned_once_through_a_kill(spark, topic, tmp_path):
     command += ["--bootstrap", source.bootstrap, "--state", str(tmp_path), "--id", "j", "--batch", "64KiB", "--json"]
     commits = tmp_path / "j" / "checkpoint" / "commits"
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL) as run:
-        limit = time.monotonic() + 200
+        patience = Patience()
         while not (commits.is_dir() and len(list(commits.glob("[0-9]*"))) >= 2):
             assert run.poll() is None
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+            patience.check("nothing is committed")
+            moment(0.01)
         os.killpg(run.pid, signal.SIGKILL)
     source.produce(100)  # after the job began, and so no part of it
     again = subprocess.run(command, capture_output=True, text=True, check=False)

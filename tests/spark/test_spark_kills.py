@@ -27,6 +27,7 @@ from millstream.client.coordinators import Coordinators
 from millstream.client.transactional import marked_offset
 from millstream.errors import MillstreamError
 from millstream.testing import Broker, cluster
+from waits import Patience, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -94,7 +95,7 @@ class Copy:
                 return True
             if self.driver.poll() is not None:
                 return False
-            time.sleep(0.003)
+            moment(0.003)
         return False
 
     def kill_driver(self, what):
@@ -112,9 +113,9 @@ class Copy:
                     coordinators, group = Coordinators(client), f"millstream-{query}"
                     before = marked_offset(coordinators, group)
                     self.wait(lambda: marked_offset(coordinators, group) != before)
-                    time.sleep(self.random.uniform(0, 0.03))
+                    moment(self.random.uniform(0, 0.03))
                 else:
-                    time.sleep(self.random.uniform(0, 0.5))
+                    moment(self.random.uniform(0, 0.5))
         except MillstreamError:
             pass  # the broker that was asked had just been killed, too: any moment will do
         if self.driver.poll() is None:
@@ -141,7 +142,7 @@ class Copy:
         """Kill one of Spark's processes at a random moment of a batch."""
         begun = self.batches("commits")
         self.wait(lambda: self.batches("offsets") > begun)
-        time.sleep(self.random.uniform(0, 0.4))
+        moment(self.random.uniform(0, 0.4))
         found = [process for process in self.below() if any(word in command_of(process) for word in words)]
         if found:
             with_suppressed(self.random.choice(found).kill)
@@ -159,7 +160,7 @@ class Copy:
         kinds = EXECUTOR_KINDS if self.master.startswith("local-cluster") else KINDS
         kind = kinds[number % len(kinds)]
         if kind == "other" and others:
-            time.sleep(self.random.uniform(0, 0.5))
+            moment(self.random.uniform(0, 0.5))
             others[number // len(kinds) % len(others)]()
             self.killed["broker"] += 1
         elif kind == "executor":
@@ -199,9 +200,9 @@ def judge(bootstrap, sent):
     consumer = Consumer(settings | {"enable.partition.eof": True, "enable.auto.commit": False} | QUIET)
     consumer.assign([TopicPartition(TARGET, index, 0) for index in range(PARTITIONS)])
     counts, last, disordered, ends = collections.Counter(), {}, 0, set()
-    limit = time.monotonic() + 120
+    patience = Patience()
     while len(ends) < PARTITIONS:
-        assert time.monotonic() < limit, "the end of the topic was not reached"
+        patience.check("the end of the topic was not reached")
         for message in consumer.consume(1000, 0.5):
             if message.error() is None:
                 number = int(message.value())
@@ -266,7 +267,7 @@ def test_each_record_is_copied_once_while_coordinators_move(tmp_path):
         def replaced(node):
             def kill():
                 three.kill(node)
-                time.sleep(3)
+                moment(3)
                 three.restart(node)
 
             return kill

@@ -18,17 +18,11 @@ from millstream.format.manifest import ArchiveId, decode_manifest
 from millstream.objects import open_store
 from millstream.tiers.inspection import segments_of
 from millstream.wire.batch import iter_batches, parse_header
+from waits import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 RECORDS = 900
-
-
-def wait_until(holds, what):
-    deadline = time.monotonic() + 240
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def produce(broker, topic):
@@ -134,7 +128,7 @@ class Jobs:
         journal = self.state / f"{kind}-old" / "replaced.jsonl"
         words = self._command(kind, options, "old")
         with subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL) as started:
-            wait_until(lambda: started.poll() is not None or (journal.exists() and journal.stat().st_size), "no start")
+            until(lambda: started.poll() is not None or (journal.exists() and journal.stat().st_size), "no start")
             assert started.poll() is None, "it came to its end before it was killed"
             os.killpg(started.pid, 9)
         with open(journal, "ab") as file:
@@ -151,16 +145,16 @@ def archived(broker_factory, tmp_path):
     config = {"storage.mode": "tiered", "retention.ms": "-1", "retention.local.target.ms": "0"}
     config |= {"internal.segment.bytes": "20000", "segment.upload.max.ms": "3000", "file.delete.delay.ms": "1000"}
     for done in admin.create_topics([NewTopic("old", 1, config=config), NewTopic("plain", 1)]).values():
-        done.result(30)
+        done.result(60)
     produce(broker, "old")
 
     def listed():
-        with urllib.request.urlopen(f"{broker.http}/v1/topics/old/segments", timeout=10) as answer:
+        with urllib.request.urlopen(f"{broker.http}/v1/topics/old/segments", timeout=60) as answer:
             return json.load(answer)["partitions"][0]
 
-    wait_until(lambda: listed()["archived_end_offset"] == listed()["high_watermark"], "the topic was not archived")
+    until(lambda: listed()["archived_end_offset"] == listed()["high_watermark"], "the topic was not archived")
     bucket, end = Bucket(url, broker.bootstrap, "old"), listed()["high_watermark"]
-    wait_until(lambda: bucket.segments() and bucket.segments()[-1].end_offset == end, "no manifest")
+    until(lambda: bucket.segments() and bucket.segments()[-1].end_offset == end, "no manifest")
     return broker, bucket
 
 
@@ -202,7 +196,7 @@ def test_segments_are_merged_and_reencoded_through_kills_and_every_record_stays(
     assert {codec for fixed, codec in bucket.headers() if fixed[3] & control} == {0}
     again = jobs.run("reencode", "--codec", "zstd", "--execute")
     assert (again["groups"], again["unchanged"]) == (0, len(after))
-    wait_until(lambda: not any(bucket.store.head(segment_key(bucket.owner, one)) for one in before), "old objects stay")
+    until(lambda: not any(bucket.store.head(segment_key(bucket.owner, one)) for one in before), "old objects stay")
 
     broker.kill()
     broker.start()

@@ -4,21 +4,15 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from waits import until
+
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-def wait_until(holds, what):
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def flip(path, at):
@@ -41,7 +35,7 @@ def test_sound_topics_have_no_finding_and_damage_is_named_after_a_kill(broker_fa
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topics = [NewTopic("old", 1, config={**tiered, **small}), NewTopic("local", 1, config=small)]
     for done in admin.create_topics(topics).values():
-        done.result(30)
+        done.result(60)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 20, "linger.ms": 2})
     for number in range(2000):
         for name in ("old", "local"):
@@ -50,13 +44,13 @@ def test_sound_topics_have_no_finding_and_damage_is_named_after_a_kill(broker_fa
     assert producer.flush(60) == 0
 
     def listed(name):
-        with urllib.request.urlopen(f"{broker.http}/v1/topics/{name}/segments", timeout=10) as answer:
+        with urllib.request.urlopen(f"{broker.http}/v1/topics/{name}/segments", timeout=60) as answer:
             return json.load(answer)["partitions"][0]
 
     bucket = tmp_path / "bucket"
-    wait_until(lambda: listed("old")["archived_end_offset"] > 1500, "the topic was not archived")
-    wait_until(lambda: len(listed("local")["segments"]) > 10, "segments were not closed")
-    wait_until(lambda: list(bucket.rglob("manifest")), "no manifest object")
+    until(lambda: listed("old")["archived_end_offset"] > 1500, "the topic was not archived")
+    until(lambda: len(listed("local")["segments"]) > 10, "segments were not closed")
+    until(lambda: list(bucket.rglob("manifest")), "no manifest object")
 
     state = tmp_path / "jobs"
     command = [sys.executable, "-m", "millstream.cli", "job", "scrub", "old", "local", "--cores", "1"]
@@ -69,7 +63,7 @@ def test_sound_topics_have_no_finding_and_damage_is_named_after_a_kill(broker_fa
 
     checked = state / "j" / "checked.jsonl"
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL) as run:
-        wait_until(lambda: run.poll() is not None or (checked.exists() and checked.stat().st_size), "nothing was read")
+        until(lambda: run.poll() is not None or (checked.exists() and checked.stat().st_size), "nothing was read")
         assert run.poll() is None
         os.killpg(run.pid, 9)
     with open(checked, "ab") as file:

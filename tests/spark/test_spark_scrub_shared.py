@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from waits import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -48,21 +49,14 @@ def scrub(broker, where, code):
     return json.loads(done.stdout)
 
 
-def wait_until(holds, what):
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def test_scrub_finds_nothing_under_load_and_then_a_flipped_bit(broker_factory, tmp_path):
     bucket = tmp_path / "bucket"
     broker = broker_factory(settings={**SETTINGS, "objects.url": f"file://{bucket}"})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"storage.mode": "shared", "retention.ms": "-1", "file.delete.delay.ms": "500"}
-    admin.create_topics([NewTopic("t", 2, config=config)])["t"].result(30)
+    admin.create_topics([NewTopic("t", 2, config=config)])["t"].result(60)
     load = Load(broker.bootstrap)
-    wait_until(lambda: list(bucket.rglob("*.segment")), "nothing is joined")
+    until(lambda: list(bucket.rglob("*.segment")), "nothing is joined")
     before = load.sent
     sound = scrub(broker, tmp_path, 0)
     load.end()
@@ -70,7 +64,7 @@ def test_scrub_finds_nothing_under_load_and_then_a_flipped_bit(broker_factory, t
     assert not sound["findings"]
     assert sound["objects"] >= 2
 
-    wait_until(lambda: not [one for one in (bucket / "shared").rglob("*") if one.is_file()], "not all is joined")
+    until(lambda: not [one for one in (bucket / "shared").rglob("*") if one.is_file()], "not all is joined")
     (damaged,) = sorted(bucket.rglob("*.segment"), key=lambda one: one.stat().st_mtime)[-1:]
     with damaged.open("r+b") as file:
         file.seek(200)

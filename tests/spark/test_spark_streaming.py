@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 from spark_support import BRIEF, SMALL_SEGMENTS
 
 from millstream import spark as ms
+from waits import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -116,7 +116,13 @@ def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(spark, topic,
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as driver:
         log = tmp_path / "table" / "_spark_metadata"
         try:
-            wait_until(lambda: log.is_dir() and len(list(log.iterdir())) >= 4, driver)
+            until(
+                lambda: driver.poll() is not None or (log.is_dir() and len(list(log.iterdir())) >= 4),
+                "the driver does not write",
+                200,
+                every_s=0.01,
+            )
+            assert driver.poll() is None, "the driver ended by itself"
         finally:
             os.killpg(driver.pid, signal.SIGKILL)
     commits = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")))
@@ -125,12 +131,3 @@ def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(spark, topic,
     rows = table(spark, tmp_path)
     assert max(collections.Counter((row.partition, row.offset) for row in rows).values()) == 1
     assert sorted(row.value for row in rows) == sorted(written.sent)
-
-
-def wait_until(happened, process):
-    """Watch what another process does; it has no other way to tell."""
-    deadline = time.monotonic() + 200
-    while not happened():
-        assert process.poll() is None, "the driver ended by itself"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

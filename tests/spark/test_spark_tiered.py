@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
@@ -11,15 +10,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream import spark as ms
+from waits import moment, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
-
-
-def wait_until(holds, what):
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def test_one_table_has_rows_of_the_bucket_of_files_and_of_the_tail(spark, broker_factory, tmp_path):
@@ -37,20 +30,20 @@ def test_one_table_has_rows_of_the_bucket_of_files_and_of_the_tail(spark, broker
         "file.delete.delay.ms": "100",
     }
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("t", 1, config=config)])["t"].result(30)
+    admin.create_topics([NewTopic("t", 1, config=config)])["t"].result(60)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 20, "linger.ms": 2})
     sent = [b"%d:" % number + b"x" * 500 for number in range(2000)]
     for value in sent:
         producer.produce("t", value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     def tier():
-        with urllib.request.urlopen(f"{broker.http}/v1/tiers?topic=t", timeout=10) as answer:
+        with urllib.request.urlopen(f"{broker.http}/v1/tiers?topic=t", timeout=60) as answer:
             return json.load(answer)["partitions"][0]
 
     manifest = tmp_path / "bucket"
-    wait_until(lambda: tier()["local_start_offset"] > 1000, "the local copies stayed")
-    wait_until(lambda: list(manifest.rglob("manifest")), "no manifest object")
+    until(lambda: tier()["local_start_offset"] > 1000, "the local copies stayed")
+    until(lambda: list(manifest.rglob("manifest")), "no manifest object")
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t", "stats.dir": str(tmp_path / "stats")}
     rows = spark.read.format("millstream").options(**options).load().select("offset", "value").collect()
     assert [row.value for row in sorted(rows, key=lambda row: row.offset)] == sent
@@ -74,7 +67,7 @@ def test_a_shared_topic_is_read_from_objects_and_the_tail_from_the_broker_and_sc
     broker = broker_factory(settings=settings)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"storage.mode": "shared", "retention.ms": "-1"}
-    admin.create_topics([NewTopic("t", 2, config=config)])["t"].result(30)
+    admin.create_topics([NewTopic("t", 2, config=config)])["t"].result(60)
     sent = []
 
     def send(count):
@@ -85,7 +78,7 @@ def test_a_shared_topic_is_read_from_objects_and_the_tail_from_the_broker_and_sc
         assert producer.flush(60) == 0
 
     def tier():
-        with urllib.request.urlopen(f"{broker.http}/v1/tiers?topic=t", timeout=10) as answer:
+        with urllib.request.urlopen(f"{broker.http}/v1/tiers?topic=t", timeout=60) as answer:
             return json.load(answer)["partitions"]
 
     def read(path, **more):
@@ -99,12 +92,12 @@ def test_a_shared_topic_is_read_from_objects_and_the_tail_from_the_broker_and_sc
 
     for _ in range(3):
         send(400)
-        time.sleep(0.5)
-    wait_until(lambda: all(one["archived_end_offset"] >= 600 for one in tier()), "uploads stand still")
+        moment(0.5)
+    until(lambda: all(one["archived_end_offset"] >= 600 for one in tier()), "uploads stand still")
     own = tmp_path / "bucket" / "topics"
-    wait_until(lambda: len({one.parent for one in own.rglob("*.segment")}) == 2, "nothing was joined")
+    until(lambda: len({one.parent for one in own.rglob("*.segment")}) == 2, "nothing was joined")
     send(400)
-    wait_until(lambda: all(one["archived_end_offset"] >= 800 for one in tier()), "uploads stand still")
+    until(lambda: all(one["archived_end_offset"] >= 800 for one in tier()), "uploads stand still")
     stats = read("both")
     assert stats.archive_rows > 1000
     assert stats.archive_rows + stats.tail_rows == 1600

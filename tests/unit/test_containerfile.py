@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from millstream.cli.start import start_parser
+from millstream.config.exposure import check_exposure
 from millstream.config.load import load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +26,12 @@ def test_its_command_is_one_that_start_takes():
     command = json.loads(re.search(r"^CMD (.+)$", RECIPE, re.MULTILINE)[1])
     assert command[0] == "start"
     given = start_parser().parse_args(command[1:])
-    settings = load_settings(
-        None, given.set, {"data_dir": given.data, "listen": given.listen[0], "http_listen": given.http}
-    )
+    (source,) = re.findall(r"^COPY (\S+broker\.properties) (?=/opt/millstream/$)", RECIPE, re.MULTILINE)
+    assert given.config == f"/opt/millstream/{Path(source).name}"
+    settings = load_settings(str(ROOT / source))
+    check_exposure(settings)
+    changed = load_settings(str(ROOT / source), variables={"MILLSTREAM_ADVERTISED_LISTENERS": "broker-1:9092"})
+    assert changed.advertised_listeners[0].host == "broker-1", "a variable wins over the image's file"
     assert settings.listen[0].port == 9092
     assert settings.http_listen.port == 9644
     assert f"VOLUME {settings.data_dir}\n" in RECIPE

@@ -25,6 +25,8 @@ def put(tidy, name, text):
     path = tidy.ROOT / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+    for kept in (tidy.text_of, tidy.tree_of):
+        kept.cache_clear()
     return path
 
 
@@ -122,3 +124,113 @@ def test_two_test_files_of_one_name_are_found(tidy):
     files = [put(tidy, f"tests/{folder}/test_it.py", "") for folder in ("unit", "process")]
     files.append(put(tidy, "tests/unit/other.py", ""))
     assert [problem.where for problem in tidy.namesakes(files)] == ["tests/process/test_it.py"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "time.sleep(0.1)",
+        "assert time.monotonic() - began < 5",
+        "assert 0 < 10 > time.perf_counter() - began",
+        "limit = time.monotonic() + 20",
+        "done.result(10)",
+        "run(command, timeout=30)",
+        "pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]",
+        "PATIENCE_S = 5.0",
+        "settings.register_profile('p', deadline=500)",
+    ],
+)
+def test_waits_that_count_on_the_speed_of_the_machine_are_found_in_tests(tidy, line):
+    (problem,) = tidy.hurried(put(tidy, "tests/unit/test_x.py", f"import time\n\n\ndef test_x():\n    {line}\n"))
+    assert (problem.where, problem.size) == ("wait:tests/unit/test_x.py", 1)
+    assert "line 5" in problem.what
+    assert not tidy.hurried(put(tidy, "src/millstream/net/x.py", line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "until(lambda: done)",
+        "assert time.monotonic() - began > 0.2",
+        "assert time.thread_time() - began < 1",
+        "done.result(60)",
+        "child.wait(0.01)",
+        "controller.bench.join(2)",
+        "settings.register_profile('p', deadline=None)",
+    ],
+)
+def test_waits_for_a_condition_and_measures_of_work_are_left_alone(tidy, line):
+    assert not tidy.hurried(put(tidy, "tests/unit/test_x.py", line + "\n"))
+
+
+def test_classes_of_many_fields_are_found_and_records_that_nobody_changes_are_not(tidy):
+    fields = "".join(f"        self.f{number} = 0\n" for number in range(12))
+    state = f"class Busy:\n    kind: int = 0\n\n    def __init__(self):\n{fields}"
+    values = "".join(f"    f{number}: int\n" for number in range(20))
+    put(tidy, "src/a/state.py", state)
+    put(tidy, "src/a/values.py", f"class V(NamedTuple):\n{values}\n\nclass W(Struct, frozen=True):\n{values}")
+    (problem,) = tidy.misshapen(tidy.ROOT / "src" / "a")
+    assert (problem.where, problem.size) == ("fields:src/a/state.py::Busy", 13)
+
+
+def test_a_file_that_lives_on_the_private_names_of_another_class_is_found(tidy):
+    put(tidy, "src/a/of.py", "class Log:\n    def f(self): ...\n\n\ndef near(log: Log):\n    return log._end\n")
+    put(tidy, "src/a/far.py", "def far(log: Log):\n    return log._end\n\n\ndef fair(log: Log):\n    return log.end\n")
+    (problem,) = tidy.misshapen(tidy.ROOT / "src" / "a")
+    assert (problem.where, problem.size) == ("satellite:src/a/far.py", 1)
+
+
+def test_values_without_a_type_are_found_on_the_hot_paths_alone(tidy):
+    put(tidy, "src/a/hot.py", '"""Produce 3/8."""\n\n\ndef f(x: Any, y: list[Any]) -> Any: ...\n')
+    put(tidy, "src/a/cold.py", "def f(x: Any) -> Any: ...\n")
+    (problem,) = tidy.misshapen(tidy.ROOT / "src" / "a")
+    assert (problem.where, problem.size) == ("any:src/a/hot.py", 3)
+
+
+def test_names_that_only_tests_use_are_found(tidy):
+    code = [
+        put(tidy, "src/p/a.py", "USED = 1\nUNUSED = 2\n\n\ndef asked(): ...\n\n\n@table\ndef kept(): ...\n"),
+        put(tidy, "src/p/b.py", "from p.a import USED, asked\nprint(asked(USED))\n"),
+        put(tidy, "tests/test_a.py", "from p.a import UNUSED\n"),
+    ]
+    assert [problem.where for problem in tidy.unused_names(tidy.ROOT / "src", code)] == ["unused:src/p/a.py::UNUSED"]
+
+
+def test_a_module_that_only_its_package_imports_is_found(tidy):
+    code = [
+        put(tidy, "src/p/__init__.py", "from p import acts\nfrom p.a import A\nfrom p.b import B\n"),
+        put(tidy, "src/p/acts.py", "register()\n"),
+        put(tidy, "src/p/a.py", "class A: ...\n"),
+        put(tidy, "src/p/b.py", "class B: ...\n"),
+        put(tidy, "src/q.py", "from p import A\n"),
+        put(tidy, "tests/test_b.py", "from p import B\n"),
+    ]
+    found = tidy.unused_behind_faces(tidy.ROOT / "src", code)
+    assert [problem.where for problem in found] == ["unused:src/p/b.py"]
+
+
+def test_heavy_words_are_counted_by_room(tidy):
+    put(tidy, "src/a/net/x.py", '"""It begins anew."""\nanew = 1  # whatever\n')
+    (problem,) = tidy.heavy_prose(tidy.ROOT / "src" / "a")
+    assert (problem.where, problem.size) == ("words:net", 3)
+
+
+def test_what_a_file_showed_is_kept_until_it_changes(tidy, monkeypatch):
+    sources = sys.modules["sources"]
+    monkeypatch.setattr(sources, "KEPT", tidy.ROOT / "kept")
+    path = put(tidy, "src/a.py", "def f():\n" + "    x = 1\n" * 80)
+    sources._found.cache_clear()
+    assert tidy.long_functions(path) == [("f", 81)]
+    sources.keep()
+    sources._found.cache_clear()
+    monkeypatch.setattr(tidy, "functions", lambda *_: pytest.fail("it is known"))
+    assert tidy.long_functions(path) == [("f", 81)]
+    monkeypatch.undo()
+    sources._found.cache_clear()
+
+
+def test_files_of_tests_say_what_they_hold_and_take_nothing_from_each_other(tidy):
+    assert not tidy.untold(put(tidy, "tests/test_a.py", '"""A holds."""\n\nfrom support import helper\n'))
+    assert not tidy.untold(put(tidy, "src/a.py", "x = 1\n"))
+    found = tidy.untold(put(tidy, "tests/test_b.py", "from test_a import helper\n"))
+    assert ["imports from" in problem.what for problem in found] == [True, False]

@@ -123,7 +123,7 @@ def limits_table() -> str:
     from millstream.core.group.regex import LENGTH_MAX
     from millstream.iobuf.arena import DEFAULT_SHARES, MemoryClass
     from millstream.kafka.dispatch import CLIENT_ID_KEPT, LINEAR_BYTES_MAX
-    from millstream.kafka.handlers.repeats import REPEATED_BYTES_MAX
+    from millstream.kafka.repeats import REPEATED_BYTES_MAX
     from millstream.wire.compression import GZIP_MEMBERS_MAX
     from millstream.wire.decoding import ELEMENT_BYTES_MIN, OBJECT_BYTES_MAX, TINY_MAX
     from millstream.wire.encoding import ERROR_TEXT_BYTES

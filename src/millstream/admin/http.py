@@ -4,13 +4,19 @@ It runs on threads of the supervisor, which holds no data path, so a slow or hos
 nothing but the time of that process. Bounds: the standard library's on the request line and the headers; ten seconds of
 silence end a connection; ``CONNECTIONS_MAX`` requests are answered at once, and of more than ``OPEN_MAX`` connections
 the newest are closed; a body has a length that its route allows, is one of ``BODIES_MAX`` at once, and arrives within
-``BODY_S``. Errors are JSON, those of the HTTP parser included. A body that was not read ends its connection. Requests
-that a web page of another site caused are refused before their body is read (``admin.access``).
+``BODY_S``. Errors are JSON, those of the HTTP parser included. A body that was not read ends its connection.
+
+Before a body is read, requests that a web page of another site caused are refused (``admin.access``). Where access is
+controlled, so are callers without the route's rights (``admin.callers``); ``LOGINS_MAX`` passwords are tested at once,
+so that guessing takes time.
 """
 
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -18,7 +24,12 @@ from typing import Any, Final
 import msgspec
 
 from millstream.admin.access import Access, check_json
-from millstream.admin.routing import HttpError, Response, Router, failure
+from millstream.admin.callers import Caller, Callers, read_proof
+from millstream.admin.routing import HttpError, Request, Response, Route, Router, failure
+from millstream.config.listeners import is_loopback
+from millstream.errors import MillstreamError, Rejected
+from millstream.secure.endpoint import ServerTls
+from millstream.secure.options import REQUESTED
 
 TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 32
@@ -26,8 +37,16 @@ OPEN_MAX: Final = 256
 """Each has a thread and a descriptor of the process that accepts Kafka's clients, too."""
 BODIES_MAX: Final = 16
 BODY_S: Final = 30.0
+LOGINS_MAX: Final = 4
+_CLIENT_HELLO: Final = b"\x16"
+_SPEAKS_TLS: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"this port speaks HTTPS: ask it by https://\n"
+)
 _PART_BYTES: Final = 64 << 10
-_METHODS: Final = frozenset(f"do_{name}" for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_METHODS: Final = frozenset(
+    f"do_{name}" for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY")
+)
 """An unknown one is refused with 501, a known one that a path does not take with 405."""
 
 
@@ -38,20 +57,38 @@ class HttpServer:
     listens; ``stop`` before the supervisor ends. The socket is this object's from the beginning.
     """
 
-    def __init__(self, listener: socket.socket, router: Router, access: Access) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        router: Router,
+        access: Access,
+        tls: ServerTls | None = None,
+        callers: Callers | None = None,
+    ) -> None:
+        """With ``tls`` the port takes TLS only. ``callers`` is None where access is not controlled."""
         self._listener = listener
-        self._server = _Server(listener, router, access)
+        self._server = _Server(listener, router, access, tls)
+        self._server.callers = callers
         host, port = listener.getsockname()[:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self._thread: threading.Thread | None = None
 
     @property
     def fd(self) -> int:
         return self._listener.fileno()
 
+    def audit_by(self, record: Callable[[str, str, str, int], None]) -> None:
+        """Record each change with ``record(principal, host, method and path, status)``, on the request's thread."""
+        self._server.audit = record
+
     def start(self) -> None:
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
         self._thread.start()
+
+    def renew(self, tls: ServerTls) -> None:
+        """Use other key material from the next handshake on."""
+        self._server.tls = tls
 
     def stop(self) -> None:
         """Stop serving and close the socket."""
@@ -64,7 +101,7 @@ class HttpServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, listener: socket.socket, router: Router, access: Access) -> None:
+    def __init__(self, listener: socket.socket, router: Router, access: Access, tls: ServerTls | None) -> None:
         address = listener.getsockname()
         super().__init__(address, _Handler, bind_and_activate=False)
         self.socket.close()
@@ -72,8 +109,12 @@ class _Server(ThreadingHTTPServer):
         self.server_address = address
         self.router = router
         self.access = access
+        self.tls = tls
         self.slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self.bodies = threading.BoundedSemaphore(BODIES_MAX)
+        self.callers: Callers | None = None
+        self.audit: Callable[[str, str, str, int], None] | None = None
+        self.logins = threading.BoundedSemaphore(LOGINS_MAX)
         self.room = threading.BoundedSemaphore(OPEN_MAX)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -88,9 +129,24 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)
+            served = request if self.tls is None else self._handshake(request, self.tls)
+            if served is not None:
+                super().process_request_thread(served, client_address)
         finally:
             self.room.release()
+
+    def _handshake(self, request: socket.socket, tls: ServerTls) -> socket.socket | None:
+        """TLS on the thread of the request. None: it failed, and the connection is closed."""
+        request.settimeout(TIMEOUT_S)
+        try:
+            if request.recv(1, socket.MSG_PEEK) != _CLIENT_HELLO:
+                request.sendall(_SPEAKS_TLS)
+                self.shutdown_request(request)
+                return None
+            return tls.context.wrap_socket(request, server_side=True)
+        except OSError:
+            self.shutdown_request(request)
+            return None
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away in the middle is no news."""
@@ -115,25 +171,67 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(failure(error))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
+        caller = None
         try:
             if not route.open:
                 server.access.check(self.headers.get_all("Host", []), headers)
+                caller = self._caller(route, request)
             if route.json_only:
                 check_json(headers)
             body = self._body(route.body_bytes_max)
         except HttpError as error:
+            self._record(request, caller, error.status)
             self._refuse(route.failure(error))
             return
-        request = msgspec.structs.replace(request, headers=headers, body=body)
+        request = msgspec.structs.replace(request, headers=headers, body=body, caller=caller)
         with server.slots:
             response = server.router.answer(route, request)
+        self._record(request, caller, response.status)
         self._send(response)
+
+    def _record(self, request: Request, caller: Caller | None, status: int) -> None:
+        """Record a change in the audit."""
+        audit = self._port.audit
+        if audit is not None and self.command not in ("GET", "HEAD"):
+            principal = "" if caller is None else caller.principal
+            audit(principal, str(self.client_address[0]), f"{self.command} {request.path}", status)
 
     def __getattr__(self, name: str) -> Any:
         """``do_GET`` and its like, by which the standard library looks for a method."""
         if name in _METHODS:
             return self._serve
         raise AttributeError(name)
+
+    def _caller(self, route: Route, request: Request) -> Caller | None:
+        """Who asks, with the rights that the route needs; None where access is not controlled."""
+        port = self._port
+        principal = self._principal(port.tls)
+        if port.callers is None:
+            if port.tls is not None and port.tls.client_auth == REQUESTED and not principal:
+                raise HttpError(401, "NO_CERTIFICATE", "this needs a client's certificate; /healthz, /metrics do not")
+            return None
+        proof = read_proof(self.headers.get("Authorization", ""), principal)
+        host = str(self.client_address[0])
+        logs_in = bool(proof.password or proof.token)
+        if logs_in and port.tls is None and not is_loopback(host):
+            raise HttpError(403, "LOGIN_IN_CLEAR", "a login from another machine needs http.security.protocol=SSL")
+        assert route.needs is not None
+        try:
+            needs = route.needs(request)
+            with port.logins if logs_in else nullcontext():
+                return port.callers.admit(proof, host, needs)
+        except MillstreamError as error:
+            raise HttpError(503, error.code.name, error.message) from None
+
+    def _principal(self, tls: ServerTls | None) -> str:
+        """The principal of the client's certificate; empty without one."""
+        der = self.connection.getpeercert(binary_form=True) if isinstance(self.connection, ssl.SSLSocket) else None
+        if der is None or tls is None:
+            return ""
+        try:
+            return tls.rules.principal(der)
+        except Rejected as error:
+            raise HttpError(401, "BAD_CERTIFICATE", error.message) from None
 
     def _refuse(self, response: Response) -> None:
         """Answer without having read the body; the connection cannot be used again."""

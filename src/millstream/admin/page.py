@@ -5,9 +5,9 @@ forbids whatever the page does not need.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from millstream.admin.overview import Facts, GroupView, Overview, TopicView
 
@@ -32,8 +32,8 @@ _FULL: Final = (
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def page(facts: Facts, overview: Overview) -> bytes:
-    """The document for what the broker holds now."""
+def page(facts: Facts, overview: Overview, tables: Sequence[Mapping[str, Any]] = ()) -> bytes:
+    """The document for what the broker holds now. ``tables`` are those of topics, as ``/v1/pipelines`` has them."""
     version = facts.version
     shown = {
         "bootstrap": facts.bootstrap,
@@ -47,7 +47,7 @@ def page(facts: Facts, overview: Overview) -> bytes:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Millstream {escape(version)}</title>\n'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
         f"<body><h1>Millstream {escape(version)}</h1>\n<dl>{described}</dl>\n{'' if facts.accepts_writes else _FULL}"
-        f"{_topics(overview)}{_groups(overview)}"
+        f"{_topics(overview)}{_groups(overview)}{_tables(tables)}"
         '<h2>For programs</h2>\n<p><a href="/metrics">/metrics</a> · <a href="/v1/status">/v1/status</a> · '
         '<a href="/healthz">/healthz</a></p>\n</body></html>\n'
     ).encode()
@@ -78,6 +78,19 @@ def _groups(overview: Overview) -> str:
     columns = ["group", "state", "members", "lag", "where"]
     nothing = "No consumer group has joined or committed yet."
     return _section("Consumer groups", columns, map(row, overview.groups), overview.groups_total, nothing)
+
+
+def _tables(tables: Sequence[Mapping[str, Any]]) -> str:
+    def row(table: Mapping[str, Any]) -> list[str]:
+        lag, state = table.get("lag"), str(table.get("state"))
+        if not table.get("served") and state in ("starting", "running"):
+            state = "no 'pipeline serve' runs it"
+        counts = [f"{int(table.get(name) or 0):,}" for name in ("rows", "rejected")]
+        why = ": ".join(part for part in (state, str(table.get("reason") or "")) if part)
+        return [f"{table.get('topic')}", f"{table.get('sink')}", *counts, "–" if lag is None else f"{lag:,}", why]
+
+    columns = ["topic", "table", "rows", "rejected", "lag", "state"]
+    return _section("Tables of topics", columns, map(row, tables), len(tables), "") if tables else ""
 
 
 def _section(title: str, columns: list[str], rows: Iterable[list[str]], total: int, nothing: str) -> str:

@@ -2,10 +2,11 @@
 
 ::
 
-    router.add("GET", "/v1/topics/{topic}/segments", segments)
-    router.add("POST", "/v1/topics/{topic}/records", produce, body_bytes_max=1 << 20)
-    router.mount("subjects", registry, body_bytes_max=1 << 20, count=count, failure=failure)
+    router.add("GET", "/v1/topics/{topic}/segments", segments, needs=Right(READ, TOPIC, "topic"))
+    router.add("POST", "/v1/cluster", change, needs=Right(ALTER, CLUSTER), body_bytes_max=1 << 20)
+    router.mount("subjects", registry, needs=of_subjects, body_bytes_max=1 << 20, count=count, failure=failure)
 
+Each route names the right that its caller needs where access is controlled (``admin.callers``), unless it is ``open``.
 A handler takes a ``Request`` and returns a ``Response``. It runs on a thread of the supervisor and may block for
 seconds. Each part of a path is decoded on its own, so ``%2F`` in a name stays part of that name. HEAD is answered
 wherever GET is. What a handler raises becomes JSON: ``{"error": "<name>", "message": "<sentence>"}``.
@@ -24,13 +25,19 @@ a change without JSON                       415
 
 import json
 import urllib.parse
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from millstream.core.access.entry import CLUSTER_NAME
 from millstream.errors import MillstreamError, Rejected
+from millstream.model.access import Operation, ResourceType
+from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import RateLimit, log
+
+if TYPE_CHECKING:
+    from millstream.admin.callers import Caller
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -50,10 +57,46 @@ class HttpError(Exception):
         self.headers = headers
 
 
+_MISSING: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+class Need(NamedTuple):
+    """One operation on one resource."""
+
+    operation: Operation
+    resource: ResourceType
+    name: str
+
+    @property
+    def error(self) -> ErrorCode:
+        """What is said if it is missing."""
+        return _MISSING[self.resource]
+
+    def __str__(self) -> str:
+        where = "the cluster" if self.resource is ResourceType.CLUSTER else f"topic {self.name}"
+        return f"{self.operation.name} on {where}"
+
+
+class Right(NamedTuple):
+    """The right that a route asks for: on the topic that a part of its path names, or on the cluster."""
+
+    operation: Operation
+    resource: ResourceType = ResourceType.CLUSTER
+    variable: str = ""
+
+    def of(self, request: "Request") -> Sequence[Need]:
+        """The right for one request."""
+        name = request.variables[self.variable] if self.variable else CLUSTER_NAME
+        return (Need(self.operation, self.resource, name),)
+
+
 class Request(msgspec.Struct, frozen=True):
     """One request, completely received. ``target`` is path and query as they were sent; ``variables`` are the decoded
     parts that the route names in braces; ``headers`` have lower-case names; of a query parameter that is given twice
-    ``query`` has the last value.
+    ``query`` has the last value. ``caller`` is None where access is not controlled.
     """
 
     method: str
@@ -63,6 +106,7 @@ class Request(msgspec.Struct, frozen=True):
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     body: bytes = b""
+    caller: "Caller | None" = None
 
     def json(self) -> Any:
         """The body as JSON; raises ``HttpError`` 400 if it is none."""
@@ -95,12 +139,17 @@ class Route(msgspec.Struct, frozen=True):
     handler: Handler
     body_bytes_max: int
     count: Callable[[], None]
+    needs: Callable[[Request], Sequence[Need]] | None
+    """The rights of the caller; None for a route that is open."""
     failure: Callable[[HttpError], Response] = failure
-    open: bool = False
-    """Answered by any name, and to pages of any origin (``admin.access``)."""
 
     json_only: bool = False
     """The body must be declared as JSON."""
+
+    @property
+    def open(self) -> bool:
+        """Answered to everybody, by any name, and to pages of any origin (``admin.access``)."""
+        return self.needs is None
 
 
 class Router:
@@ -122,26 +171,29 @@ class Router:
         pattern: str,
         handler: Handler,
         *,
+        needs: Right | None,
         body_bytes_max: int = 0,
         count: Callable[[], None] | None = None,
-        open: bool = False,  # noqa: A002
     ) -> None:
         """Answer ``method`` of all paths like ``pattern`` with ``handler``; a part in braces matches any one part.
 
-        A method other than GET changes something. One that has a body takes JSON only, which no web page sends to
-        another site without a question first, as it does not DELETE there.
+        ``needs`` is the right of the caller; None opens the route to everybody. A method other than GET changes
+        something. One that has a body takes JSON only, which no web page sends to another site without a question
+        first, as it does not DELETE there.
         """
         methods = self._patterns.setdefault(_split(pattern), {})
         assert method not in methods, f"{method} {pattern} is added twice"
-        assert method == "GET" or not open, f"{method} {pattern} is a change, which is never open"
+        assert method == "GET" or needs is not None, f"{method} {pattern} is a change, which is never open"
         json_only = method not in ("GET", "DELETE")
-        methods[method] = Route(handler, body_bytes_max, count or self._count, open=open, json_only=json_only)
+        rights = None if needs is None else needs.of
+        methods[method] = Route(handler, body_bytes_max, count or self._count, rights, json_only=json_only)
 
     def mount(
         self,
         first: str,
         handler: Handler,
         *,
+        needs: Callable[[Request], Sequence[Need]],
         body_bytes_max: int,
         count: Callable[[], None],
         failure: Callable[[HttpError], Response],
@@ -151,7 +203,7 @@ class Router:
         ``failure`` gives the errors of this port the form of that handler's own. HEAD arrives as GET.
         """
         assert first not in self._mounted, f"{first} is mounted twice"
-        self._mounted[first] = Route(handler, body_bytes_max, count, failure)
+        self._mounted[first] = Route(handler, body_bytes_max, count, needs, failure)
 
     def find(self, method: str, target: str) -> tuple[Route, Request]:
         """The route of a request line, and the request without headers and body.

@@ -1,19 +1,25 @@
 """Accepts new connections in the supervisor, and hands each to the shard with the fewest.
 
-A connection over ``max.connections`` is closed at once. If no shard has room for one more (they are busy, and earlier
-ones are not taken yet), it waits, and later ones wait in the backlog, so no client is refused for a bad moment. Without
+A connection over ``max.connections`` or ``max.connections.per.ip`` is closed at once (``app.address_limits``). If no
+shard has room for one more (they are busy, and earlier ones are not taken yet), it waits, and later ones wait in the
+backlog, so no client is refused for a bad moment. Without
 a free file descriptor the kernel would report the same waiting connection again and again; accepting then pauses for
 ``REST_US`` while clients wait in the backlog. Log lines that clients can cause are limited
 (``telemetry.log.RateLimit``).
 """
 
 import errno
+import os
 import socket
+import struct
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from millstream.app.address_limits import AddressLimits, ConnectionLimits
 from millstream.app.listening import plain
 from millstream.app.shared import Shared
+from millstream.model.principal import SOCKET_FILE
+from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
 from millstream.shard.reactor import Reactor
 from millstream.telemetry.log import RateLimit, log
@@ -24,6 +30,7 @@ PAUSE_US: Final = 1_000_000
 BUSY_PAUSE_US: Final = 5_000
 """Wait in µs before a connection without room is offered again."""
 _LINES_A_MINUTE: Final = 6
+_CREDENTIALS: Final = struct.Struct("3i")  # of the peer: process, user, group
 _SHORT_OF: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
@@ -32,8 +39,17 @@ class Acceptor:
     broker stops.
     """
 
-    def __init__(self, reactor: Reactor, shared: Shared, stats: StatsSlab, connections_max: int) -> None:
-        self.connections_max = connections_max
+    def __init__(
+        self,
+        reactor: Reactor,
+        shared: Shared,
+        stats: StatsSlab,
+        limits: ConnectionLimits,
+        controls: list[ControlEnd],
+    ) -> None:
+        self.addresses = AddressLimits(
+            reactor, limits, controls, lambda: sum(handover.pending for handover in shared.handover)
+        )
         self._reactor = reactor
         self._shared = shared
         self._refused = stats.counter("net_refused_connections")
@@ -90,13 +106,53 @@ class Acceptor:
                     if self._short.allows():
                         log.error("connections wait, none can be accepted: %s%s", error, self._short.left_out())
                 continue  # the client disconnected before it was accepted
-            local = sock.getsockname()
-            arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), name)
-            if self._open_connections() >= self.connections_max:
-                self._refuse(sock, arrival, f"max.connections={self.connections_max} are open")
-            elif not self._hand_over(sock, arrival):
+            arrival = self._arrival(name, sock, peer)
+            if arrival is None:
+                continue
+            if not self._admits(sock, arrival):
+                continue
+            pause_us = self.addresses.pause_us()
+            if arrival.peer_host:
+                self.addresses.accepted(arrival.peer_host)
+            if not self._hand_over(sock, arrival):
                 self._waiting = (sock, arrival)
-                self._pause(BUSY_PAUSE_US)
+                self._pause(max(pause_us, BUSY_PAUSE_US))
+            elif pause_us:
+                self._pause(pause_us)
+
+    def _admits(self, sock: socket.socket, arrival: Arrival) -> bool:
+        """Whether the connection is within the limits; if not, it is closed, or will be."""
+        address, addresses = arrival.peer_host, self.addresses
+        if self._open_connections() >= addresses.limits.total:
+            self._refuse(sock, arrival, f"max.connections={addresses.limits.total} are open")
+            return False
+        why = addresses.refusal(address) if address else ""
+        if why:
+            self._refuse(sock, arrival, why)
+            return False
+        wait_us = addresses.throttle_us(address) if address else 0
+        if wait_us:
+            addresses.close_later(
+                lambda: self._refuse(sock, arrival, "it opens connections faster than its quota"), wait_us
+            )
+        return not wait_us
+
+    def _arrival(self, name: str, sock: socket.socket, peer: Any) -> Arrival | None:
+        """What is known of a connection; None if it is closed. The socket file is for the broker's own user and root.
+        Its clients are shown the address of the first listener.
+        """
+        if sock.family != socket.AF_UNIX:
+            local = sock.getsockname()
+            return Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), name)
+        _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        if uid not in (os.geteuid(), 0):
+            self._refused.inc()
+            sock.close()
+            log.warning("refused a connection of user id %d to the socket file: it is another user's", uid)
+            return None
+        first = next(each for each in self._listeners.values() if each.family != socket.AF_UNIX)
+        local = first.getsockname()
+        return Arrival("", 0, plain(str(local[0])), int(local[1]), "", principal=SOCKET_FILE)
 
     def _refuse(self, sock: socket.socket, arrival: Arrival, why: str) -> None:
         self._refused.inc()

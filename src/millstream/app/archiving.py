@@ -42,7 +42,7 @@ def make_archiver(
     on_sealed: Callable[[str], None],
 ) -> tuple[Archiver, SharedSweeps]:
     """The archiver of a shard, over a process that is forked for its first topic; and what removes shared objects.
-    ``calls`` reach the other brokers; ``on_sealed`` hears that this broker was taken over.
+    ``calls`` reach the other brokers; ``on_sealed`` is called when this broker was taken over.
     """
     settings = shared.settings
     link = ArchiveLink(

@@ -2,7 +2,7 @@
 
 ::
 
-    lock the directory ► bind the ports (``claim``) ► recover the log (a child; the handlers are imported meanwhile)
+    lock the directory ► bind the ports (``claim``) ► recover the log (a child; the handlers are imported in parallel)
         ► map memory ► fork the shards ► they are ready ► write broker.json, print one line
         ► accept and hand over, answer HTTP, watch ► SIGTERM ► drain ► exit 0
 
@@ -12,37 +12,49 @@ No record passes through here; what runs here may be slow without anybody notici
 - A second broker on the same directory or port is refused by name, before anything is changed; clients are refused
   until the broker serves (``app.listening``).
 - A process of the broker that dies takes the broker down: the reason on stderr, a non-zero exit code, no process left.
-- SIGTERM or SIGINT: no new connections, requests under way are answered, segments are checkpointed, exit code 0. What
+- SIGTERM or SIGINT: no new connections, requests in flight are answered, segments are checkpointed, exit code 0. What
   does not finish in ``shutdown.timeout.ms`` is cut off; nothing that was acknowledged is lost by that.
 - SIGKILL of the supervisor takes every child with it (parent-death signal).
 """
 
+import contextlib
 import json
 import os
 import socket
 import sys
 import time
+from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from millstream import __version__
 from millstream.admin.access import Access
+from millstream.admin.bodies import LeadAlone, LoggerLevel, RepairAsked
 from millstream.admin.endpoints import make_router
 from millstream.admin.http import HttpServer
 from millstream.admin.overview import Facts, Overview
 from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
+from millstream.app.address_limits import ConnectionLimits, connection_limits
+from millstream.app.audit_file import AUDIT, AuditFile, record_of_http
 from millstream.app.broker_mode import HAS_LEFT
 from millstream.app.claim import claim
 from millstream.app.cluster_changes import change_cluster
 from millstream.app.cluster_status import CLUSTER, joined
+from millstream.app.first_user import create_first_user, read_first_user
 from millstream.app.forming import join_cluster, says
-from millstream.app.limits import CONNECTIONS_MAX
+from millstream.app.guard import Guard, listeners_need_guard
+from millstream.app.http_callers import BrokerCallers
+from millstream.app.limits import CONNECTION_LIMITS
 from millstream.app.listening import bind, http_names, literal, plain, reached, serve
+from millstream.app.log_levels import set_logger, show_loggers
 from millstream.app.log_life import begin_log_life
+from millstream.app.memory import place_memory
 from millstream.app.overview import gather, named_metrics
+from millstream.app.own_clients import OwnClients
 from millstream.app.recovering import order_to_lead, show_replicas
 from millstream.app.recovery import RecoveryChild, count
-from millstream.app.registry_process import RegistryProcess
 from millstream.app.repairs import repair_partition
 from millstream.app.service import (
     BEGIN_ANEW,
@@ -57,20 +69,28 @@ from millstream.app.service import (
 from millstream.app.shard_queries import ShardQueries
 from millstream.app.shared import Shared
 from millstream.app.slow_disk import DiskWatch
+from millstream.app.socket_file import SOCKET_FILE, remove_socket_file, serve_socket_file
 from millstream.app.stopped import StopWatch
 from millstream.app.tiers import cache_status, prepare_topics, recover_topics, tier_status
+from millstream.app.tls import TlsWatch, log_expiry, read_credentials
 from millstream.cluster.identity import Identity, own_identity
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
+from millstream.config.exposure import exposed
+from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER, PLAINTEXT
 from millstream.config.relations import remarks
 from millstream.config.settings import Settings, without_effect
+from millstream.core.controller.requests import AdminRequest
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import served
+from millstream.kafka.access import controls_access
+from millstream.kafka.audit import keeps_audit
 from millstream.model.quantities import ShardId
 from millstream.objects import check_store
 from millstream.peers.accepting import PeerListener
-from millstream.peers.hello import Hello, Refusal, RefusalReason
+from millstream.peers.hello import Refusal, RefusalReason
 from millstream.peers.link import refuse
+from millstream.peers.secured import PeerTls
 from millstream.shard import collector
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
@@ -92,10 +112,11 @@ from millstream.telemetry.metrics import StatsSlab
 from millstream.telemetry.node import node_samples
 from millstream.telemetry.render import render
 from millstream.tiers.process import store_url
+from millstream.tune.at_start import start_line
+from millstream.tune.machine_file import proposal_line
 
 WATCH_US: Final = 100_000
-"""How often the supervisor looks whether a shard is stalled; more often where a shorter stall is to be reported."""
-WATCH_US_MIN: Final = 10_000
+"""How often the supervisor looks whether a disk is slow, or a process stopped."""
 
 PATIENCE_US: Final = 2_000_000
 """How long an HTTP client waits for the shards: Prometheus' scrapes and a probe of a service end after some seconds."""
@@ -120,6 +141,7 @@ def run(settings: Settings) -> int:
     """Run a broker until a signal stops it; returns the exit code."""
     log.who("supervisor")
     log.set_level(_LEVELS[settings.logging_level])
+    log.set_form(settings.logging_format)
     try:
         supervisor = Supervisor(settings)
         code = supervisor.run()
@@ -154,6 +176,7 @@ class Supervisor:
         self.cluster_id = ""
         self.identity: Identity | None = None
         self.peer_listener: socket.socket | None = None
+        self.guard: Guard | None = None
         self.about_path = os.path.join(settings.data_dir, "broker.json")
 
     def run(self) -> int:
@@ -162,18 +185,33 @@ class Supervisor:
             log.info("%s is set: %s", ignored.name, ignored.doc)
         for remark in remarks(settings):
             log.warning("%s", remark)
+        for address, what in exposed(settings):
+            log.warning("%s %s; insecure.listeners=allow", address, what)
+        self.stats.gauge("insecure_listeners").set(len(exposed(settings)))
         if settings.shard_realtime and not may_become_realtime():
             raise Unavailable(_NO_REALTIME)
         check_store(store_url(settings))
+        self.first_user = read_first_user()
         claimed = claim(settings)
         if os.path.exists(self.about_path):
             os.unlink(self.about_path)
         disk = ChunkDisk(load_disk(settings.internal_disk_factory))
         self.listeners, self.http_listener = claimed.listeners, claimed.http
         router = make_router(self, self.stats)
-        self.registry = RegistryProcess(reached(next(iter(self.listeners.values()))))
-        self.registry.mount(router, self.stats)
-        self.http = HttpServer(self.http_listener, router, Access(http_names(settings)))
+        self.clients = OwnClients(self._registry_bootstrap())
+        self.clients.registry.mount(router, self.stats)
+        credentials = read_credentials(settings)
+        log_expiry(credentials)
+        self.tls = TlsWatch(settings, credentials, self.stats)
+        http_tls = credentials.get(HTTP_LISTENER)
+        callers = BrokerCallers(self._ask_shard, self._need_guard) if controls_access(settings) else None
+        self.http = HttpServer(
+            self.http_listener,
+            router,
+            Access(http_names(settings)),
+            None if http_tls is None else http_tls.server(),
+            callers,
+        )
         self.identity = self._join_cluster(disk)
         recovery = RecoveryChild(settings, disk)
         served.warm_up()
@@ -182,13 +220,24 @@ class Supervisor:
         addresses = {name: listener.getsockname()[:2] for name, listener in self.listeners.items()}
         about = (self.identity, begin_log_life(settings, self.identity))
         self.shared = Shared(
-            settings, disk, addresses, self.http.url, recovered, load_cluster(disk, settings), self.stats, *about
+            settings,
+            disk,
+            addresses,
+            self.http.url,
+            recovered,
+            load_cluster(disk, settings),
+            self.stats,
+            *about,
+            credentials,
         )
+        place_memory(self.shared.arenas, settings)
         self._fork()
         try:
             self._supervise()
         finally:
-            self.registry.close()
+            self.clients.close()
+            if self.guard is not None:
+                self.guard.close()
             for child in self.children:
                 child.kill()
             for child in self.children:
@@ -208,10 +257,32 @@ class Supervisor:
         self.peer_listener = bind(peer.host, peer.port, setting="--peer-listen")
         serve(self.peer_listener)
         if identity.next_incarnation:
-            log.warning("a take-over of this data directory has begun: if it is refused now, take it over again")
+            log.warning("a take-over of this data directory has started: if it is refused now, take it over again")
         if not identity.cluster_id:
-            identity = join_cluster(settings, disk, identity, self.peer_listener)
+            peer = self.tls.credentials.get(PEER_LISTENER)
+            tls = None if peer is None else PeerTls(peer)
+            identity = join_cluster(settings, disk, identity, self.peer_listener, tls)
         return identity
+
+    def _ask_shard(self, name: str, arguments: Any, timeout_us: int) -> Any:
+        """Ask shard 0, from a thread."""
+        return self.queries.ask_one(name, arguments, timeout_us)
+
+    def _need_guard(self) -> None:
+        """Have the guard's process run, from a thread."""
+        if self.guard is not None and not self.guard.runs:
+            self.queries.on_reactor(self.guard.start)
+
+    def _registry_bootstrap(self) -> str:
+        """Where the schema registry reaches this broker, whose callers have proved their rights before: a listener
+        without TLS and login, or the socket file of a broker that leads everything itself; else empty.
+        """
+        settings = self.settings
+        protocols = dict(settings.listener_security_protocol_map)
+        clear = next((reached(sock) for name, sock in self.listeners.items() if protocols[name] == PLAINTEXT), "")
+        if settings.peer_listen is None and (controls_access(settings) or not clear):
+            return os.path.join(os.path.abspath(settings.data_dir), SOCKET_FILE)
+        return clear
 
     def _fork(self) -> None:
         """Fork the shards, from a process that has everything imported and nothing running."""
@@ -233,30 +304,43 @@ class Supervisor:
         """Watch over the shards from here on, until the broker stops."""
         shared = self.shared
         self.reactor = Reactor(ShardId(-1), self.stats)
-        connections_max = live_settings(shared.cluster.state, self.settings).connections_max
-        self.acceptor = Acceptor(self.reactor, shared, self.stats, connections_max)
+        self.controls: list[ControlEnd] = []
+        audit = None
+        if keeps_audit(self.settings):
+            settings = self.settings
+            audit = AuditFile(self.reactor, settings.data_dir, settings.audit_log_bytes, settings.audit_log_files)
+            self.http.audit_by(partial(record_of_http, audit))
+        state = shared.cluster.state
+        limits = connection_limits(live_settings(state, self.settings), state.security.limits)
+        self.acceptor = Acceptor(self.reactor, shared, self.stats, limits, self.controls)
         log.who("supervisor", self.stats)
         rename("supervisor")
-        catch_signals(self.reactor, self.stop)
-        limit_ms = self.settings.stall_limit_ms
-        self.watch = StallWatch(limit_ms)
-        self.watch_us = min(WATCH_US, max(WATCH_US_MIN, limit_ms * 1000))
+        catch_signals(self.reactor, self.stop, self.tls.try_reload)
+        self.watch = StallWatch(self.settings.stall_limit_ms)
         self.disk_watch = DiskWatch(self.stats)
         self.stop_watch = StopWatch()
-        self.controls: list[ControlEnd] = []
         for shard, child in enumerate(self.children):
             control = shared.control[shard].supervisor_end(self.reactor)
             control.serve("ready", self._shard_ready)
-            control.serve(CONNECTIONS_MAX, self._limit_connections)
+            control.serve(CONNECTION_LIMITS, self._limit_connections)
             control.serve(HAS_LEFT, self._has_left)
+            if audit is not None:
+                control.serve(AUDIT, audit.take)
             control.serve(BEGIN_ANEW, self._begin_anew)
             self.controls.append(control)
             shared.handover[shard].keep_sender()
             self.reactor.add_reader(child.pidfd, lambda child=child: self._child_ended(child))
+        self.tls.start(self.reactor, self.controls, self.http.renew, shared.tls.peers)
+        if shared.guard is not None:
+            self.guard = Guard(self.reactor, shared.guard)
+            if listeners_need_guard(self.settings):
+                self.guard.start()
         self._listen_to_peers()
         self.queries = ShardQueries(self.reactor, self.controls)
         self.ready_timer = self.reactor.call_later(READY_TIMEOUT_US, self._not_ready)
         self.reactor.run()
+        if audit is not None:
+            audit.close()
 
     def _listen_to_peers(self) -> None:
         """Hand connections of other brokers to the shard that each wants, also before this broker serves clients."""
@@ -264,23 +348,25 @@ class Supervisor:
         if listener is None or identity is None:
             return
         probe = says(self.settings, identity)
-        self.peers = PeerListener(self.reactor, lambda: probe, self._hand_over_peer)
+        self.peers = PeerListener(self.reactor, lambda: probe, self._hand_over_peer, self.shared.tls.peers)
         self.peers.open(listener)
 
-    def _hand_over_peer(self, sock: socket.socket, hello: Hello, head: bytes) -> bool:
-        if hello.target >= len(self.children):
+    def _hand_over_peer(self, sock: socket.socket, target: int, start: bytes) -> bool:
+        if target >= len(self.children):
+            if self.shared.tls.peers is not None:
+                return False
             refuse(sock, Refusal(RefusalReason.NO_SUCH_SHARD, f"this broker has {len(self.children)} shards"))
             return True
         peer, local = sock.getpeername(), sock.getsockname()
-        arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), "", head)
-        if not self.shared.handover[hello.target].send(sock.fileno(), arrival):
+        arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), "", start)
+        if not self.shared.handover[target].send(sock.fileno(), arrival):
             return False
         sock.detach()
         return True
 
     def _limit_connections(self, limit: Any, answer: Any) -> None:
-        """The setting ``max.connections`` was changed."""
-        self.acceptor.connections_max = int(limit)
+        """Settings or quotas of connections were changed."""
+        self.acceptor.addresses.limits = msgspec.convert(limit, ConnectionLimits)
         answer(None)
 
     def _has_left(self, arguments: Any, answer: Any) -> None:
@@ -334,11 +420,12 @@ class Supervisor:
         except MillstreamError as error:
             self.reactor.stop(EXIT_UNAVAILABLE, error.message)
             return
-        self.acceptor.open(self.listeners)
+        self.acceptor.open({**self.listeners, **self._socket_file()})
         if self.identity is None and not self._serve_http():
             return
         self.serving = True
         self._watch_stalls()
+        self._watch_disks()
         listeners = self._advertised()
         about = {
             "bootstrap": next(iter(listeners.values())),
@@ -355,12 +442,24 @@ class Supervisor:
             json.dump(about, file)
         os.rename(temporary, self.about_path)
         tell_manager(READY)
+        create_first_user(self.controls[0], self.first_user)
         self._tell_failed()
         count, addresses = len(self.children), ", ".join(listeners.values())
         print_ready_line(
             f"millstream {__version__} serves after {seconds_since_exec():.1f} s: bootstrap {addresses}; "
             f"http {self.http.url}; {count} shard{'s' if count > 1 else ''}; data in {self.settings.data_dir}"
         )
+        with contextlib.suppress(OSError):  # advice about the machine ends no broker
+            for line in filter(None, (start_line(self.settings), proposal_line(self.settings))):
+                log.info("%s", line)
+
+    def _socket_file(self) -> dict[str, socket.socket]:
+        """The listener of the socket file; none where the file system cannot have one."""
+        try:
+            return {SOCKET_FILE: serve_socket_file(self.settings.data_dir)}
+        except OSError as error:
+            log.warning("there is no %s in %s: %s", SOCKET_FILE, self.settings.data_dir, error)
+            return {}
 
     def _tell_failed(self) -> None:
         """Say how many partitions are not served, if any; the lines above have the reasons."""
@@ -390,9 +489,12 @@ class Supervisor:
 
     def _watch_stalls(self) -> None:
         self.watch.poll()
+        self.reactor.call_at(self.watch.next_us, self._watch_stalls)
+
+    def _watch_disks(self) -> None:
         self.disk_watch.poll()
         self.stop_watch.poll()
-        self.reactor.call_later(self.watch_us, self._watch_stalls)
+        self.reactor.call_later(WATCH_US, self._watch_disks)
 
     # Serving
 
@@ -430,6 +532,9 @@ class Supervisor:
     def overview(self, topics_max: int, groups_max: int) -> Overview:
         return gather(self.queries, topics_max, groups_max, PATIENCE_US)
 
+    def pipelines(self) -> list[dict[str, Any]]:
+        return self.clients.tables.all()
+
     def status(self) -> dict[str, Any]:
         answers = self.queries.ask_all("status", None)
         return {
@@ -442,17 +547,29 @@ class Supervisor:
     def cluster(self) -> dict[str, Any]:
         return joined(self.queries.ask_all(CLUSTER, None))
 
-    def change_cluster(self, body: bytes) -> dict[str, Any]:
-        return change_cluster(self.queries, body)
+    def change_cluster(self, request: AdminRequest) -> dict[str, Any]:
+        return change_cluster(self.queries, request)
 
     def replicas(self) -> dict[str, Any]:
         return show_replicas(self.queries, self.cluster())
 
-    def lead_alone(self, body: bytes) -> dict[str, Any]:
-        return order_to_lead(self.queries, body)
+    def lead_alone(self, order: LeadAlone) -> dict[str, Any]:
+        return order_to_lead(self.queries, order)
 
-    def repair_partition(self, body: bytes) -> dict[str, Any]:
-        return repair_partition(self.queries, body)
+    def repair_partition(self, asked: RepairAsked) -> dict[str, Any]:
+        return repair_partition(self.queries, asked)
+
+    def loggers(self) -> dict[str, Any]:
+        return show_loggers()
+
+    def set_logger(self, asked: LoggerLevel) -> dict[str, Any]:
+        return set_logger(self.queries, asked)
+
+    def certificates(self) -> dict[str, Any]:
+        return self.tls.describe()
+
+    def reload_certificates(self) -> dict[str, Any]:
+        return {"changed": self.queries.on_reactor(self.tls.reload)}
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
         stats = [one["archive"] for one in self.shared.shard_stats]
@@ -496,6 +613,7 @@ class Supervisor:
             self.reactor.stop(EXIT_OK, "stopped before it was ready")
             return
         self.acceptor.close()
+        remove_socket_file(self.settings.data_dir)
         self.reactor.call_later(self.settings.shutdown_timeout_ms * 1000, self._stop_late)
         waiting = len(self.controls)
 

@@ -1,9 +1,9 @@
 """What a broker does when the cluster asks something of it, or when the brokers of the cluster change.
 
 - *Drained*, or about to leave: no replica here stands for election, and those that lead hand over, until that is so.
-  A partition that this broker has alone goes on.
-- No member any more: the broker stops in an orderly way, and the supervisor says why. The others close all connections
-  with a broker that has left. If it has not heard of it, it finds that out when it dials them again.
+  A partition that this broker has alone continues.
+- No longer a member: the broker stops in an orderly way, and the supervisor says why. The others close all connections
+  with a broker that has left. If it does not know, it finds that out when it dials them again.
 - Another broker joined: it is dialled. One left: its connections are closed. One has another disk: so are those with
   the disk of before, whose process may be paused, and the broker is dialled where it is now.
 
@@ -73,8 +73,8 @@ class BrokerModeListener(MetadataListener):
             self._has_left()
 
     def refused(self) -> bool:
-        """Other brokers refuse this one for good. Returns whether that is because it has left, as it was to: the end of
-        its membership has not arrived here, because the others closed their connections first.
+        """Other brokers refuse this one permanently. Returns whether that is because it has left, as it was to: the end
+        of its membership has not arrived here, because the others closed their connections first.
         """
         if self._metadata.state.registry.mode(self._node) != "leaving":
             return not self._was_member
@@ -97,7 +97,7 @@ class BrokerModeListener(MetadataListener):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Hand over what leads here, again and again: a group may find nobody to take over yet."""
+        """Hand over what leads here, again and again: a group may have no replica that can take over yet."""
         if self._is_to_lead:
             self._handing_over = False
             return

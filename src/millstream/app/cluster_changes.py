@@ -5,7 +5,7 @@
     POST /v1/cluster ──HTTP thread──► controller's shard ──ControllerClient──► active controller
 
 The body is one request of `core.controller.requests`, as JSON. The answer has a result for each of its parts; moves
-have begun then, and ``GET /v1/cluster`` shows how far they are. A request that is not understood is refused, and
+have started then, and ``GET /v1/cluster`` shows how far they are. A request that is not understood is refused, and
 nothing has happened; what a result refuses has not happened either.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from millstream.core.controller.requests import AdminRequest, decode_admin_request
-from millstream.errors import MillstreamError, Rejected
+from millstream.core.controller.requests import AdminRequest
+from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import log as operator_log
 
@@ -62,16 +62,11 @@ def _shown(result: Any) -> dict[str, Any]:
     }
 
 
-def change_cluster(queries: ShardQueries, body: bytes) -> dict[str, Any]:
-    """Have the controller carry out the request in ``body``.
+def change_cluster(queries: ShardQueries, request: AdminRequest) -> dict[str, Any]:
+    """Have the controller carry out ``request``.
 
     Raises:
-        Rejected: it is no such request.
-        MillstreamError: it was not carried out, or nobody knows.
+        MillstreamError: it was not carried out, or that is unknown.
     """
-    try:
-        request = decode_admin_request(body)
-    except msgspec.MsgspecError as error:
-        raise Rejected(f"the request is not understood: {error}", ErrorCode.INVALID_REQUEST) from None
     operator_log.info("asked over HTTP for %s", request)
     return {"results": queries.ask_all(CHANGE, msgspec.to_builtins(request), _TIMEOUT_US)[0]}

@@ -2,7 +2,7 @@
 
 The shard that has the controller answers from its metadata, in slices. What is wrong is said in sentences, each with
 the remedy; a cluster without any is healthy. A broker that is cut off from the others says that it knows no controller,
-and shows what it knew last. A broker that has just started has not heard of every leader yet: for `HEARING_US` it
+and shows what it knew last. A broker that has just started does not know every leader yet: for `HEARING_US` it
 counts such partitions apart, and does not call them leaderless.
 """
 
@@ -109,7 +109,7 @@ class ClusterStatus(msgspec.Struct):
     leaderless_count: int = 0
     leaderless: list[PartitionName] = []
     not_heard_count: int = 0
-    """Partitions of whose leader this broker has not heard yet, because it has just started."""
+    """Partitions whose leader this broker does not know yet, because it has just started."""
     under_replicated_count: int = 0
     under_replicated: list[PartitionName] = []
     moves_count: int = 0
@@ -242,7 +242,7 @@ def _show_moves(metadata: MetadataCache, status: ClusterStatus) -> None:
 
 
 def _brokers(metadata: MetadataCache) -> list[BrokerStatus]:
-    """The registered brokers. A single broker registers with nobody."""
+    """The registered brokers. A single broker does not register."""
     registry = metadata.state.registry
     found: list[BrokerStatus] = []
     for node in registry.nodes():
@@ -325,7 +325,7 @@ def _problems(status: ClusterStatus, voters: tuple[int, ...]) -> list[str]:
         )
     if status.not_heard_count:
         problems.append(
-            f"partitions of whose leader broker {status.node_id}, which has just started, has not heard yet: "
+            f"partitions whose leader broker {status.node_id}, which has just started, does not know yet: "
             f"{status.not_heard_count}; ask again in some seconds"
         )
     if status.leaderless_count:
@@ -336,7 +336,7 @@ def _problems(status: ClusterStatus, voters: tuple[int, ...]) -> list[str]:
     if status.restorable_partitions:
         problems.append(
             f"shared partitions of dead brokers that live ones restore from the object store: "
-            f"{status.restorable_partitions}; that begins by itself after dead.broker.take.over.after.ms"
+            f"{status.restorable_partitions}; that starts by itself after dead.broker.take.over.after.ms"
         )
     if status.under_replicated_count:
         problems.append(

@@ -52,7 +52,7 @@ def join_controller(
         disk,
         settings.data_dir,
         shared.cluster.placement,
-        settings.internal_controller_snapshot_ms * 1000,
+        settings.controller_snapshot_ms * 1000,
     )
     controller = peers.controller = QuorumController(
         shard,

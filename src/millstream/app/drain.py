@@ -1,7 +1,8 @@
-"""Ends a shard's connections: answers the requests under way, then closes.
+"""Ends a shard's connections: answers the requests in flight, then closes.
 
-No connection is read any more. Connections without a request under way close at once, the others when their responses
-are sent, and the remaining ones after ``GRACE_US``, because a long poll may wait longer than a shutdown should.
+No connection is read from then on. Connections without a request in flight close at once, the others when their
+responses are sent, and the remaining ones after ``GRACE_US``, because a long poll may wait longer than a shutdown
+should.
 """
 
 from collections.abc import Callable

@@ -28,8 +28,9 @@ from millstream.model.cluster import Incarnation, NodeId
 from millstream.model.quantities import ShardId
 from millstream.peers.accepting import PeerListener
 from millstream.peers.formation import Form, Formation, Join, Outcome, Refuse
-from millstream.peers.hello import Founder, Hello, Probe, Seed
+from millstream.peers.hello import Founder, Probe, Seed
 from millstream.peers.probing import Probing
+from millstream.peers.secured import PeerTls
 from millstream.shard.process import EXIT_OK, EXIT_UNAVAILABLE, spawn
 from millstream.shard.reactor import Reactor
 from millstream.storage.disk import Disk
@@ -39,14 +40,16 @@ from millstream.telemetry.metrics import StatsSlab
 _MESSAGE_BYTES_MAX: Final = 4_096
 
 
-def join_cluster(settings: Settings, disk: Disk, identity: Identity, listener: socket.socket) -> Identity:
+def join_cluster(
+    settings: Settings, disk: Disk, identity: Identity, listener: socket.socket, tls: PeerTls | None = None
+) -> Identity:
     """Form or join the cluster of the seeds; returns when the identity has a cluster, however long the seeds take.
 
     Raises:
         Unavailable: the seeds contradict each other or this broker; the message names the remedy.
     """
     read_end, write_end = os.pipe()
-    child = spawn("formation", lambda: _main(settings, disk, identity, listener, write_end))
+    child = spawn("formation", lambda: _main(settings, disk, identity, listener, write_end, tls))
     os.close(write_end)
     with open(read_end, "rb") as pipe:
         refusal = pipe.read(_MESSAGE_BYTES_MAX).decode()
@@ -71,7 +74,14 @@ def says(settings: Settings, identity: Identity) -> Probe:
     return Probe(founder, seeds, identity.cluster_id, founders, FEATURE_LEVEL, __version__)
 
 
-def _main(settings: Settings, disk: Disk, identity: Identity, listener: socket.socket, write_end: int) -> int:
+def _main(
+    settings: Settings,
+    disk: Disk,
+    identity: Identity,
+    listener: socket.socket,
+    write_end: int,
+    tls: PeerTls | None,
+) -> int:
     """The child."""
     log.who("formation")
     stats = StatsSlab()
@@ -101,9 +111,9 @@ def _main(settings: Settings, disk: Disk, identity: Identity, listener: socket.s
                 refusal = outcome.message
         reactor.stop()
 
-    accepting = PeerListener(reactor, lambda: formation.probe, _refuse)
+    accepting = PeerListener(reactor, lambda: formation.probe, _refuse, tls)
     accepting.open(listener)
-    probing = Probing(reactor, formation, done)
+    probing = Probing(reactor, formation, done, tls)
     reactor.call_soon(probing.start)
     code = reactor.run()
     with open(write_end, "wb") as pipe:
@@ -122,9 +132,9 @@ def _save(disk: Disk, settings: Settings, identity: Identity, **joined: Any) -> 
     save_identity(disk, settings.data_dir, msgspec.structs.replace(identity, **joined))
 
 
-def _refuse(sock: socket.socket, hello: Hello, head: bytes) -> bool:
+def _refuse(sock: socket.socket, target: int, start: bytes) -> bool:
     """A broker that is asking for its cluster takes no connections."""
-    _ = sock, hello, head
+    _ = sock, target, start
     return False
 
 

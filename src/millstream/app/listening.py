@@ -10,9 +10,9 @@ clients into the backlog, where they hang until the broker is ready instead of t
 is killed on the way. A socket that is merely bound does not hold the port, though: Linux lets anybody else who also
 asks for ``SO_REUSEADDR`` bind it, and without that option a restarted broker would have to wait for the connections
 of its former self. So ``bind`` listens for a moment, which makes the kernel look for real owners, shuts the listener
-down again, which keeps a port that was asked for by number, and withdraws the option, so that nobody can bind beside
-it. A client that connects in that moment is reset and tries again. A port of the kernel's choice (0) has no former
-owner and needs none of this.
+down again, which keeps a port that was asked for by number, and withdraws the option, so that no process can bind
+beside it. A client that connects in that moment is reset and tries again. A port of the kernel's choice (0) has no
+former owner and needs none of this.
 """
 
 import socket

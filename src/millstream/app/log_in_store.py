@@ -8,7 +8,7 @@
           ──► its log is sealed ───────────────────────────────► it starts again
 
 That is a broker with ``shared.wal=object``. After that start it serves what was not taken. Until the controller knows
-that the store has what this broker acknowledged, nobody takes anything over (`core.controller.restoring`). It is noted
+that the store has what this broker acknowledged, nothing is taken over (`core.controller.restoring`). It is noted
 once, and again when a start with ``shared.wal=disk`` lies between.
 
 **A partition that is not opened**, because it is damaged or the disk is full: its files may alone have records. The

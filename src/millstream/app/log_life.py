@@ -1,8 +1,8 @@
 """The start of a broker whose acknowledgements wait for the object store (``shared.wal=object``).
 
-A child of the supervisor takes a number for this life, and seals the logs of all earlier ones, before any shard exists
-(`tiers.wal_lives`). It is a child because clients of stores have threads, and the supervisor forks later. Without the
-store the start fails: nothing could be acknowledged, and what an earlier life left could not be ended.
+A child of the supervisor takes a number for this run of the broker, and seals the logs of all earlier ones, before any
+shard exists (`tiers.wal_lives`). It is a child because clients of stores have threads, and the supervisor forks later.
+Without the store the start fails: nothing could be acknowledged, and what an earlier life left could not be ended.
 """
 
 import os
@@ -12,9 +12,9 @@ import msgspec
 
 from millstream.cluster.identity import Identity
 from millstream.config.settings import Settings
-from millstream.core.shared.catalogue import Writer
 from millstream.errors import MillstreamError, Unavailable
 from millstream.model.cluster import BrokerEpoch, NodeId
+from millstream.model.shared import Writer
 from millstream.objects import open_store
 from millstream.shard.process import EXIT_OK, EXIT_UNAVAILABLE, spawn
 from millstream.telemetry.log import log
@@ -32,7 +32,7 @@ class _Outcome(msgspec.Struct):
 
 
 def begin_log_life(settings: Settings, identity: Identity | None) -> Writer | None:
-    """The life that begins; None if the disk alone is waited for.
+    """The run that starts; None if the disk alone is waited for.
 
     Raises:
         Unavailable: the store is, or this broker was taken over since its data directory was used.
@@ -56,7 +56,7 @@ def begin_log_life(settings: Settings, identity: Identity | None) -> Writer | No
     child.wait()
     outcome = msgspec.msgpack.decode(said, type=_Outcome) if said else _Outcome(refusal="its process ended")
     if outcome.refusal:
-        raise Unavailable(f"the write-ahead log in the store cannot be begun: {outcome.refusal}")
+        raise Unavailable(f"the write-ahead log in the store cannot be started: {outcome.refusal}")
     return Writer(NodeId(settings.node_id), BrokerEpoch(outcome.broker_epoch))
 
 

@@ -2,7 +2,7 @@
 
 The metadata layer knows topics, the partition layer knows logs; this module connects them on every shard. A partition
 of one replica with a newer leader epoch than the metadata's (after a crash) is reported, so that all shards show the
-same to clients; of several replicas the one that is elected reports itself (``partition.in_sync``).
+same to clients; of several replicas the one that is elected reports itself (``partition.replica.in_sync``).
 """
 
 from collections import deque
@@ -18,9 +18,9 @@ from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import ReplicaId, Term
 from millstream.partition.lifecycle import Lifecycle
-from millstream.partition.members import Members
-from millstream.partition.moving import Place
 from millstream.partition.partition import Partition
+from millstream.partition.replica.members import Members
+from millstream.partition.replica.moving import Place
 from millstream.partition.table import Faulty, PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
 
@@ -53,7 +53,7 @@ class Partitions(MetadataListener):
         self.on_moved: Callable[[RaftGroupId], None] = _nobody
         """Called with the Raft group of a partition that others hold than before."""
         self._new: deque[tuple[int, Partition]] = deque()
-        """Replicas made by commands of this broker's life that have not begun, and the revision after the command."""
+        """Replicas made by commands of this broker's life that have not started, and the revision after the command."""
         follower.begin = self.begin
         metadata.subscribe(self)
 
@@ -67,8 +67,12 @@ class Partitions(MetadataListener):
     def reopen(self, entry: Faulty) -> Partition | Faulty:
         """Open a partition that failed again. Raises OSError if the disk is full."""
         topic = self._metadata.topic(entry.name)
-        assert topic is not None, "a topic that is gone has no entry"
+        assert topic is not None, "a deleted topic has no entry"
         return self._lifecycle.reopen(topic.topic_id, entry, topic.config, self._members(topic, entry.index))
+
+    def stop_voting(self, entry: Faulty) -> None:
+        """A partition that failed is being repaired."""
+        self._lifecycle.stop_voting(entry.raft_group)
 
     def has_others(self, entry: Faulty) -> bool:
         """Whether other brokers hold the partition, too."""
@@ -113,7 +117,7 @@ class Partitions(MetadataListener):
         return None
 
     def begin(self, revision: int) -> Generator[None, None, None]:
-        """New replicas that commands below ``revision`` have made begin: their creation is noted durably."""
+        """New replicas that commands below ``revision`` have made start: their creation is noted durably."""
         while self._new and self._new[0][0] <= revision:
             group = self._new.popleft()[1].group
             if isinstance(group, ReplicatedGroup):
@@ -126,7 +130,7 @@ class Partitions(MetadataListener):
             yield
 
     def _wait_to_begin(self, members: Members, *, fresh: bool) -> Callable[[Partition], None] | None:
-        """What to do with a replica that is about to be opened; None if it does not begin (`core.raft.beginning`)."""
+        """What to do with a replica that is about to be opened; None if it does not start (`core.raft.beginning`)."""
         revision = self._metadata.revision
         return (lambda opened: self._new.append((revision, opened))) if fresh and members.first_term else None
 

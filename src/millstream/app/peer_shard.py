@@ -21,6 +21,7 @@ from millstream.core.controller.commands import FEATURE_LEVEL
 from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.requests import RegisterBroker
 from millstream.core.raft.messages import Configuration
+from millstream.core.raft.options import options_of
 from millstream.model.cluster import NodeId
 from millstream.model.quantities import ShardId
 from millstream.model.replication import ReplicaId, Seed, node_of, replica_id
@@ -80,16 +81,21 @@ class PeerShard:
             home_of=self._home_of,
             lost=self._on_lost,
         )
-        self.network = Network(shard, hello, self.address_of, self._admit, inbound, randomness.random)
+        self.network = Network(shard, hello, self.address_of, self._admit, inbound, randomness.random, shared.tls.peers)
         self.network.on_retired = self._on_retired
         installs = Installs(shard.stats, settings.replica_install_max_bytes_per_second / settings.shards)
         self.raft = RaftShard(
-            shard.reactor, self.me, self.network, lambda: Seed(randomness.getrandbits(63)), installs=installs
+            shard.reactor,
+            self.me,
+            self.network,
+            lambda: Seed(randomness.getrandbits(63)),
+            options_of(settings.raft_heartbeat_interval_ms, settings.raft_election_timeout_ms),
+            installs=installs,
         )
 
     def leave(self, done: Callable[[], None]) -> None:
-        """Hand over what this shard leads, so that clients go on elsewhere before this broker stops. ``done`` is called
-        when that has worked, or after `HANDOVER_US`.
+        """Hand over what this shard leads, so that clients continue elsewhere before this broker stops. ``done`` is
+        called when that has worked, or after `HANDOVER_US`.
         """
         reactor = self._shard.reactor
         limit_us = reactor.now_us() + HANDOVER_US
@@ -161,7 +167,7 @@ class PeerShard:
             return Refusal(
                 RefusalReason.OTHER_DISK,
                 f"broker {node} belongs to this cluster with another data directory: start with an empty directory, "
-                "and with --replace if the other one is lost for good",
+                "and with --replace if the other one is permanently lost",
             )
         return None
 

@@ -6,11 +6,11 @@
     POST /v1/recovery ──► every shard: `RaftShard.lead_alone` for those of the groups that live there
 
 The command line asks every surviving broker and chooses (`cli.cluster_recover`); this page carries out, and checks for
-itself what it can: no group that could elect a leader without the lost brokers is touched, nor one that leads or hears
-a leader, nor a replica that has lost a part of its own log; no lost broker is connected. Other groups than the
-controller's are touched only after the controller has retired the disks of the lost brokers
-(`core.controller.losing`), so that these can't come back meanwhile. A shard that refuses has done nothing. Each group
-that leads alone is a WARN line.
+itself what it can: no group that could elect a leader without the lost brokers is touched, nor one that leads or
+follows a leader, nor a replica that has lost a part of its own log; no lost broker is connected. Other groups than the
+controller's are touched only after the controller has retired the disks of the lost brokers (`core.controller.losing`),
+so that these can't come back in between. A shard that refuses has done nothing. Each group that leads alone is a WARN
+line.
 
 **Crash.** A group leads alone with one write of its log, or is as before; the command can be repeated. **Overload.**
 The answer is made in slices.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from millstream.admin.bodies import LeadAlone
 from millstream.core.controller.recovery_plan import CONTROLLER_GROUP, GroupFacts
 from millstream.core.raft.forcing import lacks_quorum
 from millstream.errors import Rejected
@@ -47,14 +48,6 @@ LEAD_ALONE: Final = "lead_alone"
 _SHARE: Final = 0.2
 _SLICE: Final = 32
 _TIMEOUT_US: Final = 30_000_000
-
-
-class LeadAlone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The order: these groups go on with this broker, without the brokers ``lost``."""
-
-    groups: tuple[int, ...]
-    lost: tuple[int, ...]
-    reason: str = ""
 
 
 def serve_recovery(control: ControlEnd, reactor: Reactor, metadata: MetadataCache, peers: PeerShard | None) -> None:
@@ -176,15 +169,11 @@ def show_replicas(queries: ShardQueries, metadata_of: dict[str, Any]) -> dict[st
     }
 
 
-def order_to_lead(queries: ShardQueries, body: bytes) -> dict[str, Any]:
-    """Have the shards carry out the order in ``body``.
+def order_to_lead(queries: ShardQueries, order: LeadAlone) -> dict[str, Any]:
+    """Have the shards carry out ``order``.
 
     Raises:
-        Rejected: it is none, or a shard refuses it.
+        Rejected: a shard refuses it.
     """
-    try:
-        order = msgspec.json.decode(body, type=LeadAlone)
-    except msgspec.MsgspecError as error:
-        raise Rejected(f"the order is not understood: {error}", ErrorCode.INVALID_REQUEST) from None
     answers = queries.ask_all(LEAD_ALONE, msgspec.to_builtins(order), _TIMEOUT_US)
     return {"groups": sorted(group for answer in answers for group in answer)}

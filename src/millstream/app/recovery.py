@@ -63,7 +63,7 @@ class RecoveryChild:
         os.close(write_end)
 
     def _main(self, settings: Settings, disk: Disk, write_end: int) -> int:
-        """The child: writes its result into the pipe, unless there is none."""
+        """The child: writes its result into the pipe, if it has one."""
         os.close(self._answer)
         gc.freeze()
         gc.enable()  # see ``shard.collector``

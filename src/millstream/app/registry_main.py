@@ -9,8 +9,8 @@ import socket
 import sys
 
 from millstream.client import Cluster
-from millstream.registry.serve import Registry, serve
-from millstream.registry.topic_log import TopicLog
+from millstream.client.compacted_topic import CompactedTopic
+from millstream.registry.serve import TOPIC, Registry, serve
 from millstream.shard.process import rename
 from millstream.telemetry.log import log
 
@@ -19,7 +19,7 @@ NICE = 5
 
 
 def main() -> int:
-    """Serve until the supervisor closes the socket or is gone."""
+    """Serve until the supervisor closes the socket or exits."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)  # the supervisor decides when to stop
     rename("registry")
@@ -28,9 +28,9 @@ def main() -> int:
     channel = socket.socket(fileno=int(sys.argv[1]))
     cluster = Cluster(sys.argv[2], client_id="millstream-registry", timeout_s=10.0)
     try:
-        serve(channel, Registry(TopicLog(cluster), lambda message: log.warning("%s", message)))
+        serve(channel, Registry(CompactedTopic(cluster, TOPIC), lambda message: log.warning("%s", message)))
     except OSError:
-        pass  # the supervisor is gone
+        pass  # the supervisor has exited
     finally:
         cluster.close()
     return 0

@@ -14,12 +14,16 @@ import socket
 import subprocess
 import sys
 import threading
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
+from millstream.admin.callers import forbidden
 from millstream.admin.routing import HttpError, Request, Response, Router
+from millstream.app.registry_rights import registry_needs, schema_id_of, subject_need
 from millstream.errors import how_to_install
+from millstream.model.access import Operation
 from millstream.telemetry.log import log
 from millstream.telemetry.metrics import StatsSlab
 
@@ -34,9 +38,10 @@ _KIND: Final = "application/vnd.schemaregistry.v1+json"
 
 
 class RegistryProcess:
-    """The registry's process, or none as long as nobody asked for it. Shared by the HTTP threads."""
+    """The registry's process, started by the first request. Shared by the HTTP threads."""
 
     def __init__(self, bootstrap: str) -> None:
+        """``bootstrap`` is where it reaches this broker: an address, or the broker's socket file."""
         self._bootstrap = bootstrap
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,16 +52,41 @@ class RegistryProcess:
         """Let the registry answer all requests for its paths."""
         count = stats.counter("http_requests", route="registry").inc
         for path in PATHS:
-            router.mount(path, self.ask, body_bytes_max=BODY_BYTES_MAX, count=count, failure=_refused)
+            router.mount(
+                path, self.ask, needs=registry_needs, body_bytes_max=BODY_BYTES_MAX, count=count, failure=_refused
+            )
 
     def ask(self, request: Request) -> Response:
-        """Pass a request on and wait for the response; never raises."""
+        """Pass a request on and wait for the response.
+
+        Raises:
+            HttpError: the caller may see none of the subjects that have the schema it asks for by id.
+        """
+        if request.caller is not None and (schema_id := schema_id_of(request.path)):
+            query = request.target.partition("?")[2]
+            asked = Request("GET", "", f"/schemas/ids/{schema_id}/subjects?{query}&deleted=true")
+            subjects = self._pass_on(asked)
+            if subjects.status != HTTPStatus.OK:
+                return subjects
+            needs = [subject_need(subject, Operation.DESCRIBE) for subject in json.loads(subjects.body)]
+            if needs and not any(request.caller.allowed(needs)):
+                raise forbidden(request.caller.principal, needs[0])
+        return self._pass_on(request)
+
+    def _pass_on(self, request: Request) -> Response:
         missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
         if missing:
             return _failed(
                 501,
                 50101,
                 f"The schema registry needs more packages: {how_to_install('schemas')}, then start again",
+            )
+        if not self._bootstrap:
+            return _failed(
+                501,
+                50101,
+                "The schema registry of a cluster needs a listener without TLS and login on every broker, such as one "
+                "on an address that only brokers reach",
             )
         if not self._turn.acquire(timeout=WAIT_S):
             return _failed(503, 50302, f"The schema registry is busy: no answer in {WAIT_S:.0f} s. Nothing was written")

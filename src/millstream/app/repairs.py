@@ -5,13 +5,13 @@
     POST /v1/partitions/repair ──► the shard that is its home ──► plan ──execute──► repair
                                                                                      │
        failed in a verb                 opened again, with what was put aside of it ─┤ loses nothing
-       damaged, one of several replicas put aside, begins empty; its leader fills it ┤ loses nothing
+       damaged, one of several replicas put aside, starts empty; its leader fills it ┤ loses nothing
        damaged, the only replica        cut back to its last sound batch ────────────┘ loses what the plan says
 
 A plan changes nothing. A repair first opens the partition again, because the damage may be gone; only then it does what
-the plan says. It waits until the write-ahead log has nothing of the partition any more.
+the plan says. It waits until the write-ahead log holds nothing of the partition.
 
-**Bad input.** A partition that is served, or that there is none, is refused. **Crash.** The next start opens what is
+**Bad input.** A partition that is served or does not exist is refused. **Crash.** The next start opens what is
 there; the repair may be called again. **Overload.** The files are read in slices of the reactor's background work.
 """
 
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from millstream.admin.bodies import RepairAsked, Repaired
 from millstream.errors import MillstreamError, Rejected, Retriable
 from millstream.format.epochs import LogState
 from millstream.model.error_code import ErrorCode
@@ -49,30 +50,6 @@ REPAIR: Final = "repair"
 
 _TIMEOUT_US: Final = 600_000_000
 _SHARE: Final = 0.3
-
-
-class RepairAsked(msgspec.Struct, frozen=True):
-    """The body of the request."""
-
-    topic: str
-    partition: int
-    execute: bool = False
-
-
-class Repaired(msgspec.Struct, frozen=True):
-    """A plan, or what was done."""
-
-    topic: str
-    partition: int
-    reason: str
-    """Why it is not served."""
-    step: str
-    """``open``, ``install`` or ``cut``."""
-    end_offset: int
-    """Where the log ends afterwards; -1 if that is not known."""
-    lost: int
-    """Records that are lost by it; 0 if none."""
-    done: bool
 
 
 def serve_repairs(
@@ -122,11 +99,18 @@ class _Repair:
     def begin(self) -> None:
         """Wait until everything of the partition is out of the write-ahead log, then look."""
         storage, entry = self._storage, self._entry
+        if self._asked.execute:
+            self._partitions.stop_voting(entry)  # what it has voted is set aside with the rest
         if storage.stopping:
             self._answer(Retriable("the broker stops"))
-        elif storage.checkpointer.is_setting_aside(entry.raft_group):
+        elif entry.raft_group in storage.checkpointer.failed_logs:
             storage.checkpoint(self.begin)
-        elif (self._asked.execute and not self._reopened()) or not self._asked.execute:
+        else:
+            storage.forget_files(entry.directory, self._look)
+
+    def _look(self) -> None:
+        """No helper has anything of its files in memory: open it, or plan."""
+        if not self._asked.execute or not self._reopened():
             self._reactor.background("other", self._plan(), _SHARE, self._planned)
 
     def _reopened(self) -> bool:
@@ -192,17 +176,13 @@ class _Repair:
         self._answer(msgspec.to_builtins(repaired))
 
 
-def repair_partition(queries: ShardQueries, body: bytes) -> dict[str, Any]:
+def repair_partition(queries: ShardQueries, asked: RepairAsked) -> dict[str, Any]:
     """Plan a repair, or do it.
 
     Raises:
-        Rejected: the request is none, or there is nothing to repair.
+        Rejected: there is nothing to repair.
         MillstreamError: it was not done.
     """
-    try:
-        asked = msgspec.json.decode(body, type=RepairAsked)
-    except msgspec.MsgspecError as error:
-        raise Rejected(f"the request is not understood: {error}", ErrorCode.INVALID_REQUEST) from None
     if asked.execute:
         operator_log.info("asked over HTTP to repair %s:%d", asked.topic, asked.partition)
     for answer in queries.ask_all(REPAIR, msgspec.to_builtins(asked), _TIMEOUT_US):

@@ -3,7 +3,7 @@
 The line goes to standard output. Where standard error is another place, the log there has the line, too.
 
 States go by systemd's protocol (``Type=notify``, sd_notify(3)). A state is one datagram of
-``NAME=value`` lines to the socket in ``NOTIFY_SOCKET``; a name that begins with ``@`` is an abstract one. Without the
+``NAME=value`` lines to the socket in ``NOTIFY_SOCKET``; a name that starts with ``@`` is an abstract one. Without the
 variable nothing is sent. A manager that does not listen is no error.
 """
 
@@ -57,8 +57,10 @@ def tell_manager(state: str) -> None:
             return
 
 
-def catch_signals(reactor: Reactor, stop: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT stop the broker; the handlers run between callbacks and only ring a bell."""
+def catch_signals(reactor: Reactor, stop: Callable[[], None], reload: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT stop the broker, SIGHUP has it read its key material again; the handlers run between callbacks
+    and only ring a bell.
+    """
     bell_read, bell_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def ring(signum: int, frame: object) -> None:
@@ -66,12 +68,15 @@ def catch_signals(reactor: Reactor, stop: Callable[[], None]) -> None:
         os.write(bell_write, bytes((signum,)))
 
     def rung() -> None:
-        log.info("%s received", signal.Signals(os.read(bell_read, 1)[0]).name)
-        stop()
+        received = signal.Signals(os.read(bell_read, 1)[0])
+        log.info("%s received", received.name)
+        if received is signal.SIGHUP:
+            reload()
+        else:
+            stop()
 
-    for signum in (signal.SIGTERM, signal.SIGINT):
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, ring)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reactor.add_reader(bell_read, rung)
 
 

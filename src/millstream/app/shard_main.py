@@ -11,18 +11,26 @@ A crash anywhere in here ends the process, and with it the broker; what it owes 
 import importlib
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
+from millstream.app.address_limits import OPEN_BY_ADDRESS
 from millstream.app.archiving import make_archiver
+from millstream.app.audit_file import AUDIT
 from millstream.app.broker_mode import BrokerModeListener
 from millstream.app.cluster_changes import serve_changes
 from millstream.app.cluster_status import OwnParts, serve_cluster_status
 from millstream.app.controller_part import join_controller
 from millstream.app.drain import Drain
+from millstream.app.first_user import serve_first_user
+from millstream.app.http_callers import serve_callers
 from millstream.app.limits import TellSupervisor
 from millstream.app.log_in_store import LogInStore
+from millstream.app.log_levels import serve_loggers
 from millstream.app.overview import serve_overview
 from millstream.app.partitions import Partitions
 from millstream.app.peer_shard import PeerShard
@@ -31,8 +39,10 @@ from millstream.app.repairs import serve_repairs
 from millstream.app.service import BEGIN_ANEW
 from millstream.app.shared import Shared
 from millstream.app.tiers import serve_tiers
+from millstream.app.tls import NEW_CREDENTIALS
 from millstream.cluster.client import ControllerClient
 from millstream.cluster.controller import Controller, controller_log_config
+from millstream.cluster.failed_replicas import FailedReplicas
 from millstream.cluster.follower import Follower
 from millstream.cluster.group_members import GroupMembers
 from millstream.cluster.metadata import MetadataCache
@@ -42,49 +52,62 @@ from millstream.cluster.snapshots import Snapshots
 from millstream.cluster.state_files import SnapshotStore
 from millstream.cluster.throttles import Throttles
 from millstream.cluster.transfers import Transfers
+from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER
 from millstream.config.settings import Settings
 from millstream.coordinator.across_brokers import AcrossBrokers
+from millstream.coordinator.end_offsets import EndOffsets
 from millstream.coordinator.finding import Coordinators
 from millstream.coordinator.router import GroupRouter
+from millstream.coordinator.share_states import ShareStates
+from millstream.coordinator.topics_view import everybody_may
 from millstream.coordinator.transactions import Transactions
-from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
+from millstream.core.controller.topic_names import GROUP_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
 from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.errors import MillstreamError, Rejected
-from millstream.format.archive import TopicDescription
 from millstream.format.events.chunk import partition_uuid
 from millstream.format.names import partition_directory
+from millstream.kafka.access import Access, controls_access
 from millstream.kafka.acknowledgements import Acknowledgements
+from millstream.kafka.audit import REFUSE, Audit, keeps_audit
 from millstream.kafka.context import Node
 from millstream.kafka.dispatch import Dispatcher
 from millstream.kafka.loggers import Loggers
+from millstream.kafka.logins.guard_link import GuardLink
+from millstream.kafka.logins.logins import Logins, mechanisms_of
+from millstream.kafka.quotas import Quotas
 from millstream.kafka.telemetry import Telemetry
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import ShardId
 from millstream.model.replication import replica_id
+from millstream.net.connection import Connection
+from millstream.net.handshakes import Handshakes
 from millstream.net.intake import Intake
-from millstream.partition.admin_home import AdminHome
-from millstream.partition.delayed import DelayedAppends
-from millstream.partition.events_home import EventsHome
-from millstream.partition.full_disk import FullDisk
-from millstream.partition.home import Home
-from millstream.partition.in_sync import InSync
-from millstream.partition.internal import InternalLogs
+from millstream.partition.append.admission import Admission
+from millstream.partition.append.internal import InternalLogs
+from millstream.partition.append.open_transactions import OpenTransactions
+from millstream.partition.append.timeouts import AckTimeouts
+from millstream.partition.events.home import EventsHome
+from millstream.partition.hop.admin import AdminHome
+from millstream.partition.hop.home import Home
 from millstream.partition.lifecycle import Lifecycle, next_term
-from millstream.partition.manifest import describe_partitions
-from millstream.partition.open_transactions import OpenTransactions
+from millstream.partition.read.manifest import describe_partitions
+from millstream.partition.read.watch import Watch
+from millstream.partition.replica.full_disk import FullDisk
+from millstream.partition.replica.in_sync import InSync
 from millstream.partition.table import PartitionTable
-from millstream.partition.timeouts import AckTimeouts
-from millstream.partition.watch import Watch
 from millstream.raft.sole_voter import SoleVoterGroup
+from millstream.secure.endpoint import Credentials
 from millstream.shard.context import Shard
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
 from millstream.shard.mailbox import Mailbox
-from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, become_realtime, cores, pin
+from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, become_realtime, core_of, cores, pin
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
+from millstream.share.home import SharePartitions
+from millstream.share.sessions import ShareSessions
 from millstream.storage.processes.start import start_processes
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
@@ -135,7 +158,7 @@ def main(shared: Shared, shard_id: int) -> int:
 class ShardProcess:
     """The parts of one shard and how they hang together.
 
-    Lifecycle: ``open`` before the reactor runs; then the control channel says when to begin and to stop.
+    Lifecycle: ``open`` before the reactor runs; then the control channel says when to start and to stop.
     """
 
     def __init__(
@@ -156,18 +179,18 @@ class ShardProcess:
             self.follower.settle = storage.wal.when_durable
         self.table = PartitionTable()
         clean = shared.recovered.clean
-        self.delayed = DelayedAppends(shard.reactor, storage)
+        self.admission = Admission(shard.reactor, storage)
         self.peers = None if shared.identity is None else PeerShard(shared, shard, self.metadata, shared.identity)
         groups = None if self.peers is None else self.peers.raft
         self.lifecycle = Lifecycle(
-            shard, self.metadata.settings, storage, self.table, self.delayed, clean=clean, groups=groups
+            shard, self.metadata.settings, storage, self.table, self.admission, clean=clean, groups=groups
         )
         self.archiver, self.sweeps = make_archiver(
             shared,
             shard,
             storage,
             self.metadata,
-            self._describe,
+            self.metadata.description,
             start_archive,
             self.peers and self.peers.network.calls,
             self._log_is_sealed,
@@ -177,7 +200,11 @@ class ShardProcess:
         self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed, me)
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
-        dispatcher = Dispatcher(self.node)
+        audit = Audit(shard, refuses=settings.audit_on_overflow == REFUSE) if keeps_audit(settings) else None
+        if self.node.access is not None:
+            self.node.access.audit = audit
+        dispatcher = Dispatcher(self.node, audit)
+        gated = bool(mechanisms_of(settings))
         self.intake = Intake(
             shard.reactor,
             shard.arena,
@@ -185,11 +212,29 @@ class ShardProcess:
             settings.socket_request_max_bytes,
             settings.connections_max_idle_ms,
             settings.socket_frame_timeout_ms,
-            dispatcher.on_frame,
-            dispatcher.on_chain,
+            dispatcher.on_gated_frame if gated else dispatcher.on_frame,
+            dispatcher.on_gated_chain if gated else dispatcher.on_chain,
         )
+        Quotas(shard, settings, self.metadata).attach(dispatcher, self.intake)
+        listeners = {
+            name: one.server()
+            for name, one in shared.tls.credentials.items()
+            if name not in (HTTP_LISTENER, PEER_LISTENER)
+        }
+        self.handshakes = Handshakes(self.intake, listeners, shard.stats)
+        guard = None if shared.guard is None else GuardLink(shard.reactor, shared.guard.keep_shard_end(shard.id))
+        self.logins = Logins(shard, settings, self.metadata, guard)
+        self.logins.audit = audit
+        self.intake.on_change = self._connection_changed
         self.drain = Drain(shard.reactor, self.intake)
         self.log_in_store = self._join_take_overs()
+
+    def _connection_changed(self, connection: Connection) -> None:
+        """A connection has opened or closed."""
+        if connection.closed:
+            self.node.share_sessions.connection_closed(connection)
+        else:
+            self.logins.watch(connection)
 
     def _join_take_overs(self) -> LogInStore | None:
         """The log in the store of a broker of a cluster (``shared.wal=object``); None without one."""
@@ -198,16 +243,6 @@ class ShardProcess:
             return None
         controller = self.controller if isinstance(self.controller, QuorumController) else None
         return LogInStore(self.shard, self.table, wal, self.metadata, controller, self._begin_anew)
-
-    def _describe(self, topic_id: bytes) -> TopicDescription | None:
-        """What a recovery from the object store needs to know of a topic."""
-        meta = self.metadata.topic_by_id(topic_id)
-        if meta is None:
-            return None
-        replicas = len(meta.partitions[0].replicas)
-        return TopicDescription(
-            meta.name, topic_id.hex(), len(meta.partitions), dict(meta.configs), self.metadata.cluster_id, replicas
-        )
 
     def _existed(self, topic_id: bytes, index: int) -> bool:
         if self.peers is None:
@@ -226,7 +261,7 @@ class ShardProcess:
         settings = shared.settings
         replicated = self.peers is not None
         segment_bytes = settings.internal_controller_segment_bytes if replicated else None
-        opened = self.storage.open_controller_log(
+        opened = self.storage.registry.open_controller_log(
             controller_log_config(settings, segment_bytes),
             clean=clean,
             replicated=replicated,
@@ -239,64 +274,79 @@ class ShardProcess:
         group = SoleVoterGroup(opened, next_term(opened, self.storage.term, clean=clean))
         store = SnapshotStore(shared.disk, settings.data_dir)
         snapshots = Snapshots(
-            shard.reactor, self.metadata, store, opened, shared.disk, settings.data_dir, shared.cluster.placement
+            shard.reactor,
+            self.metadata,
+            store,
+            opened,
+            shared.disk,
+            settings.data_dir,
+            shared.cluster.placement,
+            settings.controller_snapshot_ms * 1000,
         )
         return Controller(shard, group, self.metadata, self.follower, shared.cluster.placement, snapshots)
 
     def _node(self, settings: Settings) -> Node:
         """What the handlers see."""
-        shard = self.shard
-        node = Node()
-        node.shard = shard
-        node.settings = settings
-        node.metadata = self.metadata
-        node.controller = self.client
-        node.partitions = self.table
-        node.storage = self.storage
-        node.delayed = self.delayed
-        node.meters = self.lifecycle.meters
-        node.home = Home(shard, self.table, self.storage, self.delayed)
-        node.events = EventsHome(shard, self.table, self.storage)
-        node.admin_home = AdminHome(shard, self.table, self.archiver.replacing)
-        node.loggers = Loggers(shard)
-        node.ack_timeouts = AckTimeouts(shard.reactor, self.table, node.home)
-        node.telemetry = Telemetry(node)
-        node.transfers = None
+        shard, metadata, table = self.shard, self.metadata, self.table
+        home = Home(shard, table, self.admission)
+        producer_ids = ProducerIds(self.client, shard.reactor)
+        logs = InternalLogs(table)
+        access = Access(settings, metadata) if controls_access(settings) else None
+        may_describe = everybody_may if access is None else access.may_describe
+        coordinator = GroupRouter(shard, settings, metadata, self.client, logs, may_describe)
+        coordinators = Coordinators(shard, metadata)
+        end_offsets = EndOffsets(metadata, table, home.lookups)
+        write_marker = home.markers.write
+        across = transfers = None
         if self.peers is not None:
-            groups = self.peers.raft.groups
-            node.transfers = Transfers(shard, self.metadata, self.peers.network, groups.get)
-        node.producer_ids = ProducerIds(self.client, shard.reactor)
-        logs = InternalLogs(self.table)
-        node.coordinator = GroupRouter(shard, settings, self.metadata, self.client, logs)
-        write_marker = node.home.markers.write
-        across = None
-        if self.peers is not None:
-            across = AcrossBrokers(self.peers.network.calls, self.metadata, write_marker)
+            calls = self.peers.network.calls
+            transfers = Transfers(shard, metadata, self.peers.network, self.peers.raft.groups.get)
+            across = AcrossBrokers(calls, metadata, write_marker)
             write_marker = across.write
-        node.transactions = Transactions(
-            shard, settings, self.metadata, self.client, logs, write_marker, node.producer_ids.next
-        )
-        node.coordinators = Coordinators(shard, self.metadata)
-        node.coordinators.add(GROUP_METADATA, node.coordinator.local.partitions, node.coordinator.local.loads)
-        node.coordinators.add(TRANSACTION_STATE, node.transactions.partitions, node.transactions.loads)
-        if self.peers is not None:
-            node.coordinators.across(self.peers.network.calls)
+            coordinators.across(calls)
+            end_offsets.across(calls)
+        transactions = Transactions(shard, settings, metadata, self.client, logs, write_marker, producer_ids.next)
         if across is not None:
-            across.serve(node.transactions)
-        OpenTransactions(shard, self.table, settings.transaction_max_timeout_ms).start()
-        self.delayed.verifying.ask = node.transactions.verify
-        node.coordinator.local.ask_coordinator = node.transactions.verify
-
-        node.acknowledgements = Acknowledgements(shard, node.coordinator)
-
-        def forget(asked: SessionPartition) -> None:
-            if isinstance(asked.watch, Watch):
-                asked.watch.disarm(node.home)
-
-        node.fetch_sessions = FetchSessions(
-            shard.id, shard.count, settings.fetch_session_slots, secrets.randbelow, on_forget=forget
+            across.serve(transactions)
+        coordinators.add(GROUP_METADATA, coordinator.local.partitions, coordinator.local.loads)
+        coordinators.add(TRANSACTION_STATE, transactions.partitions, transactions.loads)
+        share_states = ShareStates(shard, metadata, self.client, logs)
+        if self.peers is not None:
+            share_states.across(self.peers.network.calls)
+        coordinators.add(SHARE_GROUP_STATE, share_states.partitions, share_states.loads)
+        coordinator.local.ask_states = share_states.ask
+        share_partitions = SharePartitions(shard, table, share_states, metadata)
+        OpenTransactions(shard, table, settings.transaction_max_timeout_ms).start()
+        self.admission.verification.ask = transactions.verify
+        coordinator.local.ask_coordinator = transactions.verify
+        return Node(
+            shard=shard,
+            settings=settings,
+            access=access,
+            metadata=metadata,
+            controller=self.client,
+            partitions=table,
+            storage=self.storage,
+            admission=self.admission,
+            meters=self.lifecycle.meters,
+            home=home,
+            events=EventsHome(shard, table, self.storage),
+            admin_home=AdminHome(shard, table, self.archiver.replacing),
+            loggers=Loggers(shard),
+            ack_timeouts=AckTimeouts(shard.reactor, table, home),
+            telemetry=Telemetry(shard, settings, metadata, self.storage, self.client, table, home),
+            transfers=transfers,
+            producer_ids=producer_ids,
+            coordinator=coordinator,
+            transactions=transactions,
+            share_states=share_states,
+            share_partitions=share_partitions,
+            share_sessions=ShareSessions(shard.id, shard.count, share_partitions),
+            coordinators=coordinators,
+            end_offsets=end_offsets,
+            acknowledgements=Acknowledgements(shard, coordinator),
+            fetch_sessions=_fetch_sessions(shard, settings, home),
         )
-        return node
 
     def open(self) -> None:
         """Open every partition of this shard, then tell the supervisor."""
@@ -304,22 +354,30 @@ class ShardProcess:
         self.partitions.open_all()
         self.control = control = shared.control[shard.id].shard_end(shard.reactor)
         if shard.id == CONTROLLER_SHARD:
-            self.metadata.subscribe(TellSupervisor(control))
-        control.on_gone = lambda: shard.reactor.stop(EXIT_CHILD, "the supervisor is gone")
+            self.metadata.subscribe(TellSupervisor(control, self.metadata))
+            serve_first_user(control, self.metadata, self.client)
+            if self.node.access is not None:
+                serve_callers(control, self.logins, self.node.access)
+        control.on_gone = lambda: shard.reactor.stop(EXIT_CHILD, "the supervisor has exited")
         control.serve("begin", self._begin)
         control.serve("status", self._status)
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
+        control.serve(NEW_CREDENTIALS, self._renew)
+        control.serve(OPEN_BY_ADDRESS, self._open_by_address)
         installs = self.peers.raft.installs if self.peers is not None else None
         failed = self._failed_partitions
         own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared, shard.stats, failed)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller, own)
         serve_recovery(control, shard.reactor, self.metadata, self.peers)
         serve_repairs(control, shard.reactor, self.storage, self.table, self.partitions)
+        serve_loggers(control)
         serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)
         client = self.client if shard.id == CONTROLLER_SHARD else None
         serve_tiers(control, shard.reactor, self.table, client, self.archiver.link, self.metadata)
         serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
+        if self.logins.audit is not None:
+            self.logins.audit.start(partial(_send_audit, control))
         handover = shared.handover[shard.id]
         handover.keep_receiver()
         shard.reactor.add_reader(handover.fd, self._take_connections)
@@ -350,7 +408,7 @@ class ShardProcess:
         self._tell_when_ready(control)
 
     def _start_sweeps(self) -> None:
-        """Remove shared objects that nobody needs: in a cluster the broker does that leads the controller."""
+        """Remove shared objects without a user: in a cluster the broker does that leads the controller."""
         controller, metadata = self.controller, self.metadata
 
         def others() -> list[NodeId]:
@@ -388,6 +446,8 @@ class ShardProcess:
         FullDisk(self.shard.reactor, self.storage, self.table).start()
         self.partitions.on_moved = in_sync.replicas_changed
         GroupMembers(self.shard, self.table, metadata, self.client).start()
+        calls = None if self.peers is None else self.peers.network.calls
+        FailedReplicas(self.shard, lambda: self.table.failed, metadata, calls).start()
 
     def _tell_when_ready(self, control: ControlEnd) -> None:
         """Ready means that groups and transactional ids are loaded, too: clients that ask for their coordinator at once
@@ -415,7 +475,27 @@ class ShardProcess:
             self.peers.network.accept(sock, arrival.opening)
             return
         peer = (arrival.peer_host, arrival.peer_port)
-        self.intake.open(sock, peer, (arrival.local_host, arrival.local_port), arrival.listener)
+        local = (arrival.local_host, arrival.local_port)
+        if arrival.listener in self.handshakes.listeners:
+            self.handshakes.begin(sock, peer, local, arrival.listener)
+            return
+        self.intake.open(sock, peer, local, arrival.listener, arrival.principal)
+
+    def _open_by_address(self, arguments: Any, answer: Any) -> None:
+        """Open connections of clients, those in their TLS handshake included."""
+        _ = arguments
+        found = Counter(connection.host for connection in self.intake.connections)
+        found.update(self.handshakes.hosts())
+        answer(dict(found))
+
+    def _renew(self, message: Any, answer: Any) -> None:
+        """New key material; handshakes from now on use it."""
+        found = msgspec.msgpack.decode(message, type=dict[str, Credentials])
+        for name in self.handshakes.listeners:
+            self.handshakes.listeners[name] = found[name].server()
+        if self.shared.tls.peers is not None:
+            self.shared.tls.peers.renew(found[PEER_LISTENER])
+        answer(None)
 
     def _begin_anew(self, why: str) -> None:
         """Have this broker stop in order, and start again by itself."""
@@ -469,12 +549,16 @@ class ShardProcess:
         answer({"about": about, "partitions": describe_partitions(self.table, topic)})
 
     def _stop(self, arguments: Any, answer: Callable[[Any], None]) -> None:
-        """Hand over what this broker leads, answer what is under way, then make everything durable."""
+        """Hand over what this broker leads, answer what is in flight, then make everything durable."""
         _ = arguments
 
         def drain() -> None:
+            if self.logins.audit is not None:
+                self.logins.audit.end_sums()
             self.node.coordinator.stop()
             self.node.transactions.stop()
+            self.node.share_states.stop()
+            self.handshakes.close_all()
             self.drain.start(drained)
 
         def drained() -> None:
@@ -509,10 +593,22 @@ class ShardProcess:
 
 def pin_to_own_core(shard_id: int) -> None:
     """Bind this shard to the core of its number, among those that the broker may use."""
-    usable = cores()
-    pin(usable[shard_id % len(usable)])
+    pin(core_of(ShardId(shard_id)))
 
 
 def _nothing(answer: Any) -> None:
     """The supervisor knows now."""
     _ = answer
+
+
+def _send_audit(control: ControlEnd, lines: list[bytes], done: Callable[[bool], None]) -> None:
+    """Hand records of the audit to the supervisor, which says whether they are written."""
+    control.ask(AUDIT, lines, lambda answer: done(answer is True), READY_TIMEOUT_US)
+
+
+def _fetch_sessions(shard: Shard, settings: Settings, home: Home) -> FetchSessions:
+    def forget(asked: SessionPartition) -> None:
+        if isinstance(asked.watch, Watch):
+            asked.watch.disarm(home)
+
+    return FetchSessions(shard.id, shard.count, settings.fetch_session_slots, secrets.randbelow, on_forget=forget)

@@ -5,15 +5,19 @@ addresses, the result of recovery. After the fork only the mapped memory changes
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
+from millstream.app.guard import guard_channels
 from millstream.app.recovery import Recovered
+from millstream.app.tls import BrokerTls
 from millstream.cluster.identity import Identity
 from millstream.cluster.load import LoadedCluster
 from millstream.config.settings import Settings
-from millstream.core.shared.catalogue import Writer
 from millstream.iobuf import Arena
 from millstream.model.quantities import ShardId
+from millstream.model.shared import Writer
+from millstream.secure.endpoint import Credentials
 from millstream.shard.control import ControlPair
 from millstream.shard.handover import Handover
 from millstream.shard.mesh import Mesh
@@ -37,6 +41,7 @@ class Shared:
         stats: StatsSlab,
         identity: Identity | None = None,
         life: Writer | None = None,
+        credentials: Mapping[str, Credentials] = MappingProxyType({}),
     ) -> None:
         shards = settings.shards
         each = settings.memory_bytes // shards
@@ -51,6 +56,7 @@ class Shared:
         """Who this broker is in its cluster; None for a single broker."""
         self.life = life
         """Number of this start in the write-ahead log in the store; None without one (``shared.wal``)."""
+        self.tls = BrokerTls(credentials)
         poison = settings.internal_arena_poison
         self.arenas = [Arena.create(ShardId(shard), each, poison=poison) for shard in range(shards)]
         self.mesh = Mesh(shards)
@@ -58,6 +64,7 @@ class Shared:
         self.shard_stats = [{role: StatsSlab(shard, role) for role in ROLES} for shard in range(shards)]
         self.control = [ControlPair() for _ in range(shards)]
         self.handover = [Handover() for _ in range(shards)]
+        self.guard = guard_channels(settings)
 
     @property
     def slabs(self) -> list[StatsSlab]:

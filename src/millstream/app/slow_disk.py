@@ -2,7 +2,7 @@
 
 A writer stamps shared memory while it is at the disk (``storage.processes.writer``). The supervisor, which never waits
 for a disk itself, checks the stamps. While a disk hangs no metric moves and producers only wait, so there is a log line
-when it begins, one per minute while it lasts, and one when it is over.
+when it starts, one per minute while it lasts, and one when it is over.
 """
 
 import time

@@ -10,7 +10,7 @@ came from a backup, or its log is damaged where a snapshot has its state) stays 
 In a cluster only what the broker has noted as committed counts (`cluster.committed_mark`): any later deletion may be
 taken back, and a directory that is unknown up to there may belong to a topic that comes later in the log. After the
 snapshot of another broker was received (`cluster.outdated`) the state has everything that this broker ever knew: what
-is unknown then was deleted meanwhile.
+is unknown then was deleted since.
 
 `remove_left_partitions` does the same for partitions that moved to other brokers. It runs after an orderly stop, too:
 the stop may come after a command is noted and before its shards have carried it out, and a partition that comes back
@@ -59,7 +59,7 @@ def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False, 
         elif strays:
             deleted = deleted_topics(disk, data_dir)
     except Corruption as error:
-        log.error("which topics were deleted is not known any more: %s", error.message)
+        log.error("the list of deleted topics is lost: %s", error.message)
     gone = [name for name in names if name.endswith(DELETED_SUFFIX)]
     for name in strays:
         if _id_of(name) in deleted:
@@ -79,7 +79,7 @@ def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False, 
 
 def remove_left_partitions(disk: Disk, data_dir: str, node: int) -> None:
     """Complete the removals of partitions that other brokers hold now, which a crash interrupted, or which broker
-    ``node`` did not hear of in time.
+    ``node`` did not learn of in time.
 
     Raises:
         OSError: the disk failed.
@@ -111,7 +111,7 @@ def remove_left_partitions(disk: Disk, data_dir: str, node: int) -> None:
 
 
 def forget_note(disk: Disk, data_dir: str) -> None:
-    """What another broker's snapshot has made outdated is gone. Raises OSError."""
+    """What another broker's snapshot made outdated is deleted. Raises OSError."""
     if _is_outdated(disk, data_dir):
         remove_note(disk, data_dir)
 

@@ -3,7 +3,7 @@
 A stopped writer holds up the producers of its shard, a stopped worker its checkpoints and reads of older data, a
 stopped cleaner compaction, a stopped archive process uploads and reads of archived data. Nothing is lost, and
 everything continues after SIGCONT, but nothing else would explain the wait. The supervisor therefore checks ``/proc``
-once a second and logs a line when a stop begins and one when it is over. A stopped supervisor logs nothing.
+once a second and logs a line when a stop starts and one when it is over. A stopped supervisor logs nothing.
 """
 
 import time
@@ -26,7 +26,7 @@ _WAITS: Final = {
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for a process state; empty if the process is gone."""
+    """The kernel's letter for a process state; empty if the process has exited."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             return file.read().rpartition(") ")[2][:1]
@@ -66,7 +66,7 @@ class StopWatch:
                 self._stopped[pid] = now_ns
                 waits = _WAITS.get(slab.role, "what it does waits")
                 log.warning(
-                    "%s %d (pid %d) was stopped by a signal: %s; kill -CONT %d lets it go on",
+                    "%s %d (pid %d) was stopped by a signal: %s; kill -CONT %d lets it continue",
                     slab.role,
                     slab.shard,
                     pid,
@@ -75,4 +75,4 @@ class StopWatch:
                 )
             elif not stopped and pid in self._stopped:
                 stood_ms = (now_ns - self._stopped.pop(pid)) // _MS
-                log.info("%s %d goes on after it was stopped for %d ms", slab.role, slab.shard, stood_ms)
+                log.info("%s %d continues after it was stopped for %d ms", slab.role, slab.shard, stood_ms)

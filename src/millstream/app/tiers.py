@@ -3,7 +3,7 @@
 **Recovery** brings topics of a lost broker or cluster into this one, with their id, configuration, leader epochs and
 archived records. It has two steps. `prepare_topics` writes, for each partition, the ``epochs`` file of a log whose
 files start at the end of the archive. `recover_topics` then has the controller create the topics with their old ids,
-and the partitions open such logs like any other. In a cluster every broker is prepared before that, because nobody
+and the partitions open such logs like any other. In a cluster every broker is prepared before that, because no broker
 knows yet where the replicas will be; a majority of empty replicas could elect one another and forget the archive. Both
 steps may be repeated. A crash in between leaves directories that no topic names, which a repeated recovery uses. What
 was not archived is lost.
@@ -251,7 +251,7 @@ def prepare_topics(
                 if (node := in_use.get(bytes.fromhex(topic.topic_id))) is not None:
                     raise Rejected(
                         f"the write-ahead log of broker {node} in the store has records of {topic.name} and may still "
-                        f"be written: start broker {node} anew, or another one with this id, and recover again"
+                        f"be written: restart broker {node}, or start another one with this id, and recover again"
                     )
                 forget_topic(disk, data_dir, uuid.UUID(topic.topic_id))
                 result["records"] = _write_logs(view, disk, data_dir, topic)

@@ -60,7 +60,7 @@ class _Complaints:
 
 
 def _guarded(command: Callable[[], int], complaints: _Complaints) -> int:
-    """The command's exit code; whatever it raises becomes one sentence on stderr."""
+    """The command's exit code; an exception becomes one sentence on stderr."""
     try:
         code = command()
         emit_now()

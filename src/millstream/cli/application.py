@@ -106,6 +106,10 @@ application = Noun(
         "produce": "millstream.cli.produce:produce",
         "consume": "millstream.cli.consume:consume",
         "top": "millstream.cli.top:top",
+        "apply": "millstream.cli.apply:apply",
+        "bundle": "millstream.cli.bundle:bundle",
+        "tune": "millstream.cli.tune:tune",
+        "console": "millstream.cli.console:console",
         "cluster": Noun(
             "cluster",
             "Show the state of the cluster and its brokers; move replicas and leaders, let brokers leave.",
@@ -177,6 +181,59 @@ application = Noun(
                 "delete": "millstream.cli.group:delete",
             },
         ),
+        "user": Noun(
+            "user",
+            "Create, list and delete users that log in with a password.",
+            {
+                "create": "millstream.cli.user:create",
+                "list": "millstream.cli.user:list_users",
+                "describe": "millstream.cli.user:describe",
+                "alter": "millstream.cli.user:alter",
+                "delete": "millstream.cli.user:delete",
+            },
+        ),
+        "acl": Noun(
+            "acl",
+            "Say who may do what.",
+            {
+                "create": "millstream.cli.acl:create",
+                "list": "millstream.cli.acl:list_acls",
+                "delete": "millstream.cli.acl:delete",
+            },
+        ),
+        "quota": Noun(
+            "quota",
+            "Limit what users, client ids and addresses use.",
+            {
+                "create": "millstream.cli.quota:create",
+                "list": "millstream.cli.quota:list_quotas",
+                "describe": "millstream.cli.quota:describe",
+                "alter": "millstream.cli.quota:alter",
+                "delete": "millstream.cli.quota:delete",
+            },
+        ),
+        "security": Noun(
+            "security",
+            "Make authorities and certificates of brokers and users.",
+            {
+                "init": "millstream.cli.security:init",
+                "renew": "millstream.cli.security:renew",
+                "cert": Noun(
+                    "cert",
+                    "Certificates of single brokers and users.",
+                    {"add": "millstream.cli.security:add"},
+                ),
+            },
+        ),
+        "profile": Noun(
+            "profile",
+            "Name brokers and what it takes to connect to them.",
+            {
+                "create": "millstream.cli.profile:create",
+                "use": "millstream.cli.profile:use",
+                "list": "millstream.cli.profile:list_profiles",
+            },
+        ),
         "transaction": Noun(
             "transaction",
             "List and describe transactional ids, and abort a transaction that hangs in a partition.",
@@ -195,6 +252,11 @@ application = Noun(
                 "show": "millstream.cli.config:show_setting",
                 "set": "millstream.cli.config_set:set_settings",
             },
+        ),
+        "logger": Noun(
+            "logger",
+            "Show and set which lines a broker writes, by room.",
+            {"list": "millstream.cli.logger:list_loggers", "set": "millstream.cli.logger:set_logger"},
         ),
         "log": Noun(
             "log",
@@ -218,6 +280,7 @@ application = Noun(
                 "check": "millstream.cli.pipeline:check",
                 "plan": "millstream.cli.pipeline:plan",
                 "run": "millstream.cli.pipeline:run",
+                "serve": "millstream.cli.pipeline_serve:serve",
                 "backfill": "millstream.cli.pipeline:backfill",
                 "replay-dlq": "millstream.cli.pipeline:replay_dlq",
                 "export": "millstream.cli.pipeline:export",

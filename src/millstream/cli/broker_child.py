@@ -5,7 +5,6 @@ SIGTERM: it hands its leaderships over and tells the controller that it stops.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.cli.exposition import read_exposition
 from millstream.cli.failure import CommandFailed
+from millstream.shard.process import bound_to_us
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 ASK_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 60.0
 LOG: Final = "take-over.log"
-_PR_SET_PDEATHSIG: Final = 1
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class BrokerChild:
@@ -35,15 +33,13 @@ class BrokerChild:
         """``arguments`` are those of ``millstream start``. Raises CommandFailed: it did not come up in time."""
         self._log = Path(data) / LOG
         command = [sys.executable, "-m", "millstream.cli", "start", *arguments]
-        parent = os.getpid()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command,
+                bound_to_us(command, signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=lambda: _end_with(parent),  # noqa: PLW1509 (this command has one thread)
             )
         try:
             self._await(timeout_s)
@@ -95,9 +91,3 @@ class BrokerChild:
     def _last_line(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1].removeprefix("error: ") if lines else "it wrote nothing"
-
-
-def _end_with(parent: int) -> None:
-    """Between fork and exec: end when the command ends."""
-    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0 or os.getppid() != parent:
-        os._exit(1)

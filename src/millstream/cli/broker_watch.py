@@ -1,4 +1,4 @@
-"""Whether the broker answers: reports on stderr, once each, that it is gone and that it is back."""
+"""Whether the broker answers: reports on stderr, once each, that it stopped answering and that it is back."""
 
 from __future__ import annotations
 

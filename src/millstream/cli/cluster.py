@@ -53,7 +53,7 @@ def _show(status: dict[str, Any]) -> None:
             ("topics", status["topics"]),
             ("partitions", status["partitions"]),
             ("leaderless", status["leaderless_count"]),
-            *([("not heard yet", status["not_heard_count"])] if status.get("not_heard_count") else []),
+            *([("leader not known yet", status["not_heard_count"])] if status.get("not_heard_count") else []),
             ("under-replicated", status["under_replicated_count"]),
             ("moving", status.get("moves_count", 0)),
             ("take-overs", status.get("take_overs", 0)),

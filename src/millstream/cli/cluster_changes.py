@@ -1,7 +1,7 @@
 """``millstream cluster drain | undrain | decommission | rebalance | move``: maintenance of brokers and replicas.
 
 A command asks the controller, and waits until the cluster has done the work, with a progress bar on a terminal. The
-work continues if the command ends; with ``--no-wait`` the command ends when the work has begun.
+work continues if the command ends; with ``--no-wait`` the command ends when the work has started.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ work_timeout_option = click.option(
     type=click.FloatRange(min=0.1),
     default=3600.0,
     metavar="SECONDS",
-    help="How long to wait; the work goes on in any case.",
+    help="How long to wait; the work continues in any case.",
 )
 
 
@@ -75,7 +75,7 @@ def undrain(node: int, as_json: bool, bootstrap: str, timeout: float) -> None:
 @bootstrap_option
 @work_timeout_option
 def decommission(node: int, wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None:
-    """Move all replicas of a broker to other brokers, then remove it from the cluster for good."""
+    """Move all replicas of a broker to other brokers, then remove it from the cluster permanently."""
     change_cluster(bootstrap, {"type": "set_broker_mode", "node": node, "mode": "leaving"})
 
     def left(status: dict[str, Any]) -> int:
@@ -103,13 +103,13 @@ def rebalance(wait: bool, as_json: bool, bootstrap: str, timeout: float) -> None
     if as_json:
         print_json({"moves": moved, "waited": wait})
     else:
-        remark(f"{moved} replicas {'have moved' if wait else 'begin to move'}" if moved else "the replicas are spread")
+        remark(f"{moved} replicas {'have moved' if wait else 'start to move'}" if moved else "the replicas are spread")
 
 
 @click.command("move")
 @click.argument("place", metavar="TOPIC[:PARTITION]", shell_complete=complete_topics)
 @click.option("--to", "brokers", metavar="ID,ID,…", help="Brokers that shall hold it, the preferred leader first.")
-@click.option("--cancel", is_flag=True, help="End a move that is under way.")
+@click.option("--cancel", is_flag=True, help="Cancel a move in progress.")
 @click.option("--execute", is_flag=True, help="Do it where replicas become fewer; without this it is only shown.")
 @wait_option
 @as_json_option
@@ -207,7 +207,7 @@ def _finish(
         print_json({"result": what if wait else "begun"})
     else:
         remark(
-            what if wait or left is _nothing_left else "it has begun; 'millstream cluster health' shows how far it is"
+            what if wait or left is _nothing_left else "it has started; 'millstream cluster health' shows how far it is"
         )
 
 
@@ -225,7 +225,7 @@ def _wait(what: str, left: Callable[[dict[str, Any]], int], bootstrap: str, time
             if not still:
                 return
             if time.monotonic() >= limit:
-                raise CommandFailed(f"{still} are left after {timeout_s:.0f} s; the work goes on: {what}")
+                raise CommandFailed(f"{still} are left after {timeout_s:.0f} s; the work continues: {what}")
             time.sleep(_LOOK_S)
 
 

@@ -1,4 +1,4 @@
-"""``millstream cluster recover --unsafe``: go on without brokers that are lost for good, where they were a majority.
+"""``millstream cluster recover --unsafe``: continue without permanently lost brokers that were a majority.
 
 ::
 
@@ -94,7 +94,7 @@ def recover(
 def _show(plan: RecoveryPlan, lost: list[int]) -> None:
     nodes = ", ".join(map(str, lost))
     if plan.controller is not None:
-        emit(f"- the controller's log has lost its majority: broker {plan.controller.survivor} goes on with it alone\n")
+        emit(f"- the controller's log has lost its majority: broker {plan.controller.survivor} continues it alone\n")
     if plan.undeclared:
         emit(f"- the data directories of the brokers {nodes} are retired: none of them ever comes back\n")
     at_risk = [part for part in plan.partitions if part.may_lose_acknowledged and part.survivor is not None]
@@ -106,7 +106,7 @@ def _show(plan: RecoveryPlan, lost: list[int]) -> None:
     emit("- a partition that only lost brokers held is in none of these: its records are lost\n\n")
     if plan.partitions:
         print_table(
-            ["PARTITION", "#GOES ON", "#KEPT UP TO", "MAY BE LOST"],
+            ["PARTITION", "#SURVIVOR", "#KEPT UP TO", "MAY BE LOST"],
             [
                 (
                     f"{part.topic}/{part.partition}",

@@ -12,8 +12,9 @@ committed and moved by what does that in every broker. If the store takes nothin
 records. Partitions that have a majority without this disk stay as they are: their broker counts as lost, and is
 replaced.
 
-**Crash.** Each step may be repeated, and the command, given again, goes on where it was: the new incarnation is on disk
-before the controller hears of it, and DIR is retired only when nothing needs it. The broker ends with the command.
+**Crash.** Each step may be repeated, and the command, given again, continues where it was: the new incarnation is on
+disk before the controller learns of it, and DIR is retired only when nothing needs it. The broker ends with the
+command.
 **Refused**, with nothing changed in the cluster: a broker that is alive, a directory in use, a directory of another
 broker or cluster, an outdated one.
 **The dead broker comes back**, with a copy of the disk or with this one: every broker refuses it.
@@ -58,7 +59,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 @click.option(
     "--peer-listen",
     metavar="HOST:PORT",
-    help="Where the other brokers reach this machine meanwhile. Needed unless all of them are on this machine.",
+    help="Where the other brokers reach this machine until then. Needed unless all of them are on this machine.",
 )
 @click.option(
     "--set",
@@ -144,12 +145,12 @@ def _command(
 
 
 def _of_the_store(bootstrap: str) -> dict[str, str]:
-    """The settings of the object store with which a live broker was started."""
+    """The settings of the object store with which a live broker was started, and whether it may listen in clear."""
     entries = broker_configs(admin_client(bootstrap), bootstrap, ASK_S)
     return {
         name: entry.value
         for name, entry in entries.items()
-        if name.startswith("objects.") and int(entry.source) == _SET_AT_START and entry.value
+        if name.startswith(("objects.", "insecure.listeners")) and int(entry.source) == _SET_AT_START and entry.value
     }
 
 

@@ -19,7 +19,7 @@ _ASK_S: Final = 2.0
 
 
 def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Topics that begin with what was typed; internal ones only if that begins with ``__``."""
+    """Topics that start with what was typed; internal ones only if that starts with ``__``."""
     try:
         from millstream.cli.connect import admin_client
 
@@ -32,7 +32,7 @@ def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Consumer groups that begin with what was typed."""
+    """Consumer groups that start with what was typed."""
     try:
         from millstream.cli.connect import admin_client
 
@@ -44,7 +44,7 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def complete_settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Settings of the broker that begin with what was typed."""
+    """Settings of the broker that start with what was typed."""
     from millstream.config.settings import NODE_PROPERTIES
 
     names = (name for name, declaration in NODE_PROPERTIES.items() if not declaration.hidden)
@@ -52,7 +52,7 @@ def complete_settings(ctx: click.Context, param: click.Parameter, incomplete: st
 
 
 def _fitting(names: Iterable[str], ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names that begin with what was typed and do not stand there already, and that a line can hold."""
+    """Names that start with what was typed and do not stand there already, and that a line can hold."""
     given = ctx.params.get(param.name or "")
     there = set(given) if isinstance(given, tuple) else set()
     return sorted(name for name in names if name.startswith(incomplete) and name not in there and name.isprintable())

@@ -12,6 +12,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from millstream.cli import identity
 from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer, unreachable, with_port
 from millstream.cli.output import print_json, remark
 from millstream.config.forms import Endpoint, parse_endpoint
@@ -133,14 +134,20 @@ def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Map
     from millstream.cli.confluent import ConfigResource, ResourceType
 
     with explained("broker", bootstrap):
-        node_id = _answering(client.list_topics(timeout=timeout_s))
+        node_id = _answering(client.list_topics(timeout=timeout_s), bootstrap)
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
         future = next(iter(client.describe_configs([resource], request_timeout=timeout_s).values()))
     return answer(future, f"broker {node_id}", bootstrap, timeout_s + 1)
 
 
-def _answering(found: ClusterMetadata) -> int:
-    """The broker that gave this metadata. The list may contain brokers that no longer run."""
+def _answering(found: ClusterMetadata, bootstrap: str) -> int:
+    """The broker that ``bootstrap`` names first, else the one that gave this metadata: the client may have asked any of
+    those that it knows. The list may contain brokers that no longer run.
+    """
+    named = bootstrap.partition(",")[0].strip()
+    for node, broker in found.brokers.items():
+        if f"{broker.host}:{broker.port}" == named:
+            return node
     if found.orig_broker_id in found.brokers:
         return found.orig_broker_id
     address = (found.orig_broker_name or "").partition("/")[0]
@@ -168,7 +175,7 @@ def offsets_at(
     *,
     served_only: bool = False,
 ) -> dict[tuple[str, int], int]:
-    """Offsets by topic and partition for OffsetSpecs; -1 where there is none (a timestamp after the last record).
+    """Offsets by topic and partition for OffsetSpecs; -1 without one (a timestamp after the last record).
 
     With ``served_only`` partitions that the broker cannot serve, because their log is damaged, are left out.
     """
@@ -225,6 +232,7 @@ def _configuration(bootstrap: str, extra: Mapping[str, Any]) -> dict[str, Any]:
         "log_level": 0,
         "log.connection.close": False,
         "allow.auto.create.topics": False,
+        **identity.librdkafka(),
         **extra,
     }
 

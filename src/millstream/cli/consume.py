@@ -8,7 +8,7 @@ coordinator, so the broker stores nothing for it. With ``--group`` it joins that
 offsets, and commits the records that it has printed (``cli/consume_group.py``). Ends after ``--count`` records, with
 ``--exit-at-end`` at the end of all partitions, or on Ctrl-C or SIGTERM; each of those is success.
 
-Leaving takes no longer than ``--timeout``: with a broker that does not answer any more, the command ends with an error
+Leaving takes no longer than ``--timeout``: with a broker that stopped answering, the command ends with an error
 that names the uncertain commit, and a second Ctrl-C ends it at once. The next consumer of the group prints the records
 of an uncertain commit again; none is skipped. If the broker stops, the command waits for it and says so on stderr.
 
@@ -50,7 +50,7 @@ _BATCH = 500
 @click.command("consume")
 @click.argument("topics", nargs=-1, metavar="[TOPIC...]", shell_complete=complete_topics, help="What to read.")
 @click.option("--pattern", metavar="REGEX", help="Read all topics whose whole name matches, such as 'orders-.*'.")
-@click.option("--from", "start", metavar="WHERE", help=f"Where to begin: {EXPECTED}; default beginning.")
+@click.option("--from", "start", metavar="WHERE", help=f"Where to start: {EXPECTED}; default beginning.")
 @click.option("--group", "-g", metavar="GROUP", help="Join this consumer group and commit.")
 @click.option(
     "--partition",

@@ -1,7 +1,7 @@
 """The records of a consumer group's member for ``millstream consume --group``.
 
 The member commits what the command has printed. Leaving takes no longer than the time-out: if the broker does not
-answer any more, it is uncertain whether the last records are committed, and ``close`` says so.
+answer, it is uncertain whether the last records are committed, and ``close`` says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GroupSource:
     def __init__(
         self, topics: Sequence[str], group: str, start: str | None, isolation: str, bootstrap: str, timeout_s: float
     ) -> None:
-        """``topics`` are names, or one regular expression that begins with ``^``."""
+        """``topics`` are names, or one regular expression that starts with ``^``."""
         self._what = f"topic '{topics[0]}'" if len(topics) == 1 else "topics"
         self._group = group
         self._bootstrap = bootstrap

@@ -10,6 +10,7 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from millstream.cli import identity
 from millstream.cli.broker_watch import BrokerWatch
 from millstream.cli.connect import admin_client, partition_numbers, reached
 from millstream.cli.failure import WrongUsage, explain_error
@@ -47,7 +48,9 @@ class PartitionSource:
 
         from millstream.client import Cluster, record_reader  # takes a tenth of a second
 
-        self._cluster = Cluster(reached(bootstrap), client_id="millstream-cli", timeout_s=timeout_s)
+        self._cluster = Cluster(
+            reached(bootstrap), client_id="millstream-cli", timeout_s=timeout_s, security=identity.security()
+        )
         self._reader = record_reader.RecordReader(self._cluster, starts, read_committed=isolation == "read_committed")
 
     def read(self, limit: int) -> Sequence[Message]:
@@ -128,7 +131,7 @@ class FetchedMessage:
 def _starts(
     topic: str, start: str, only: Sequence[int], bootstrap: str, timeout_s: float
 ) -> dict[tuple[str, int], int]:
-    """Where to begin in each partition: an offset, EARLIEST or LATEST."""
+    """Where to start in each partition: an offset, EARLIEST or LATEST."""
     position = parse_position(start, "--from")
     client = admin_client(bootstrap)
     known = partition_numbers(client, topic, bootstrap, timeout_s)

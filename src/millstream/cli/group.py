@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.cli.confluent import AdminClient, ConsumerGroupDescription
     from millstream.cli.epochs import Epochs
+    from millstream.cli.share_group import ShareGroup
 
 
 name_argument = click.argument(
@@ -98,7 +99,10 @@ def list_groups(state: tuple[str, ...], kind: tuple[str, ...], as_json: bool, bo
     if listing.errors and not listing.valid:
         with explained("groups", bootstrap):
             raise listing.errors[0]
-    rows = sorted((group.group_id, group.state.name.lower(), _kind(group)) for group in listing.valid)
+    rows = [(group.group_id, group.state.name.lower(), _kind(group)) for group in listing.valid]
+    if not kind:
+        rows += _share_groups(state, bootstrap, timeout)
+    rows.sort()
     if as_json:
         print_json([{"group": name, "state": state, "type": kind} for name, state, kind in rows])
     else:
@@ -118,9 +122,11 @@ def list_groups(state: tuple[str, ...], kind: tuple[str, ...], as_json: bool, bo
 @timeout_option
 def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
     """Show a group's members, committed offsets and lag, and the epochs of a consumer group."""
+    if _describe_share_group(name, bootstrap, timeout, as_json=as_json):
+        return
     client = admin_client(bootstrap)
     group = _description(client, name, bootstrap, timeout)
-    committed, marks = _committed(client, name, bootstrap, timeout)
+    committed, marks = _committed(name, bootstrap, timeout)
     if group.state.name in ("DEAD", "UNKNOWN") and not committed:
         raise CommandFailed(f"there is no group '{name}'; 'millstream group list' shows those that exist")
     lags = _lags(client, group, committed, marks, bootstrap, timeout)
@@ -179,19 +185,28 @@ def reset(
         raise WrongUsage("give either --topic TOPIC or --all-topics, to say which offsets are to be moved")
     position = parse_position(to, "--to")
     client = admin_client(bootstrap)
-    members = len(_description(client, name, bootstrap, timeout).members)
+    shares = _share_group(name, bootstrap, timeout)
+    if shares is None:
+        members = len(_description(client, name, bootstrap, timeout).members)
+    else:
+        members = len(shares.described.members)
     if members and execute:
         raise CommandFailed(
             f"group '{name}' is active with {members} member{'s' if members > 1 else ''}, which would overwrite the "
             "new offsets; stop its consumers first"
         )
-    committed, _ = _committed(client, name, bootstrap, timeout)
+    if shares is None:
+        committed, _ = _committed(name, bootstrap, timeout)
+    else:
+        committed = {(one.topic, one.partition): one.start for one in shares.positions if one.start is not None}
     chosen = _chosen(client, topic, committed, bootstrap, timeout)
     if not chosen:
         raise CommandFailed(f"group '{name}' has no committed offsets; name what to set with --topic TOPIC")
     target = resolve(client, chosen, position, bootstrap, timeout)
-    if execute:
+    if execute and shares is None:
         _commit(client, name, target, bootstrap, timeout)
+    elif execute:
+        _reset_share_group(name, target, bootstrap, timeout)
     rows = [(*place, committed.get(place), offset) for place, offset in sorted(target.items())]
     if as_json:
         names = ("topic", "partition", "committed", "new")
@@ -218,6 +233,56 @@ def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, bootstrap: st
     tolerated = "GROUP_ID_NOT_FOUND" if if_exists else ""
     found = fates(futures, "group", tolerated, bootstrap, timeout + 1)
     report_fates(found, "group", "deleted", "there was no", as_json=as_json)
+
+
+def _share_groups(states: tuple[str, ...], bootstrap: str, timeout: float) -> list[tuple[str, str, str]]:
+    """The share groups in one of these states, as rows of a list: confluent-kafka leaves them out."""
+    from millstream.cli.share_group import list_share_groups
+    from millstream.cli.transaction import transaction_cluster
+
+    with transaction_cluster(bootstrap, timeout) as cluster:
+        return [(group.group_id, group.group_state.lower(), "share") for group in list_share_groups(cluster, states)]
+
+
+def _share_group(name: str, bootstrap: str, timeout: float) -> ShareGroup | None:
+    """A share group; None if the group is none."""
+    from millstream.cli.share_group import share_group
+    from millstream.cli.transaction import transaction_cluster
+
+    with transaction_cluster(bootstrap, timeout) as cluster:
+        return share_group(cluster, name)
+
+
+def _reset_share_group(name: str, target: dict[tuple[str, int], int], bootstrap: str, timeout: float) -> None:
+    from millstream.cli.share_group import reset_share_group
+    from millstream.cli.transaction import transaction_cluster
+
+    with transaction_cluster(bootstrap, timeout) as cluster:
+        reset_share_group(cluster, name, target)
+
+
+def _describe_share_group(name: str, bootstrap: str, timeout: float, *, as_json: bool) -> bool:
+    """Show a share group: where it starts in each partition, and how many records it has to finish. False: it is
+    none.
+    """
+    found = _share_group(name, bootstrap, timeout)
+    if found is None:
+        return False
+    group, positions = found.described, found.positions
+    known = [one.lag for one in positions if one.lag is not None]
+    total = sum(known) if known else None
+    facts: list[tuple[str, object]] = [("group", name), ("state", group.group_state.lower()), ("type", "share")]
+    facts += [("assignor", group.assignor_name), ("epoch", group.group_epoch)]
+    facts += [("assignment epoch", group.assignment_epoch), ("coordinator", found.coordinator)]
+    facts += [("members", len(group.members)), ("lag", total if as_json or total is None else f"{total:,}")]
+    if as_json:
+        document = {fact.replace(" ", "_"): value for fact, value in facts}
+        print_json(document | {"partitions": [one._asdict() for one in positions]})
+        return True
+    print_facts(facts)
+    emit("\n")
+    print_table(["TOPIC", "#PARTITION", "#START", "#LAG", "#MEMBERS"], positions, empty="the group has read nothing")
+    return True
 
 
 def _meant(option: str, texts: Sequence[str], known: dict[str, str]) -> list[str]:
@@ -248,19 +313,20 @@ def _description(client: AdminClient, name: str, bootstrap: str, timeout: float)
     return answer(futures[name], what, bootstrap, timeout + 1)
 
 
-def _committed(
-    client: AdminClient, name: str, bootstrap: str, timeout: float
-) -> tuple[dict[tuple[str, int], int], set[tuple[str, int]]]:
-    """The committed offsets of a group, and the partitions of which they are a writer's marks."""
-    from millstream.cli.confluent import ConsumerGroupTopicPartitions
+def _committed(name: str, bootstrap: str, timeout: float) -> tuple[dict[tuple[str, int], int], set[tuple[str, int]]]:
+    """The committed offsets of a group, and the partitions of which they are a writer's marks.
 
-    what = f"group '{name}'"
-    with explained(what, bootstrap):
-        futures = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)], request_timeout=timeout)
-    found = answer(futures[name], what, bootstrap, timeout + 1)
-    entries = [entry for entry in found.topic_partitions or () if entry.offset >= 0]
-    marks = {(entry.topic, entry.partition) for entry in entries if is_mark(entry.metadata)}
-    return {(entry.topic, entry.partition): entry.offset for entry in entries}, marks
+    By our own client: confluent-kafka reads past the end of an offset's metadata, because librdkafka does not end it.
+    """
+    from millstream.cli.transaction import transaction_cluster
+    from millstream.client.coordinators import Coordinators
+    from millstream.client.transactional import committed_offsets
+
+    with transaction_cluster(bootstrap, timeout) as cluster:
+        found = committed_offsets(Coordinators(cluster), name, stable=False)
+    entries = {place: entry for place, entry in found.items() if entry.offset >= 0}
+    marks = {place for place, entry in entries.items() if is_mark(entry.metadata)}
+    return {place: entry.offset for place, entry in entries.items()}, marks
 
 
 def _lags(

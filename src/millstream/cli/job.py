@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli import identity
 from millstream.cli.completion import complete_topics
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option
@@ -44,7 +45,7 @@ def repartition(
 ) -> None:
     """Copy a topic into one with other partitions: each record once, those of a key in their order.
 
-    It copies what there is when the job begins, with keys, headers and timestamps. Run the same command again to
+    It copies what there is when the job starts, with keys, headers and timestamps. Run the same command again to
     continue an interrupted job. A finished job does nothing.
     """
     from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to
@@ -62,7 +63,7 @@ def repartition(
         from millstream import spark as ms
         from millstream.spark.repartition import begin, run
 
-        job = begin(bootstrap, source, target, directory)
+        job = begin(bootstrap, source, target, directory, security=identity.security())
         shown = [0]
 
         def watch(rows: int, batches: int) -> None:
@@ -82,6 +83,7 @@ def repartition(
                     batch_bytes=batch_bytes,
                     watch=watch,
                     stopped=lambda: bool(stopping),
+                    properties=identity.properties(),
                 )
             finally:
                 spark.stop()
@@ -106,4 +108,4 @@ def show(done: Copied, *, as_json: bool, stopped: bool) -> None:
         ]
     )
     if stopped:
-        remark("stopped; the same command goes on from here")
+        remark("stopped; the same command continues from here")

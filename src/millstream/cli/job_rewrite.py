@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import click
 
+from millstream.cli import identity
 from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option
@@ -49,7 +50,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 def merge(topic: str, target: str, **options: Any) -> None:
     """Join small archived segments of a tiered topic into fewer objects, without changing a record.
 
-    Adjacent segments of at most half of the target are joined up to the target. Readers continue meanwhile. The old
+    Adjacent segments of at most half of the target are joined up to the target. Readers are not disturbed. The old
     objects are removed after file.delete.delay.ms. Run the same command again to continue an interrupted job.
     """
     from millstream.config.forms import parse_size
@@ -69,7 +70,7 @@ def merge(topic: str, target: str, **options: Any) -> None:
 def reencode(topic: str, codec: str, **options: Any) -> None:
     """Compress the archived batches of a tiered topic with another codec: offsets, times and producers stay.
 
-    Batches with that codec, transaction markers and events stay as they are. Readers continue meanwhile. The old
+    Batches with that codec, transaction markers and events stay as they are. Readers are not disturbed. The old
     objects are removed after file.delete.delay.ms. Run the same command again to continue an interrupted job.
     """
     from millstream.wire.compression import CODECS
@@ -104,7 +105,7 @@ def _run(
         from millstream.spark.archive import reachable_store
 
         job = work.ReplacingJob(kind, topic, target_bytes, codec)
-        with Cluster(bootstrap, timeout_s=_TIMEOUT_S) as cluster:
+        with Cluster(bootstrap, timeout_s=_TIMEOUT_S, security=identity.security()) as cluster:
             topic_id, partitions, store_url = _look_up(cluster, topic, url)
             store = reachable_store(store_url, _HTTP_TIMEOUT_S)
             try:
@@ -241,7 +242,7 @@ def _show_done(job: ReplacingJob, done: Done, seconds: float, *, as_json: bool, 
         if job.kind == "reencode":
             rows += [
                 ("batches with another codec", f"{done.reencoded:,}"),
-                ("batches that nobody can decompress", f"{done.left:,}"),
+                ("batches that cannot be decompressed", f"{done.left:,}"),
                 ("segments with nothing to change", f"{done.unchanged:,}"),
             ]
         rows += [(f"left out, {why}", f"{count:,}") for why, count in sorted(done.left_out.items())]
@@ -249,4 +250,4 @@ def _show_done(job: ReplacingJob, done: Done, seconds: float, *, as_json: bool, 
     if done.manifests_late:
         remark("the brokers have not written every manifest object yet; readers of the store see the old segments")
     if stopped:
-        remark("stopped; the same command goes on from here")
+        remark("stopped; the same command continues from here")

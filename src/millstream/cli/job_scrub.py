@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import click
 
+from millstream.cli import identity
 from millstream.cli.completion import complete_topics
 from millstream.cli.failure import CommandFailed
 from millstream.cli.options import as_json_option, bootstrap_option
@@ -80,7 +81,7 @@ def scrub(
                     )
             finally:
                 spark.stop()
-        # What has left the topic meanwhile is no finding.
+        # What was deleted since is no finding.
         suspect = [one for one in done if one.finding]
         findings = sorted(plan.findings, key=str)
         if suspect or any(one["kind"] != "superfluous" for one in findings):
@@ -117,7 +118,7 @@ class Plan:
         self._shared: dict[tuple[str, int], Manifest] = {}
         """Manifests of shared partitions, from the broker that knows most: that in the store may be older."""
 
-        with Cluster(bootstrap, timeout_s=_TIMEOUT_S) as cluster:
+        with Cluster(bootstrap, timeout_s=_TIMEOUT_S, security=identity.security()) as cluster:
             found = cluster.metadata(list(topics) or None).topics
             unknown = [name for name in topics if found[name].error_code]
             if unknown:
@@ -316,4 +317,4 @@ def _report(
         ]
     )
     if stopped:
-        remark("stopped; the same command goes on from here")
+        remark("stopped; the same command continues from here")

@@ -43,4 +43,4 @@ def table_maintain(file: str, keep_days: int, as_json: bool) -> None:
         empty="the pipeline has written to no table so far",
     )
     if stopping:
-        remark("stopped; the same command goes on from here")
+        remark("stopped; the same command continues from here")

@@ -68,9 +68,12 @@ def verify(data: Path, topic: str | None, partition: int | None, deep: bool, run
     with progress() as bar:
         task = bar.add_task("verifying", total=total)
         check = Progress(lambda count: bar.advance(task, count))
+        stopped = not running and settled(disk, root)
+        waiting = {} if running or stopped else _wal_offsets(disk, root)
         for one in logs:
             bar.update(task, description=one.name)
-            verify_log(disk, one, check, deep=deep, running=running, settled=not running and settled(disk, root))
+            mine = waiting.get((one.topic_id, one.partition), ())
+            verify_log(disk, one, check, deep=deep, running=running, settled=stopped, waiting=mine)
         if with_wal:
             bar.update(task, description="write-ahead log")
             verify_wal(disk, root, check, _group_names(disk, root))
@@ -209,29 +212,42 @@ def _must_be_idle(data: Path) -> None:
         )
 
 
+def _wal_offsets(disk: Disk, data_dir: str) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """What the write-ahead log holds (``wal.wal_offsets``), by topic id and partition of `LogFiles`."""
+    from millstream.storage.verification.wal import wal_offsets
+
+    groups = _read_groups(disk, data_dir)
+    found = wal_offsets(disk, data_dir)
+    return {groups[group][1]: offsets for group, offsets in found.items() if group in groups}
+
+
 def _group_names(disk: Disk, data_dir: str) -> Callable[[int], str]:
     """The names of the logs of Raft groups, read from the controller's log on first use, as far as it is readable."""
-    names: dict[int, str] = {}
+    groups: dict[int, tuple[str, tuple[str, int]]] = {}
 
     def name_of(group: int) -> str:
-        if not names:
-            names.update(_read_group_names(disk, data_dir))
-        return names.get(group, f"group {group}")
+        if not groups:
+            groups.update(_read_groups(disk, data_dir))
+        return groups[group][0] if group in groups else f"group {group}"
 
     return name_of
 
 
-def _read_group_names(disk: Disk, data_dir: str) -> dict[int, str]:
+def _read_groups(disk: Disk, data_dir: str) -> dict[int, tuple[str, tuple[str, int]]]:
+    """The name of each group's log, and its topic id and partition."""
     from millstream.cluster.state_files import apply_following, load_state
     from millstream.errors import MillstreamError
     from millstream.storage.verification.wal import wal_batches
 
-    names = {0: "controller"}
+    names = {0: ("controller", ("", 0))}
     try:
         state, _ = load_state(disk, data_dir)
         apply_following(state, wal_batches(disk, data_dir, RaftGroupId(0)))
     except (MillstreamError, OSError) as error:
         remark(f"the controller's log cannot be read ({error}); partitions are named by their group")
     else:
-        names |= {group: f"{topic.name}/{index}" for group, (topic, index) in state.groups().items()}
+        names |= {
+            group: (f"{topic.name}/{index}", (topic.topic_id.hex(), index))
+            for group, (topic, index) in state.groups().items()
+        }
     return names

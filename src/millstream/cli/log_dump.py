@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _SMALL_FILES = {EPOCHS_FILE: "epochs", STATE_FILE: "state", STATE_COPY_FILE: "state"}
 
-_SAID = {"crc_matches"}  # to people, too, whatever it is
+_SAID = {"crc_matches"}  # to people, too, in either case
 _NOTHING: Mapping[str, Any] = {}
 
 

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final
 
 from millstream.config.forms import parse_endpoint
+from millstream.errors import Rejected, Unavailable
 
 _PATIENCE_S: Final = 1.0
 
@@ -43,3 +44,32 @@ def _asked(connection: socket.socket) -> Found:
         return Found.HTTP if connection.recv(5) == b"HTTP/" else Found.SOMETHING
     except OSError:
         return Found.SOMETHING
+
+
+def tls_advice(bootstrap: str) -> str:
+    """What stands between this command and the first address that takes a connection, if it is TLS; else empty."""
+    from millstream.cli import identity
+    from millstream.cli.failure import with_port
+    from millstream.client.security import Security, secured
+
+    mine = identity.security()
+    for text in bootstrap.split(","):
+        try:
+            address = parse_endpoint(with_port(text.strip()))
+            connection = socket.create_connection(address, _PATIENCE_S)
+        except (OSError, ValueError):
+            continue
+        asked = mine if mine.speaks_tls else Security("SSL", check_name=False, verify=False)
+        try:
+            secured(connection, address.host, asked).close()
+        except Rejected as error:
+            return error.message if mine.speaks_tls else ""
+        except Unavailable:
+            return "the connection ends in the TLS handshake; is it a port without TLS?" if mine.speaks_tls else ""
+        if mine.speaks_tls:
+            return ""
+        return (
+            "the broker takes TLS only; add -X security.protocol=SSL -X ssl.ca.location=FILE, or name a file of such "
+            "properties with --command-config, or a profile"
+        )
+    return ""

@@ -108,7 +108,7 @@ def print_paragraphs(entries: Iterable[tuple[str, str]]) -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Name and value, one a line, values aligned. On a terminal a long value goes on in further lines, at words."""
+    """Name and value, one a line, values aligned. On a terminal a long value continues in further lines, at words."""
     pairs = [(name, "-" if value is None or value == "" else plain_line(str(value))) for name, value in facts]
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:

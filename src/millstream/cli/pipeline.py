@@ -1,7 +1,8 @@
 """``millstream pipeline``: check, plan and run declared pipelines, see how far they are, end them.
 
-Everything that Spark needs is imported by the command that needs it. What the virtual machine writes to stderr goes to
-``spark.log`` in the pipeline's state directory, so that a terminal shows the pipeline and not its engine.
+Spark, and all else that takes long to import, is imported by the command that needs it. What the virtual machine writes
+to stderr goes to ``spark.log`` in the pipeline's state directory, so that a terminal shows the pipeline and not its
+engine.
 """
 
 from __future__ import annotations
@@ -36,29 +37,33 @@ brokers_option = click.option(
 
 @click.command("check")
 @file_argument
-@click.option("--quick", is_flag=True, help="Look at the file alone; leave its queries to Spark until it runs.")
-def check(file: str, quick: bool) -> None:
-    """Check a pipeline: the file and, with Spark's help, its queries. Asks no broker, changes nothing."""
+@click.option("--deep", is_flag=True, help="Let Spark look at the queries; takes the seconds that Spark starts in.")
+def check(file: str, deep: bool) -> None:
+    """Check a pipeline: the file, and names and types in its queries. Asks no broker, changes nothing."""
     from millstream.cli.pipeline_spark import analysed
+    from millstream.pipeline.checks import shown_mode
 
     loaded = load_file(file)
-    shares = [] if quick else analysed(loaded)
+    found = analysed(loaded, deep=deep)
     emit(f"{file}: pipeline {loaded.pipeline.pipeline} is well-formed\n")
-    for sink, columns in zip(loaded.pipeline.sinks, shares, strict=False):
-        emit(f"  {name_of(sink)}: {', '.join(f'{name} {kind}' for name, kind in columns)}\n")
+    for sink, known in zip(loaded.pipeline.sinks, found, strict=True):
+        if known.columns is not None:
+            mode = "" if sink.mode == "append" else f" ({shown_mode(sink)})"
+            emit(f"  {name_of(sink)}{mode}: {', '.join(f'{name} {kind}' for name, kind in known.columns)}\n")
 
 
 @click.command("plan")
 @file_argument
+@click.option("--explain", is_flag=True, help="Also show Spark's query; takes the seconds that Spark starts in.")
 @brokers_option
 @as_json_option
-def plan(file: str, bootstrap: str | None, as_json: bool) -> None:
-    """Show what a run would do now: offsets, bytes, tasks, an estimate, and Spark's query. Changes nothing."""
+def plan(file: str, explain: bool, bootstrap: str | None, as_json: bool) -> None:
+    """Show what a run would do now: offsets, bytes, tasks, columns, an estimate. Changes nothing."""
     from millstream.cli.pipeline_spark import planned
     from millstream.cli.pipeline_view import show_plan
 
     loaded = load_file(file, bootstrap)
-    plans = planned(loaded)
+    plans = planned(loaded, explain=explain)
     if as_json:
         import msgspec
 
@@ -78,7 +83,7 @@ def plan(file: str, bootstrap: str | None, as_json: bool) -> None:
 def run(file: str, once: bool, replay: bool, bootstrap: str | None, as_json: bool) -> None:
     """Run a pipeline until it has read everything (--once, or available_now) or is stopped; then print a summary.
 
-    The run takes over from another one of the same pipeline, on whatever host that is. A table that was set back to an
+    The run takes over from another one of the same pipeline, on any host. A table that was set back to an
     older version, and a topic that was deleted and made again, are refused unless --replay is given.
     """
     from millstream.cli.pipeline_spark import run_pipeline
@@ -88,17 +93,21 @@ def run(file: str, once: bool, replay: bool, bootstrap: str | None, as_json: boo
 
 @click.command("backfill")
 @file_argument
-@click.option("--from", "start", default="earliest", metavar="TIME", help="earliest, or a time in ISO 8601.")
+@click.option("--from", "start", default="earliest", metavar="LIMIT", help="Where history starts.")
+@click.option("--to", "end", metavar="LIMIT", help="Where it ends; without it, where the pipeline started.")
+@click.option("--wait", is_flag=True, help="Wait for an end that the topics have not reached.")
 @brokers_option
 @as_json_option
-def backfill(file: str, start: str, bootstrap: str | None, as_json: bool) -> None:
-    """Read history into the tables, up to where the pipeline began. It may run meanwhile.
+def backfill(file: str, start: str, end: str | None, wait: bool, bootstrap: str | None, as_json: bool) -> None:
+    """Read history into the tables, up to where the pipeline started. The pipeline may run at the same time.
 
-    A backfill that was ended goes on where it was; --from counts for the first one.
+    A LIMIT is earliest, an offset, a time in ISO 8601, or offsets of some partitions, such as 0=1000,1=2000. What the
+    tables hold already is left out, and said: the same command again reads nothing twice, and what a backfill that was
+    ended has not read.
     """
     from millstream.cli.pipeline_spark import backfill_pipeline
 
-    backfill_pipeline(load_file(file, bootstrap), start=start, as_json=as_json)
+    backfill_pipeline(load_file(file, bootstrap), start=start, end=end, wait=wait, as_json=as_json)
 
 
 @click.command("replay-dlq")
@@ -161,7 +170,8 @@ def load_file(file: str, bootstrap: str | None = None) -> Loaded:
     """The pipeline of a file, with other brokers if they are given; what is wrong with it becomes a usage error."""
     import msgspec
 
-    from millstream.pipeline.document import InvalidPipeline, load
+    from millstream.config.yaml_file import InvalidFile
+    from millstream.pipeline.document import load
 
     try:
         loaded = load(file)
@@ -169,7 +179,7 @@ def load_file(file: str, bootstrap: str | None = None) -> Loaded:
             return loaded
         pipeline = msgspec.structs.replace(loaded.pipeline, brokers=bootstrap)
         return msgspec.structs.replace(loaded, pipeline=pipeline)
-    except InvalidPipeline as error:
+    except InvalidFile as error:
         raise WrongUsage(error.message) from None
     except MillstreamError as error:
         raise CommandFailed(error.message) from None
@@ -193,7 +203,7 @@ def name_of(sink: Any) -> str:
 @contextlib.contextmanager
 def plain_errors(loaded: Loaded | None = None) -> Generator[None]:
     """Turn errors into sentences; those in a query name the line of the file."""
-    from millstream.pipeline.checks import Problem
+    from millstream.config.yaml_file import Problem
     from millstream.pipeline.missing import Missing
 
     try:
@@ -223,7 +233,9 @@ def _said_by_spark(text: str) -> str:
 
 @contextlib.contextmanager
 def quiet_engine(directory: str) -> Generator[None]:
-    """Let this process's stderr and that of the virtual machine go to ``spark.log``; ours goes on to the terminal."""
+    """Let this process's stderr and that of the virtual machine go to ``spark.log``; ours still goes to the
+    terminal.
+    """
     os.makedirs(directory, exist_ok=True)
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # PySpark's copy of an error that is shown anyway

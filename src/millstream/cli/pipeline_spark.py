@@ -1,8 +1,9 @@
-"""The part of ``millstream pipeline`` that needs Spark."""
+"""What ``millstream pipeline`` does with a pipeline; only what needs Spark imports it."""
 
 from __future__ import annotations
 
 import tempfile
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,48 +17,63 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from millstream.pipeline.backfill import Backfill
     from millstream.pipeline.document import Loaded
-    from millstream.pipeline.plan import SinkPlan
+    from millstream.pipeline.plan import Analysed, SinkPlan
     from millstream.pipeline.runner import Run
 
 
-def analysed(loaded: Loaded) -> list[list[tuple[str, str]]]:
-    """The columns that each sink gets, as Spark sees them; nothing while a schema has not been inferred."""
-    from millstream.pipeline.inference import needs_inference
+def analysed(loaded: Loaded, *, deep: bool) -> list[Analysed]:
+    """What is known of each sink's rows: from the queries' texts, or ``deep`` from Spark. Nothing of queries over a
+    schema that has not been inferred.
+    """
+    from millstream.pipeline.plan import Analysed
+    from millstream.pipeline.wire_schemas import needs_inference
 
     known = state_of(loaded).schemas()
     pipeline = loaded.pipeline
-    topic_partitions = {"source": pipeline.source, **pipeline.tables}
-    missing = [name for name, declared in topic_partitions.items() if needs_inference(declared) and name not in known]
+    named = {"source": pipeline.source, **pipeline.tables}
+    missing = [name for name, declared in named.items() if needs_inference(declared) and name not in known]
     if missing:
-        remark(f"the first run infers the schema of {', '.join(missing)}; the queries are not checked before that")
-        return []
+        remark(f"the first run infers the schema of {', '.join(missing)}; names in queries are not checked before that")
+    if deep and not missing:
+        return _analysed_by_spark(loaded)
+    from millstream.pipeline.inference import with_schemas
+    from millstream.pipeline.query_names import results
+    from millstream.pipeline.wire_schemas import pinned, with_kept_columns
+
+    with plain_errors(loaded):
+        pipeline = pinned(with_kept_columns(with_schemas(pipeline, known), state_of(loaded)))
+        return [Analysed(columns) for columns in results(pipeline)]
+
+
+def _analysed_by_spark(loaded: Loaded) -> list[Analysed]:
+    from millstream.pipeline.plan import Analysed
+
     with plain_errors(loaded), tempfile.TemporaryDirectory(prefix="millstream-") as place, quiet_engine(place):
         spark = _session(loaded)
-        from millstream.pipeline.inference import inferred
-        from millstream.pipeline.plan import analyse
+        from millstream.pipeline.explain import analyse
+        from millstream.pipeline.inference import with_schemas
+        from millstream.pipeline.wire_schemas import with_kept_columns
 
+        state = state_of(loaded)
         try:
-            pipeline = inferred(pipeline, state_of(loaded), pin=False)  # all of them are known
-            return [columns for columns, _ in analyse(spark, pipeline, loaded.directory)]
+            pipeline = with_kept_columns(with_schemas(loaded.pipeline, state.schemas()), state)
+            return [Analysed(columns, query) for columns, query in analyse(spark, pipeline, loaded.directory)]
         finally:
             spark.stop()
 
 
-def planned(loaded: Loaded) -> list[SinkPlan]:
-    """What a run would do for each sink."""
-    with plain_errors(loaded), tempfile.TemporaryDirectory(prefix="millstream-") as place, quiet_engine(place):
-        _need_pyspark()
-        from millstream.pipeline.reach import require_topics
+def planned(loaded: Loaded, *, explain: bool) -> list[SinkPlan]:
+    """What a run would do for each sink; with ``explain`` Spark is asked what it makes of the queries."""
+    from millstream.pipeline.plan import cores_of, plan
+    from millstream.pipeline.reach import require_topics
 
+    with plain_errors(loaded):
         require_topics(loaded.pipeline)
-        spark = _session(loaded)
-        from millstream.pipeline.plan import plan
-
-        try:
-            return plan(spark, loaded.pipeline, loaded.directory, state_of(loaded))
-        finally:
-            spark.stop()
+    known = analysed(loaded, deep=explain)
+    with plain_errors(loaded):
+        return plan(loaded.pipeline, loaded.directory, state_of(loaded), known, cores_of(loaded.pipeline))
 
 
 def exported(loaded: Loaded, target: str) -> list[str]:
@@ -85,14 +101,14 @@ def run_pipeline(loaded: Loaded, *, once: bool | None, replay: bool, as_json: bo
     _go(loaded, view, opened, loaded.pipeline.trigger.available_now if once is None else once, as_json=as_json)
 
 
-def backfill_pipeline(loaded: Loaded, *, start: str, as_json: bool) -> None:
+def backfill_pipeline(loaded: Loaded, *, start: str, end: str | None, wait: bool, as_json: bool) -> None:
     """Read history, show how it goes, and print what was done."""
     with plain_errors(loaded):
         _need_pyspark()
     from millstream.pipeline.backfill import prepared_backfill
 
     view = RunView(f"{loaded.pipeline.pipeline} backfill")
-    opened = prepared_backfill(loaded.pipeline, loaded.directory, start=start, watch=view)
+    opened = prepared_backfill(loaded.pipeline, loaded.directory, start=start, end=end, wait=wait, watch=view)
     _go(loaded, view, opened, True, as_json=as_json)
 
 
@@ -114,10 +130,14 @@ def replay_dead_letters(loaded: Loaded, *, as_json: bool) -> None:
         show_replayed(done)
 
 
-def _go(loaded: Loaded, view: RunView, opened: AbstractContextManager[Run], once: bool, *, as_json: bool) -> None:
+def _go(
+    loaded: Loaded, view: RunView, opened: AbstractContextManager[Run | Backfill], once: bool, *, as_json: bool
+) -> None:
+    from millstream.spark.class_archive import made_meanwhile
+
     with plain_errors(loaded), quiet_engine(state_of(loaded).directory):
         try:
-            with view, opened as running, signals_to(running.stop):
+            with view, opened as running, signals_to(running.stop), nullcontext() if once else made_meanwhile():
                 summary = running.run(once)
         finally:
             _stop_spark()
@@ -126,7 +146,7 @@ def _go(loaded: Loaded, view: RunView, opened: AbstractContextManager[Run], once
     else:
         show_summary(summary)
     if summary.stopped:
-        remark("stopped; the next run goes on from here")
+        remark("stopped; the next run continues from here")
 
 
 def _session(loaded: Loaded) -> SparkSession:

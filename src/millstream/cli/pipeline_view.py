@@ -79,6 +79,9 @@ class RunView:
                 f"in {done.seconds:.1f} s, version {done.version}{again}"
             )
 
+    def tick(self) -> None:
+        """Progress is drawn by a thread of its own."""
+
 
 def show_plan(pipeline: Pipeline, plans: list[SinkPlan]) -> None:
     """For people: what would be read, how it is cut, what Spark would do."""
@@ -95,18 +98,24 @@ def show_plan(pipeline: Pipeline, plans: list[SinkPlan]) -> None:
             ],
         )
         way = "segment files to Parquet in one worker, no query" if plan.direct else "through Spark's engine"
-        where = "goes on from its checkpoint" if plan.begun else "has not begun"
+        where = "continues from its checkpoint" if plan.begun else "has not started"
         print_facts(
             [
                 ("state", where),
+                *([("mode", plan.mode)] if plan.mode != "append" else []),
                 ("way", way),
                 ("to read", f"{plan.offsets:,} offsets, {human_size(plan.bytes)}, {_batches(plan.batches)}"),
                 ("estimate", f"about {_duration(plan.estimated_seconds)}"),
-                ("columns", ", ".join(f"{name} {kind}" for name, kind in plan.columns)),
+                ("columns", "Spark alone knows them: --explain" if plan.columns is None else _columns(plan.columns)),
             ]
         )
-        emit("query\n")
-        emit("".join(f"  {line}\n" for line in _SOURCE.sub(r"source \1", plan.query).splitlines()))
+        if plan.query is not None:
+            emit("query\n")
+            emit("".join(f"  {line}\n" for line in _SOURCE.sub(r"source \1", plan.query).splitlines()))
+
+
+def _columns(columns: list[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
 def _batches(count: int) -> str:
@@ -133,6 +142,8 @@ def show_summary(summary: Summary) -> None:
                 f"{sink.sink}: of {origins.rows:,} records {origins.archive_rows:,} were read from the object store, "
                 f"{origins.segment_rows:,} from segment files, {origins.tail_rows:,} from the broker\n"
             )
+    for note in summary.notes:
+        emit(f"not read: {note}\n")
     emit(f"{summary.pipeline}: {summary.seconds:.1f} s\n")
 
 
@@ -171,6 +182,15 @@ def show_status(name: str, state: PipelineState, *, as_json: bool) -> None:
         ],
         empty="it has not committed a batch yet",
     )  # fmt: skip
+    for one in progress:
+        read = [
+            f"{topic}-{p} [{a}, {b})"
+            for topic, parts in one.ranges.items()
+            for p, held in parts.items()
+            for a, b in held
+        ]
+        if read:
+            emit(f"{one.sink}: has read {', '.join(read)}\n")
 
 
 def _offsets(offsets: Any) -> str:

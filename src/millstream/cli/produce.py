@@ -2,6 +2,10 @@
 
 A line is a value, or key and value around ``--key-separator``, or with ``--format json`` a whole record. The command
 ends when every record is acknowledged; if one is refused it stops reading, says which and why, and exits with 1.
+
+A broker whose disk is full refuses with an error that librdkafka retries silently until ``--timeout``. So a command
+that waits longer than a moment asks the leaders of the topic, says once on stderr that their disk is full, and tries
+on.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 _POLL_EVERY = 1_000
 _LAST_WAIT_S = 2.0
+_PATIENCE_S = 2.0
+"""A wait for acknowledgements is explained after this long."""
 _TIMED_OUT = ("_MSG_TIMED_OUT", "KAFKA_STORAGE_ERROR")
 ACKS = ("all", "1", "0")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -121,7 +127,7 @@ def _report(sending: Sending, seconds: float, *, as_json: bool) -> None:
 
 
 class Sending:
-    """Records under way: counts acknowledgements, keeps the first refusal, and waits when the queue is full."""
+    """Records in flight: counts acknowledgements, keeps the first refusal, and waits when the queue is full."""
 
     def __init__(self, producer: Producer, topic: str, partition: int, bootstrap: str) -> None:
         self.producer = producer
@@ -130,6 +136,7 @@ class Sending:
         self.bootstrap = bootstrap
         self.queued = self.sent = self.acknowledged = self.size = 0
         self.failure: CommandFailed | None = None
+        self._asked = False
 
     def send_all(self, records: Iterable[NewRecord], headers: Sequence[Header]) -> None:
         """Queue records, each with ``headers`` before its own, until they end or one is refused."""
@@ -142,10 +149,13 @@ class Sending:
         """Queue one record; returns when there is room for it."""
         headed = [*headers, *record.headers] or None
         with explained(f"topic '{self.topic}'", self.bootstrap):
+            began = time.monotonic()
             while not self._queued(record, headed):
                 self.producer.poll(0.1)
                 if self.failure is not None:
                     return
+                if time.monotonic() - began > _PATIENCE_S:
+                    self._say_full()
         self.sent += 1
         self.size += len(record.key or b"") + len(record.value or b"")
         if self.sent % _POLL_EVERY == 0:
@@ -161,7 +171,10 @@ class Sending:
 
     def finish(self, timeout_s: float) -> None:
         """Wait until everything is acknowledged; raises what was refused."""
-        self.producer.flush(timeout_s + 1)
+        ends = time.monotonic() + timeout_s + 1
+        if self.producer.flush(min(_PATIENCE_S, timeout_s)) and self.failure is None:
+            self._say_full()
+        self.producer.flush(max(ends - time.monotonic(), 0.0))
         if self.failure is not None:
             unsent = self.sent - self.acknowledged
             raise CommandFailed(f"{self.failure} ({_were(self.acknowledged)} stored, {unsent:,} not)")
@@ -170,6 +183,21 @@ class Sending:
             raise CommandFailed(
                 f"{missing:,} of {self.sent:,} records were not acknowledged in time; they may or may not be stored"
             )
+
+    def _say_full(self) -> None:
+        """Say that a full disk is what the records wait for, if a leader of the topic answers so; asks only once."""
+        from millstream.cli.confluent import KafkaException
+        from millstream.cli.full_disks import disk_full, full_disks
+
+        if self._asked:
+            return
+        self._asked = True
+        with suppress(CommandFailed, KafkaException):
+            client = admin_client(self.bootstrap)
+            topic = client.list_topics(self.topic, timeout=_LAST_WAIT_S).topics[self.topic]
+            leaders = {one.leader for one in topic.partitions.values() if one.leader >= 0}
+            if full := full_disks(client, leaders):
+                remark(f"{disk_full(full)}; each record is tried until --timeout is over")
 
     def _behind(self, failure: CommandFailed) -> CommandFailed:
         """What is behind a time-out: a full disk, if a broker says so."""

@@ -5,7 +5,7 @@
     {"value": "v", "key": "k", "timestamp": 1767225600000, "headers": [{"name": "h", "value": "1"}]}
 
 The JSON of one record is the same in and out (``cli/record_input.py`` reads it), so ``consume --json | produce --format
-json`` copies a topic: keys decide the partition anew, timestamps stay. Bytes that are not UTF-8 travel as base64 under
+json`` copies a topic: keys decide the partition again, timestamps stay. Bytes that are not UTF-8 travel as base64 under
 ``key_base64`` and ``value_base64``; an absent value (a tombstone) is null.
 """
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import click
 
+from millstream.cli.broker_http import https_context, registry_headers
 from millstream.cli.failure import CommandFailed, WrongUsage
-from millstream.cli.options import TIMEOUT_DEFAULT_S, as_json_option, registry_option
+from millstream.cli.options import TIMEOUT_DEFAULT_S, as_json_option, own_registry_option
 from millstream.cli.output import emit, print_json, print_table, remark
 
 _TYPES = {".avsc": "AVRO", ".avro": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
@@ -54,7 +55,7 @@ class Refusal(CommandFailed):
 @type_option
 @reference_option
 @as_json_option
-@registry_option
+@own_registry_option
 def register(
     subject: str, file: str, kind: str | None, references: tuple[str, ...], as_json: bool, registry: str
 ) -> None:
@@ -63,8 +64,8 @@ def register(
     """
     body = _body(file, kind, references)
     path = f"/subjects/{_quoted(subject)}"
-    found = _ask(registry, "POST", f"{path}/versions", body)
-    known = _ask(registry, "POST", path, body)
+    found = ask(registry, "POST", f"{path}/versions", body)
+    known = ask(registry, "POST", path, body)
     if as_json:
         print_json({"subject": subject, "version": known["version"], "id": found["id"]})
     else:
@@ -73,13 +74,13 @@ def register(
 
 @click.command("list")
 @as_json_option
-@registry_option
+@own_registry_option
 def list_schemas(as_json: bool, registry: str) -> None:
     """List the subjects with their latest versions."""
     entries: list[dict[str, Any]] = []
-    for subject in sorted(_ask(registry, "GET", "/subjects")):
-        latest = _ask(registry, "GET", f"/subjects/{_quoted(subject)}/versions/latest")
-        level = _ask(registry, "GET", f"/config/{_quoted(subject)}?defaultToGlobal=true")
+    for subject in sorted(ask(registry, "GET", "/subjects")):
+        latest = ask(registry, "GET", f"/subjects/{_quoted(subject)}/versions/latest")
+        level = ask(registry, "GET", f"/config/{_quoted(subject)}?defaultToGlobal=true")
         entries.append(
             {
                 "subject": subject,
@@ -103,10 +104,10 @@ def list_schemas(as_json: bool, registry: str) -> None:
 @subject_argument
 @click.option("--version", default="latest", metavar="N", help="Version; latest by default.")
 @as_json_option
-@registry_option
+@own_registry_option
 def show(subject: str, version: str, as_json: bool, registry: str) -> None:
     """Show a schema: its text on stdout, version and id beside it."""
-    found = _ask(registry, "GET", f"/subjects/{_quoted(subject)}/versions/{_quoted(version)}")
+    found = ask(registry, "GET", f"/subjects/{_quoted(subject)}/versions/{_quoted(version)}")
     if as_json:
         print_json(found)
         return
@@ -123,12 +124,12 @@ def show(subject: str, version: str, as_json: bool, registry: str) -> None:
 @file_argument
 @type_option
 @reference_option
-@registry_option
+@own_registry_option
 def check(subject: str, file: str, kind: str | None, references: tuple[str, ...], registry: str) -> None:
     """Check whether a schema can become the next version of a subject. Registers nothing."""
     body = _body(file, kind, references)
     path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
-    found = _ask(registry, "POST", path, body)
+    found = ask(registry, "POST", path, body)
     if not found["is_compatible"]:
         reasons = "".join(f"\n  {reason}" for reason in found.get("messages", ()))
         raise CommandFailed(f"{file} does not fit {subject}:{reasons}")
@@ -159,7 +160,7 @@ def _quoted(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
-def _ask(registry: str, method: str, path: str, body: Any = None) -> Any:
+def ask(registry: str, method: str, path: str, body: Any = None) -> Any:
     """What the registry answers.
 
     Raises:
@@ -170,10 +171,11 @@ def _ask(registry: str, method: str, path: str, body: Any = None) -> Any:
     if not registry.startswith(("http://", "https://")):
         raise WrongUsage(f"{registry!r} is no URL such as http://127.0.0.1:9644")
     data = None if body is None else json.dumps(body).encode()
-    headers = {"Accept": _MEDIA, "Content-Type": _MEDIA}
+    headers = {"Accept": _MEDIA, "Content-Type": _MEDIA, **registry_headers(registry)}
+    context = https_context() if registry.startswith("https:") else None
     request = urllib.request.Request(registry.rstrip("/") + path, data, headers, method=method)  # noqa: S310 (checked)
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_DEFAULT_S) as answer:  # noqa: S310 (checked)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_DEFAULT_S, context=context) as answer:  # noqa: S310 (checked)
             return json.load(answer)
     except urllib.error.HTTPError as error:
         raise _refusal(error) from None

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 from typing import NoReturn
 
 from millstream.cli.failure import WrongUsage
 from millstream.config.errors import ConfigError
+from millstream.config.exposure import check_exposure
 from millstream.config.forms import human_size
-from millstream.config.load import load_settings
+from millstream.config.load import load_settings, settings_of
 from millstream.config.machine import usable_memory_bytes
+from millstream.telemetry.log import log
 
 
 class _Parser(argparse.ArgumentParser):
@@ -30,7 +33,8 @@ def start_parser() -> argparse.ArgumentParser:
         prog="millstream start",
         description="Start a broker and serve until SIGTERM or Ctrl-C. Prints one line when it is ready and writes "
         "broker.json into the data directory.",
-        epilog="Every setting is shown by 'millstream config list'; flags win over --set, which wins over the file.",
+        epilog="Every setting is shown by 'millstream config list'; flags win over --set, which wins over "
+        "variables such as MILLSTREAM_MESSAGE_MAX_BYTES, which win over the file.",
         allow_abbrev=False,
     )
     parser.add_argument("--data", metavar="DIR", help="directory of everything that is kept (created if missing)")
@@ -61,7 +65,7 @@ def start_parser() -> argparse.ArgumentParser:
         "--replace",
         action="store_const",
         const="true",
-        help="the data directory that this broker had in its cluster is lost for good: begin with an empty one",
+        help="the data directory that this broker had in its cluster is permanently lost: start with an empty one",
     )
     parser.add_argument("--rack", metavar="NAME", help="rack of this broker; replicas are spread over racks")
     parser.add_argument("--config", metavar="FILE", help="properties file with one name=value a line")
@@ -85,7 +89,11 @@ def start(arguments: list[str]) -> int:
         "rack": given.rack,
         "replace_broker": given.replace,
     }
-    settings = load_settings(given.config, given.set, flags)
+    settings = load_settings(given.config, given.set, flags, os.environ)
+    check_exposure(settings)
+    from_environment = settings_of(os.environ)
+    if from_environment:
+        log.info("from the environment: %s", ", ".join(from_environment.values()))
     usable = usable_memory_bytes()
     if settings.memory_bytes > usable:
         raise ConfigError(

@@ -1,6 +1,6 @@
 """``millstream stop``: stop the broker of a data directory on this machine, and wait for its end.
 
-The lock file of the directory has the broker's process id. The broker gets SIGTERM: it answers requests under way and
+The lock file of the directory has the broker's process id. The broker gets SIGTERM: it answers requests in flight and
 syncs everything into its segments. A broker that runs on another machine, or for another user, is not reached.
 """
 

@@ -3,15 +3,15 @@
 ::
 
     DIR is empty ► it is marked ► a broker on DIR, here, with the id of the dead one and --replace
-        ► the store: the logs of the dead one are sealed ► controller: its disk is fenced for good
+        ► the store: the logs of the dead one are sealed ► controller: its disk is fenced permanently
         ► the shared partitions that only that disk had are restored ► the rest is as with a disk (`taking_over`)
 
 What else only the lost disk had is not in the store: it stays lost, and is named.
 
 **The dead broker is only paused, or cut off.** Its log is sealed in the store before anything is read, so it
-acknowledges nothing more there; the others close its connections, and it ends as soon as it hears of that.
-**Crash.** DIR is the disk of the broker from the start on, so the command, given again with it, goes on where it was.
-If DIR is lost, too, the command begins anew on another one: what is in the store is all that it needs. Only a
+acknowledges nothing more there; the others close its connections, and it stops as soon as it learns of that.
+**Crash.** DIR is the disk of the broker from the start on, so the command, given again with it, continues where it was.
+If DIR is lost, too, the command starts again on another one: what is in the store is all that it needs. Only a
 partition that was on its way to a live broker then waits for DIR.
 **Refused**, with nothing changed: a broker that is alive; one that is not registered; a directory that has anything in
 it but an earlier take-over of this broker; brokers without ``shared.wal=object``.
@@ -96,14 +96,14 @@ class TakeOverFromStore(TakeOver):
             raise CommandFailed(f"broker {self._node} is not registered")
         if any(one["id"] == self._node and one["alive"] for one in status):
             raise CommandFailed(
-                f"broker {self._node} is alive, or was a moment ago: stop it for good and wait until it counts as not "
-                "alive"
+                f"broker {self._node} is alive, or was a moment ago: stop it permanently and wait until it "
+                "counts as not alive"
             )
         wal = broker_configs(admin_client(self._bootstrap), self._bootstrap, ASK_S).get("shared.wal")
         if wal is None or wal.value != "object":
             raise CommandFailed(
                 "the brokers have shared.wal=disk: without the disk of the dead broker (--data) what was not uploaded "
-                f"is lost; to go on without it, start broker {self._node} with an empty directory and --replace"
+                f"is lost; to continue without it, start broker {self._node} with an empty directory and --replace"
             )
 
     def _await_leaders(self, child: BrokerChild) -> None:

@@ -44,7 +44,7 @@ def going(places: Iterable[Place], node: int) -> list[Place]:
 
 def new_replicas(place: Place, node: int, live: dict[int, int]) -> list[int]:
     """Where a partition goes: the live broker that holds the fewest replicas takes the place of ``node``. A move that
-    is under way goes on, with live brokers in place of dead ones if it leads to no majority of live ones.
+    is in progress continues, with live brokers in place of dead ones if it leads to no majority of live ones.
 
     Where all live brokers hold the partition, ``node`` has no successor, and dead brokers leave that would be in the
     way of a majority. ``live`` has the number of replicas of each live broker, and counts what was chosen.

@@ -37,7 +37,7 @@ LOOK_S: Final = 0.25
 _STORE_PATIENCE_S: Final = 30.0
 """Time without an upload after which the remaining records move between brokers instead."""
 _AT_ONCE: Final = NAMED_MAX // 2
-"""Partitions that begin to move together; the status of the cluster names all of them."""
+"""Partitions that start to move together; the status of the cluster names all of them."""
 _DONE: Final = "taken-over.json"
 
 
@@ -108,7 +108,7 @@ class TakeOver:
 
     def upload(self, child: BrokerChild) -> int:
         """Wait until the store has the tail of every shared partition, or takes nothing for some time; bytes that it
-        has got. Producers may go on meanwhile: what they add moves as records.
+        has got. Producers may continue: what they add moves as records.
         """
         self._await_leaders(child)
         ends = _ends(child)
@@ -129,7 +129,9 @@ class TakeOver:
         return int(child.metric("millstream_archive_uploaded_bytes_total"))
 
     def _await_leaders(self, child: BrokerChild) -> None:
-        """Until the disk's broker leads what nobody else can lead: before that it does not know what is committed."""
+        """Until the disk's broker leads what no other broker can lead: before that it does not know what is
+        committed.
+        """
         limit = time.monotonic() + self._timeout_s
         while True:
             child.check()
@@ -180,7 +182,7 @@ class TakeOver:
         """The disk's broker has stopped: it never comes back."""
         if left := self._left({}):
             name = f"{left[0].topic}/{left[0].partition}"
-            raise CommandFailed(f"{name} was given to broker {self._node} meanwhile; give the command again")
+            raise CommandFailed(f"{name} was given to broker {self._node} since; give the command again")
         names = [f"{place.topic}/{place.partition}" for place in moved]
         done = {"broker": self._node, "partitions": names, "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         replace_file(self._disk, self._done_path, json.dumps(done).encode())

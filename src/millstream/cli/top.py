@@ -4,7 +4,7 @@ All figures come from the broker's ``/metrics``, which costs its shards nothing.
 the time between two readings. The view has 40 to 80 columns, as many as the terminal. Into a pipe or file, and with
 ``--count``, snapshots follow each other as plain text; with ``--json`` each is a document of one line.
 
-After a restart of the broker the figures begin again, perhaps with another address of ``/metrics``. A broker that does
+After a restart of the broker the figures start again, perhaps with another address of ``/metrics``. A broker that does
 not answer is asked until it answers, and the view says so. Problems are shown on top; a small terminal shows fewer
 other lines. Ctrl-C is how it ends, and no failure.
 """

@@ -129,6 +129,9 @@ def describe(name: str, all_config: bool, as_json: bool, bootstrap: str, timeout
     """Show the partitions of a topic with their offsets, and its properties."""
     client = admin_client(bootstrap)
     document = describe_topic_document(client, name, bootstrap, timeout)
+    values = {entry["name"]: entry["value"] for entry in document["config"]}
+    if values.get("table.mode", "off") != "off":
+        document["table"] = _table_of(name, bootstrap, timeout)
     if not all_config:
         document["config"] = [entry for entry in document["config"] if entry["source"] != "default"]
     if as_json:
@@ -155,6 +158,9 @@ def describe(name: str, all_config: bool, as_json: bool, bootstrap: str, timeout
     if document["config"]:
         emit("\n")
         print_table(["PROPERTY", "VALUE", "SOURCE"], [tuple(entry.values()) for entry in document["config"]])
+    if "table" in document:
+        emit("\n")
+        print_facts(_table_facts(document["table"]))
 
 
 @click.command("alter")
@@ -234,7 +240,7 @@ def alter(
 def delete(
     names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool, bootstrap: str, timeout: float
 ) -> None:
-    """Delete topics and all their records, for good. Only shows them without --execute."""
+    """Delete topics and all their records permanently. Only shows them without --execute."""
     client = admin_client(bootstrap)
     if not execute:
         _show_what_goes(client, names, if_exists, as_json, bootstrap, timeout)
@@ -314,6 +320,37 @@ def describe_topic_document(client: AdminClient, name: str, bootstrap: str, time
             for entry in sorted(config.values(), key=lambda entry: entry.name)
         ],
     }
+
+
+def _table_of(name: str, bootstrap: str, timeout: float) -> dict[str, Any]:
+    """How the table of a topic is, as ``/v1/pipelines`` has it."""
+    from millstream.client import Cluster
+    from millstream.client.served_tables import ServedTables
+    from millstream.errors import MillstreamError
+
+    try:
+        with Cluster(bootstrap, client_id="millstream-cli", timeout_s=timeout) as cluster:
+            return ServedTables(cluster).one(name)
+    except MillstreamError as error:
+        raise CommandFailed(error.message) from None
+
+
+def _table_facts(table: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """For people: what becomes of the topic's table, and which process writes it."""
+    facts: list[tuple[str, object]] = []
+    if "rows" in table:
+        facts.append(
+            ("table", f"{table['rows']:,} rows, {table['rejected']:,} rejected, version {table['version'] or '-'}")
+        )
+    if table["lag"] is not None:
+        facts.append(("lag", f"{table['lag']:,} records"))
+    if not table["served"]:
+        facts.append(("state", "no 'millstream pipeline serve' runs, so nothing is written to the table"))
+    elif table.get("reason"):
+        facts.append(("state", f"{table['state']}: {table['reason']}"))
+    else:
+        facts.append(("state", f"{table.get('state', 'starting')}, by {table.get('runner', 'a process')}"))
+    return facts
 
 
 def _of(found: FoundOffset | None, field: str) -> int | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from millstream.cli import identity
 from millstream.cli.connect import reached
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
@@ -210,7 +211,9 @@ def transaction_cluster(bootstrap: str, timeout_s: float) -> Generator[Cluster]:
     from millstream.errors import MillstreamError, OutcomeUnknown
 
     try:
-        with Cluster(reached(bootstrap), client_id="millstream-cli", timeout_s=timeout_s) as cluster:
+        with Cluster(
+            reached(bootstrap), client_id="millstream-cli", timeout_s=timeout_s, security=identity.security()
+        ) as cluster:
             yield cluster
     except OutcomeUnknown as error:
         raise CommandFailed(
@@ -222,7 +225,7 @@ def transaction_cluster(bootstrap: str, timeout_s: float) -> Generator[Cluster]:
 
 
 def shown_time(timestamp_ms: int) -> str | None:
-    """A timestamp for people; None if there is none."""
+    """A timestamp for people; None without one."""
     if timestamp_ms < 0:
         return None
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

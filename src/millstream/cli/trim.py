@@ -1,6 +1,6 @@
-"""``millstream topic trim``: delete the oldest records of a topic, at once and for good.
+"""``millstream topic trim``: delete the oldest records of a topic, at once and permanently.
 
-Where the partitions shall begin is a position as everywhere: an offset, a time, or the end. An offset past the end of a
+Where the partitions shall start is a position as everywhere: an offset, a time, or the end. An offset past the end of a
 partition is refused, as the API refuses it, before anything is deleted. The command shows what would go; only
 ``--execute`` deletes it. Retention deletes by itself; this is for records that must go before.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def trim(
     name: str, before: str, partitions: tuple[int, ...], execute: bool, as_json: bool, bootstrap: str, timeout: float
 ) -> None:
-    """Delete the oldest records of a topic, for good. Only shows them without --execute."""
+    """Delete the oldest records of a topic permanently. Only shows them without --execute."""
     from millstream.cli.confluent import OffsetSpec, TopicPartition
 
     what = f"topic '{name}'"
@@ -83,7 +83,7 @@ def _check_within(name: str, offset: int, ends: Mapping[tuple[str, int], int]) -
 def _show(
     name: str, starts: Mapping[tuple[str, int], int], begins: Mapping[tuple[str, int], int], *, as_json: bool
 ) -> None:
-    """What would be deleted. A partition never begins earlier than it does now."""
+    """What would be deleted. A partition never starts earlier than it does now."""
     rows = [(number, start, max(begins[topic, number], start)) for (topic, number), start in sorted(starts.items())]
     if as_json:
         names = ("topic", "partition", "start_offset", "new_start_offset", "records")

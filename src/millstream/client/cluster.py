@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from millstream.client.connection import Connection
 from millstream.client.metadata import BrokerAddress, ClusterMetadata, read_metadata
+from millstream.client.security import PLAIN, Security
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, Unavailable
 from millstream.model.error_code import RETRIABLE, ErrorCode
 from millstream.wire.errors import ProtocolError
@@ -55,19 +56,29 @@ class FoundOffset(NamedTuple):
 class Cluster:
     """Connections to the brokers of one cluster, opened on demand. Close it, or use it as a context manager."""
 
-    def __init__(self, bootstrap: str, *, client_id: str = "millstream-client", timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "millstream-client",
+        timeout_s: float = 30.0,
+        security: Security = PLAIN,
+    ) -> None:
         """Store the bootstrap addresses; nothing is sent yet.
 
         Args:
-            bootstrap: ``host:port`` of one or more brokers, separated by commas.
+            bootstrap: ``host:port`` of one or more brokers, separated by commas; or the path of a single broker's
+                socket file, through which every request is then sent.
             client_id: client id in the brokers' logs and metrics.
             timeout_s: limit of one call, retries included.
+            security: TLS and login of every connection.
 
         Raises:
             Rejected: ``bootstrap`` does not have that form.
         """
         self.client_id = client_id
         self.timeout_s = timeout_s
+        self.security = security
         self._seeds = [_address(part) for part in bootstrap.split(",") if part.strip()]
         if not self._seeds:
             raise Rejected("bootstrap servers are missing: give host:port, several separated by commas")
@@ -121,7 +132,7 @@ class Cluster:
         address = self._metadata.brokers.get(node_id)
         if address is None:
             raise Unavailable(f"broker {node_id} is not in the cluster", ErrorCode.BROKER_NOT_AVAILABLE)
-        return Connection(address.host, address.port, client_id=self.client_id, timeout_s=self.timeout_s)
+        return self._open(address.host, address.port)
 
     def leader(self, topic: str, partition: int) -> BrokerAddress:
         """The leader of a partition, from cached or fresh metadata.
@@ -257,6 +268,22 @@ class Cluster:
 
         return self.insist(f"configuration of {name}", ask)
 
+    def topic_configs(self, names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, str | None]]:
+        """Some properties of topics, by topic. A topic that is not there, or may not be described, is left out."""
+        resources = [DescribeConfigsResource(TOPIC_RESOURCE, name, list(keys)) for name in names]
+
+        def ask() -> dict[str, dict[str, str | None]]:
+            connection = self.any_connection()
+            request = DescribeConfigsRequest(resources=resources)
+            results = connection.call(request, DescribeConfigsResponse, connection.version_of(32)).results
+            return {
+                result.resource_name: {config.name: config.value for config in result.configs}
+                for result in results
+                if not result.error_code
+            }
+
+        return self.insist("configurations of topics", ask) if names else {}
+
     def _ask_offsets(
         self, node_id: int, targets: Mapping[TopicPartition, int], read_committed: bool
     ) -> dict[TopicPartition, FoundOffset]:
@@ -286,12 +313,17 @@ class Cluster:
         failures: list[str] = []
         for host, port in dict.fromkeys([*self._seeds, *known]):
             try:
-                self._any = Connection(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
+                self._any = self._open(host, port)
             except Unavailable as error:
                 failures.append(error.message)
             else:
                 return self._any
         raise Unavailable("; ".join(failures), ErrorCode.NETWORK_EXCEPTION)
+
+    def _open(self, host: str, port: int) -> Connection:
+        if self._seeds[0][0].startswith("/"):
+            host, port = self._seeds[0]
+        return Connection(host, port, client_id=self.client_id, timeout_s=self.timeout_s, security=self.security)
 
     def insist(self, what: str, ask: Callable[[], _T], before_again: Callable[[], object] | None = None) -> _T:
         """Repeat until ``ask`` succeeds, fails for a permanent reason, or time is over."""
@@ -335,6 +367,8 @@ def error_of(code: int, what: str, detail: str | None = None) -> MillstreamError
 
 
 def _address(text: str) -> tuple[str, int]:
+    if text.startswith("/"):
+        return text, 0
     host, colon, port = text.strip().rpartition(":")
     if not colon or not port.isdigit() or not 0 < int(port) < 65536 or not host:
         raise Rejected(f"{text.strip()!r} is not host:port")

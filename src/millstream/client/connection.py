@@ -4,9 +4,10 @@ Requests may be pipelined: ``send`` returns at once, ``receive`` returns the old
 a connection in order; a response out of order ends the connection. Responses are received into one reused buffer, so
 views into a response (the records of a fetch) are valid until the next ``receive``.
 
-Every wait has a deadline. A connection that met an error is closed for good; its user opens another.
+Every wait has a deadline. A connection that met an error is closed and not reopened; its user opens another.
 """
 
+import os
 import socket
 import struct
 import time
@@ -14,6 +15,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, Self, TypeVar
 
+from millstream.client.login import check_answer, check_handshake, exchange
+from millstream.client.security import PLAIN, Login, Security, secured
 from millstream.errors import Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.wire.apis import APIS, api_name
@@ -21,6 +24,8 @@ from millstream.wire.codec import decode_response, response_header_version
 from millstream.wire.errors import ProtocolError
 from millstream.wire.frames import request_frame
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from millstream.wire.schema import Request, Response
 
 _R = TypeVar("_R", bound=Response)
@@ -34,20 +39,31 @@ rest of a job.
 """
 
 _API_VERSIONS_KEY: Final = 18
+_SASL_HANDSHAKE: Final = 17
+_SASL_AUTHENTICATE: Final = 36
 _SOFTWARE: Final = "millstream-client"
 
 
 class Connection:
     """A connected socket. Closed by ``close``, by an error, or as a context manager."""
 
-    def __init__(self, host: str, port: int, *, client_id: str = _SOFTWARE, timeout_s: float = 30.0) -> None:
-        """Connect, and ask for the API versions of the broker.
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = _SOFTWARE,
+        timeout_s: float = 30.0,
+        security: Security = PLAIN,
+    ) -> None:
+        """Connect, and ask for the API versions of the broker. A ``host`` that starts with a slash is the path of a
+        socket file; then there is no port.
 
         Raises:
             Unavailable: nothing answers at the address, or not in time.
-            Rejected: the peer does not speak Kafka's protocol.
+            Rejected: the peer does not speak Kafka's protocol, or TLS or the login is refused.
         """
-        self.address = f"{host}:{port}"
+        self.address = host if host.startswith("/") else f"{host}:{port}"
         self.client_id = client_id
         self.timeout_s = timeout_s
         self._due: deque[tuple[int, int, int]] = deque()
@@ -55,12 +71,16 @@ class Connection:
         self._buffer = bytearray(64 << 10)
         self._head = bytearray(4)
         try:
-            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+            self._socket = _connected(host, port, timeout_s)
         except OSError as error:
             raise Unavailable(f"no broker answers at {self.address}: {error}", ErrorCode.NETWORK_EXCEPTION) from error
+        self._socket = secured(self._socket, host, security)
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._socket.family != socket.AF_UNIX:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.versions = self._negotiate()
+            if security.login is not None:
+                self._log_in(security.login)
         except BaseException:
             self.close()
             raise
@@ -182,13 +202,26 @@ class Connection:
         code = ErrorCode.REQUEST_TIMED_OUT if isinstance(error, TimeoutError) else ErrorCode.NETWORK_EXCEPTION
         return Unavailable(f"lost the broker at {self.address}: {error}", code)
 
+    def _log_in(self, login: Login) -> None:
+        version = self.version_of(_SASL_HANDSHAKE, lowest=1)
+        check_handshake(login, self.call(SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse, version))
+        version = self.version_of(_SASL_AUTHENTICATE)
+        steps = exchange(login)
+        token = next(steps)
+        while True:
+            answer = self.call(SaslAuthenticateRequest(token), SaslAuthenticateResponse, version)
+            try:
+                token = steps.send(check_answer(login, answer))
+            except StopIteration:
+                return
+
     def _negotiate(self) -> dict[int, tuple[int, int]]:
         newest = APIS[_API_VERSIONS_KEY].versions[1]
         request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version="1")
         self.send(request, newest)
         api_key, version, correlation_id = self._due[0]
         view = bytes(self._receive_frame(time.monotonic() + self.timeout_s))
-        # A broker that does not know the version answers error 35 in version 0. No other response begins like that.
+        # A broker that does not know the version answers error 35 in version 0. No other response starts like that.
         refused = struct.pack(">ih", correlation_id, ErrorCode.UNSUPPORTED_VERSION)
         if view.startswith(refused):
             self._due.clear()
@@ -201,3 +234,20 @@ class Connection:
         if answer.error_code:
             raise Rejected(f"the broker at {self.address} refused to name its versions", ErrorCode(answer.error_code))
         return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+
+def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
+    """A connected socket. A path longer than a socket's address is reached through its directory's descriptor."""
+    if not host.startswith("/"):
+        return socket.create_connection((host, port), timeout=timeout_s)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = os.open(os.path.dirname(host), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        made.settimeout(timeout_s)
+        made.connect(f"/proc/self/fd/{directory}/{os.path.basename(host)}")
+    except OSError:
+        made.close()
+        raise
+    finally:
+        os.close(directory)
+    return made

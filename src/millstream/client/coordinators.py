@@ -25,7 +25,7 @@ def find_coordinator(cluster: Cluster, kind: int, key: str) -> int:
     """Node id of the broker that coordinates a group or a transactional id; asked once.
 
     Raises:
-        Retriable: there is none at the moment.
+        Retriable: no coordinator at the moment.
     """
     connection = cluster.any_connection()
     version = connection.version_of(_FIND_COORDINATOR, 1)
@@ -55,7 +55,7 @@ class Coordinators:
         return found
 
     def forget(self, kind: int, key: str) -> None:
-        """Look for this coordinator again, and learn the brokers' addresses anew."""
+        """Look for this coordinator again, and refresh the brokers' addresses."""
         self._found.pop((kind, key), None)
         self.cluster.metadata([])
 

@@ -41,7 +41,7 @@ class ClusterMetadata(msgspec.Struct, frozen=True):
     topics: Mapping[str, TopicMetadata]
 
     def leader(self, topic: str, partition: int) -> BrokerAddress | None:
-        """The broker that leads a partition; None if there is none or its address is unknown."""
+        """The broker that leads a partition; None without one or if its address is unknown."""
         found = self.topics.get(topic)
         leader = found.partitions.get(partition) if found else None
         return self.brokers.get(leader.node_id) if leader else None

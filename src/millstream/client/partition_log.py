@@ -41,7 +41,7 @@ class OffsetOutOfRange(Rejected):
 
 
 class TopicReplaced(Rejected):
-    """The topic with this id is gone. Another topic may have its name now."""
+    """The topic with this id was deleted. Another topic may have its name now."""
 
     default_code = ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -108,7 +108,7 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRange: the offset is outside of the log.
-            TopicReplaced: the topic is gone.
+            TopicReplaced: the topic was deleted.
             Unavailable: no leader answered within the cluster's time limit.
         """
         deadline = time.monotonic() + self._cluster.timeout_s
@@ -145,7 +145,7 @@ class PartitionLog:
     def _fetched(self, data: PartitionData) -> Fetched:
         code = data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise OffsetOutOfRange(f"{self.name} has no offset {self._offset} any more", data.log_start_offset)
+            raise OffsetOutOfRange(f"{self.name} no longer has offset {self._offset}", data.log_start_offset)
         if code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             self._check_still_there()
         if code:
@@ -161,7 +161,7 @@ class PartitionLog:
         """Distinguish a deleted topic from a broker whose metadata are old."""
         found = self._cluster.metadata([self._topic]).topics[self._topic]
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise TopicReplaced(f"topic {self._topic} does not exist any more")
+            raise TopicReplaced(f"topic {self._topic} no longer exists")
         if self._topic_id not in (ZERO_UUID, found.topic_id):
             raise TopicReplaced(f"topic {self._topic} was deleted and created again")
 

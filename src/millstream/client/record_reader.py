@@ -46,14 +46,18 @@ class RecordReader:
         *,
         read_committed: bool = True,
         max_wait_s: float = 0.1,
+        max_bytes: int = _RESPONSE_BYTES,
     ) -> None:
-        """``max_wait_s`` is how long a broker waits for new records before it answers without any."""
+        """``max_wait_s`` is how long a broker waits for new records before it answers without any. ``max_bytes``
+        bounds one response.
+        """
         self.positions = dict(starts)
         self.at_end: set[TopicPartition] = set()
         self.failure: MillstreamError | None = None
         self._cluster = cluster
         self._committed = read_committed
         self._max_wait_s = max_wait_s
+        self._max_bytes = max_bytes
         self._connections: dict[int, Connection] = {}
 
     def __enter__(self) -> Self:
@@ -73,7 +77,7 @@ class RecordReader:
 
         Raises:
             Unavailable: no broker answers.
-            Rejected: a topic does not exist any more.
+            Rejected: a topic no longer exists.
         """
         topics = sorted({topic for topic, _ in self.positions})
         for name, found in self._cluster.metadata_once(topics).topics.items():
@@ -87,6 +91,13 @@ class RecordReader:
             Corruption: a batch does not match its checksum or its format.
             Rejected: a broker refuses to serve a partition, and a retry cannot succeed.
         """
+        for target, data in self.fetch_round():
+            yield from self._records(target, data)
+
+    def fetch_round(self) -> Iterator[tuple[TopicPartition, PartitionData]]:
+        """The undecoded responses of a round, those without an error. For callers that need the batches: they decode,
+        and move ``positions`` themselves.
+        """
         self.failure = None
         self._find_offsets()
         for node_id, connection, targets in self._send():
@@ -99,7 +110,11 @@ class RecordReader:
                 continue
             for topic in answer.responses:
                 for data in topic.partitions:
-                    yield from self._records((topic.topic, data.partition_index), data)
+                    target = (topic.topic, data.partition_index)
+                    if data.error_code:
+                        self._refused(target, data.error_code)
+                    else:
+                        yield target, data
 
     def _find_offsets(self) -> None:
         """Replace EARLIEST and LATEST by offsets."""
@@ -151,7 +166,7 @@ class RecordReader:
         return FetchRequest(
             max_wait_ms=int(self._max_wait_s * 1000),
             min_bytes=1,
-            max_bytes=_RESPONSE_BYTES,
+            max_bytes=self._max_bytes,
             isolation_level=int(self._committed),
             topics=[FetchTopic(name, partitions=partitions) for name, partitions in by_topic.items()],
         )
@@ -166,9 +181,6 @@ class RecordReader:
             self._cluster.forget(topic)
 
     def _records(self, target: TopicPartition, data: PartitionData) -> Iterator[tuple[TopicPartition, Record]]:
-        if data.error_code:
-            self._refused(target, data.error_code)
-            return
         aborted = AbortedProducers((entry.producer_id, entry.first_offset) for entry in data.aborted_transactions or ())
         records = data.records if data.records is not None else b""
         assert isinstance(records, bytes | bytearray | memoryview)

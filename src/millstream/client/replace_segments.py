@@ -30,7 +30,7 @@ def replace_segments(
 
     Raises:
         Rejected: it is not carried out, for the reason that the code names.
-        Unavailable: nobody knows whether it is; a later call with the same id tells.
+        Unavailable: whether it is done is unknown; a later call with the same id tells.
     """
     request = ReplaceSegmentsRequest(
         owner.topic_id.bytes,

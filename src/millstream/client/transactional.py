@@ -5,8 +5,8 @@
     begin ──► add(partitions) ──► produce (Cluster.produce_all) ──► add_offset ──► end_transactions
     InitProducerId   AddPartitionsToTxn                     AddOffsetsToTxn, TxnOffsetCommit     EndTxn
 
-A transaction may be ended by another process than began it: the protocol asks for the transactional id, the
-producer id and the epoch only. Each transaction begins with InitProducerId and so has an epoch of its own. A late
+A transaction may be ended by another process than started it: the protocol asks for the transactional id, the
+producer id and the epoch only. Each transaction starts with InitProducerId and so has an epoch of its own. A late
 request of an earlier one is refused for its epoch, as KIP-890 arranges for clients that keep their epoch. The versions
 used are those before KIP-890, which every Apache Kafka since 2.5 serves.
 
@@ -17,7 +17,7 @@ has open and waits until that is done, so that offsets fetched after it are sett
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from millstream.client.cluster import Cluster, TopicPartition, error_of
+from millstream.client.cluster import TopicPartition, error_of
 from millstream.client.connection import Connection
 from millstream.client.coordinators import GROUP, TRANSACTION, Coordinators
 from millstream.errors import MillstreamError, Retriable, Unavailable
@@ -54,7 +54,7 @@ FENCED: Final = frozenset(
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )
-"""Errors that say: this transaction is over, because a newer producer began or its time-out passed."""
+"""Errors that say: this transaction is over, because a newer producer started or its time-out passed."""
 
 _OFFSET_COMMIT: Final = 8
 _OFFSET_FETCH: Final = 9
@@ -74,21 +74,14 @@ class OpenTransaction(NamedTuple):
 
 
 class MarkedOffset(NamedTuple):
-    """A committed offset of a group, with the text that was stored beside it. -1: there is none."""
+    """A committed offset of a group, with the text that was stored beside it. -1: no offset."""
 
     offset: int
     metadata: str = ""
 
 
-def serves_transactions(cluster: Cluster) -> bool:
-    """Whether the broker that answers knows the requests of transactions."""
-    needed = (_INIT_PRODUCER_ID, _ADD_PARTITIONS, _ADD_OFFSETS, _TXN_OFFSET_COMMIT, _END_TXN)
-    connection = cluster.insist("API versions", cluster.any_connection)
-    return all(key in connection.versions for key in needed)
-
-
 class Transaction:
-    """One transaction, from its begin to its end."""
+    """One transaction, from its start to its end."""
 
     def __init__(self, coordinators: Coordinators, open_transaction: OpenTransaction) -> None:
         self.open = open_transaction
@@ -225,18 +218,22 @@ def _end_once(
     return outcomes
 
 
-def marked_offset(coordinators: Coordinators, group: str) -> MarkedOffset:
-    """The largest offset that a group has committed in any partition, transactions that are being ended waited for."""
+def committed_offsets(coordinators: Coordinators, group: str, *, stable: bool) -> dict[TopicPartition, MarkedOffset]:
+    """Every offset that a group has committed. If ``stable``, open transactions that commit offsets are waited for."""
 
-    def ask(connection: Connection) -> MarkedOffset:
+    def ask(connection: Connection) -> dict[TopicPartition, MarkedOffset]:
         version = connection.version_of(_OFFSET_FETCH, 2, 7)
-        answer = connection.call(OffsetFetchRequest(group, None, require_stable=True), OffsetFetchResponse, version)
-        found = [one for topic in answer.topics for one in topic.partitions]
-        _raise_first([answer.error_code, *(one.error_code for one in found)], f"offsets of {group}")
-        marks = [MarkedOffset(one.committed_offset, one.metadata or "") for one in found]
-        return max(marks, default=MarkedOffset(-1))
+        answer = connection.call(OffsetFetchRequest(group, None, require_stable=stable), OffsetFetchResponse, version)
+        found = {(topic.name, one.partition_index): one for topic in answer.topics for one in topic.partitions}
+        _raise_first([answer.error_code, *(one.error_code for one in found.values())], f"offsets of {group}")
+        return {place: MarkedOffset(one.committed_offset, one.metadata or "") for place, one in found.items()}
 
     return coordinators.insist(f"offsets of {group}", GROUP, group, ask)
+
+
+def marked_offset(coordinators: Coordinators, group: str) -> MarkedOffset:
+    """The largest offset that a group has committed in any partition, transactions that are being ended waited for."""
+    return max(committed_offsets(coordinators, group, stable=True).values(), default=MarkedOffset(-1))
 
 
 def mark_offset(coordinators: Coordinators, group: str, place: TopicPartition, marked: MarkedOffset) -> None:

@@ -5,8 +5,11 @@ from collections.abc import Iterable, Mapping
 from millstream.cluster.metadata import MetadataCache
 from millstream.config.settings import is_setting, without_effect
 from millstream.config.topic_properties import remarks_on
+from millstream.core.access.entry import AclEntry
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
+    AclsCreated,
+    AclsDeleted,
     AnyCommand,
     BrokerFenced,
     BrokerLogsInStore,
@@ -22,13 +25,19 @@ from millstream.core.controller.commands import (
     NodeConfigsChanged,
     PartitionsAdded,
     ProducerIdsAllocated,
+    QuotasChanged,
     ReplicasChanged,
     ReplicasMoving,
+    SecretSet,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
+    UserRemoved,
+    UserSet,
 )
+from millstream.model.access import Operation, PatternType, Permission, ResourceType
 from millstream.telemetry.log import log
+from millstream.wire.sasl import SCRAM_BY_NUMBER
 
 
 def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
@@ -62,6 +71,8 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
                 log.debug("producer ids from %d: %d", command.start, command.count)
             case ReplicasMoving() | ReplicasChanged():
                 _announce_replicas(command, cache)
+            case UserSet() | UserRemoved() | SecretSet() | AclsCreated() | AclsDeleted() | QuotasChanged():
+                _announce_security(command)
             case _:
                 _announce_broker(command, cache)
 
@@ -104,6 +115,31 @@ def _held_by(topic_id: bytes, index: int, cache: MetadataCache) -> tuple[int, ..
 
 def _nodes(replicas: tuple[int, ...]) -> str:
     return ", ".join(map(str, replicas))
+
+
+def _announce_security(command: UserSet | UserRemoved | SecretSet | AclsCreated | AclsDeleted | QuotasChanged) -> None:
+    """Users, rights and quotas by name; nothing of a credential."""
+    match command:
+        case UserSet():
+            log.info("user %s: a credential for %s is set", command.user, SCRAM_BY_NUMBER[command.mechanism].name)
+        case UserRemoved():
+            log.info("user %s: the credential for %s is removed", command.user, SCRAM_BY_NUMBER[command.mechanism].name)
+        case SecretSet():
+            log.debug("the cluster's secret %s is set", command.name)
+        case QuotasChanged():
+            whose = ", ".join(f"{kind} {'<default>' if name is None else name!r}" for kind, name in command.entity)
+            changes = {key: None if value is None else f"{value:g}" for key, value in command.changes.items()}
+            log.info("quota of %s changed%s", whose, _shown(changes))
+        case AclsCreated() | AclsDeleted():
+            verb = "created" if isinstance(command, AclsCreated) else "deleted"
+            for entry in command.entries:
+                log.info("access control entry %s: %s", verb, _entry(entry))
+
+
+def _entry(entry: AclEntry) -> str:
+    resource, pattern = ResourceType(entry.resource_type).name.lower(), PatternType(entry.pattern_type).name.lower()
+    what = f"{Permission(entry.permission).name.lower()} {Operation(entry.operation).name.lower()}"
+    return f"{what} on {resource} {entry.name} ({pattern}) for {entry.principal} from {entry.host}"
 
 
 def _announce_broker(

@@ -34,7 +34,8 @@ from millstream.core.controller.requests import (
     encode_request,
 )
 from millstream.core.controller.rules import PARTITIONS_MAX
-from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
+from millstream.core.controller.topic_names import GROUP_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
+from millstream.core.quota.mutations import MutationClient
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.shard.context import Shard
@@ -47,8 +48,17 @@ TopicDone = Callable[[TopicMeta | MillstreamError], None]
 INTERNAL_TIMEOUT_MS: Final = 30_000
 """Timeout of requests without a client's timeout: the request timeout of Kafka's clients."""
 
-_SOUGHT: Final = frozenset({GROUP_METADATA, TRANSACTION_STATE})
+_SOUGHT: Final = frozenset({GROUP_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """Topics of whose partitions a client needs one: FindCoordinator waits for that one (``coordinator.finding``)."""
+
+_SHARE_STATE_CONFIGS: Final = (
+    ("cleanup.policy", "delete"),
+    ("compression.type", "producer"),
+    ("retention.ms", "-1"),
+    ("retention.bytes", "-1"),
+    ("segment.bytes", str(100 << 20)),
+)
+"""Kafka's, but for ``retention.bytes``, which must not be a broker's default: the coordinator prunes its log itself."""
 
 CREATIONS_MAX: Final = 10_000
 """Maximum number of names that wait for their creation on one shard."""
@@ -80,21 +90,36 @@ class ControllerClient:
         self._mailbox.call(CONTROLLER_SHARD, SUBMIT, encode_request(request), answered, max(timeout_ms, 0) * 1000)
 
     def create_topics(
-        self, topics: Iterable[CreateTopic], done: Done, *, timeout_ms: int, validate_only: bool = False
+        self,
+        topics: Iterable[CreateTopic],
+        done: Done,
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+        client: MutationClient | None = None,
     ) -> None:
+        """Create topics; ``client`` is whose quota of changes it counts against."""
         if not validate_only:
             done = self._when_led(done, timeout_ms)
-        self.submit(CreateTopics(tuple(topics), validate_only), done, timeout_ms)
+        self.submit(CreateTopics(tuple(topics), validate_only, client), done, timeout_ms)
 
-    def delete_topics(self, topics: Iterable[TopicReference], done: Done, *, timeout_ms: int) -> None:
-        self.submit(DeleteTopics(tuple(topics)), done, timeout_ms)
+    def delete_topics(
+        self, topics: Iterable[TopicReference], done: Done, *, timeout_ms: int, client: MutationClient | None = None
+    ) -> None:
+        self.submit(DeleteTopics(tuple(topics), client), done, timeout_ms)
 
     def create_partitions(
-        self, topics: Iterable[AddPartitions], done: Done, *, timeout_ms: int, validate_only: bool = False
+        self,
+        topics: Iterable[AddPartitions],
+        done: Done,
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+        client: MutationClient | None = None,
     ) -> None:
         if not validate_only:
             done = self._when_led(done, timeout_ms)
-        self.submit(CreatePartitions(tuple(topics), validate_only), done, timeout_ms)
+        self.submit(CreatePartitions(tuple(topics), validate_only, client), done, timeout_ms)
 
     def _when_led(self, done: Done, timeout_ms: int) -> Done:
         """``done``, called when the new partitions of the topics that it gets have leaders."""
@@ -190,6 +215,9 @@ class ControllerClient:
             partitions = settings.transaction_state_log_num_partitions
             segment_bytes = settings.transaction_state_log_segment_bytes
             codec = "uncompressed"
+        elif name == SHARE_GROUP_STATE:
+            partitions = settings.share_coordinator_state_topic_num_partitions
+            return CreateTopic(name, partitions, configs=_SHARE_STATE_CONFIGS)
         else:
             return CreateTopic(name)
         # Kafka's properties for these topics: compacted, in segments that load fast.

@@ -10,7 +10,7 @@ broker's own disk has it. Otherwise the next start might not find a partition th
 a partition only if the log on this disk names it.
 
 **Failure.** A read that fails is repeated; a line says so. A batch that does not decode is ``Corruption``: this broker
-cannot know the cluster any more, and the shard stops. **Overload.** One read is under way at a time, of at most
+no longer knows the cluster, and the shard stops. **Overload.** One read is in flight at a time, of at most
 `READ_BYTES`.
 """
 
@@ -66,16 +66,16 @@ class CommittedCommands:
             return
         log = self._group.log
         committed = self._group.committed_offset
-        begin, end = Offset(self.next_offset), Offset(min(committed, log.durable_offset))
-        if begin >= committed:
+        start, end = Offset(self.next_offset), Offset(min(committed, log.durable_offset))
+        if start >= committed:
             self._reading = False
             return
-        if begin >= end:
+        if start >= end:
             self._reactor.call_later(_SYNC_US, self._read)
             return
-        found = log.read(begin, end, READ_BYTES, True)
+        found = log.read(start, end, READ_BYTES, True)
         if found is None:
-            log.read_cold(begin, end, READ_BYTES, True, self._take)
+            log.read_cold(start, end, READ_BYTES, True, self._take)
         else:
             self._take(found)
 

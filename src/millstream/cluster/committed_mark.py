@@ -9,7 +9,7 @@ Deletions must not wait for that: the broker would open partitions without files
 removed the mark is moved past it, durably, and a start applies the log up to the mark. The mark also follows other
 changes after a few seconds: a partition that it covers, and that has no files, has lost them.
 
-Without a readable mark the broker starts from its snapshot, and a replica whose files are gone does not vote or
+Without a readable mark the broker starts from its snapshot, and a replica whose files are missing does not vote or
 acknowledge until a leader has filled it (`storage.log.lost`).
 """
 

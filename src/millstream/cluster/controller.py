@@ -22,7 +22,7 @@ client learns of a topic that a crash could still remove.
 5. When all shards have got that far, ``controller.start(done)``: on an empty directory it creates the cluster
    (``cluster_created``). ``done`` is called when every shard has applied that; then the broker may serve.
 
-**Stop**: ``controller.stop(done)`` refuses new requests, waits for those under way, saves a snapshot; then the storage
+**Stop**: ``controller.stop(done)`` refuses new requests, waits for those in flight, saves a snapshot; then the storage
 stops.
 
 **Crash** at any point: the log's durable prefix decides. A request that was not answered may have been carried out.
@@ -41,6 +41,7 @@ from millstream.cluster.announce import announce
 from millstream.cluster.follower import Follower
 from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
+from millstream.cluster.mutation_quotas import SpenderOf, spender_of
 from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_commands
 from millstream.cluster.placement import Placement
 from millstream.cluster.snapshots import Snapshots
@@ -105,7 +106,7 @@ class Controller:
         self._placement = placement
         self._snapshots = snapshots
         self._state = cache.state.copy()
-        self._rules = self._rules_now()
+        self._rules = self._rules_now(spender_of(cache.start_settings, self._state, shard.reactor.now_us))
         self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied)
         self._uncommitted: deque[Commit] = deque()
         self._pending: deque[_Pending] = deque()
@@ -118,14 +119,14 @@ class Controller:
     # Life
 
     def start(self, done: Callable[[MillstreamError | None], None]) -> None:
-        """Create the cluster if there is none; ``done`` is called when every shard knows it."""
+        """Create the cluster unless it exists; ``done`` is called when every shard knows it."""
         self.submit(
             CreateCluster(new_cluster_id()),
             lambda result: done(result if isinstance(result, MillstreamError) else None),
         )
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Refuse new requests; call ``done`` when those under way are answered and a snapshot is saved."""
+        """Refuse new requests; call ``done`` when those in flight are answered and a snapshot is saved."""
         assert not self._stopping
         self._stopping = True
         self._stopped = done
@@ -150,7 +151,7 @@ class Controller:
             done(ShuttingDown("the broker is stopping", ErrorCode.NOT_CONTROLLER))
             return
         if len(self._pending) >= PENDING_MAX:
-            done(Retriable(f"the controller has {PENDING_MAX} requests under way", ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+            done(Retriable(f"the controller has {PENDING_MAX} requests in flight", ErrorCode.THROTTLING_QUOTA_EXCEEDED))
             return
         decision = decide(self._state, request, self._rules)
         if decision.commands:
@@ -176,7 +177,7 @@ class Controller:
             self._place(command, homes)
             self._state.apply(command)
             if isinstance(command, NodeConfigsChanged):
-                self._rules = self._rules_now()
+                self._rules = self._rules_now(self._rules.spender)
         self._uncommitted.append(Commit(base, commands, tuple(homes)))
 
     def _place(self, command: AnyCommand, homes: list[int]) -> None:
@@ -190,9 +191,9 @@ class Controller:
             topic = self._state.topics_by_id[command.topic_id]
             self._placement.forget(part.raft_group for part in topic.partitions)
 
-    def _rules_now(self) -> Rules:
+    def _rules_now(self, spender: SpenderOf) -> Rules:
         start = self._cache.start_settings
-        return Rules(start.node_id, live_settings(self._state, start), start, new_topic_id)
+        return Rules(start.node_id, live_settings(self._state, start), start, new_topic_id, spender=spender)
 
     # Commit, apply, answer
 
@@ -246,7 +247,7 @@ def controller_log_config(settings: Settings, segment_bytes: int | None = None) 
 
 
 def new_topic_id() -> bytes:
-    """A random id that Kafka does not reserve and whose text does not begin like a command-line option."""
+    """A random id that Kafka does not reserve and whose text does not start like a command-line option."""
     while True:
         made = uuid.uuid4().bytes
         if int.from_bytes(made, "big") > 1 and not _text(made).startswith("-"):

@@ -1,12 +1,12 @@
-"""Sends the controller's snapshot to a broker that lacks commands which no other broker's log has any more.
+"""Sends the controller's snapshot to a broker that lacks commands which every other broker's log has trimmed.
 
 ::
 
     leader cannot send entry by entry ──files of its log──► staged here (`raft.installing`)
-    SNAPSHOT calls ──pieces of the leader's snapshot file──► checked ► note ► both slots ► log adopted ► begin anew
+    SNAPSHOT calls ──pieces of the leader's snapshot file──► checked ► note ► both slots ► log adopted ► restart
 
 The controller's log is trimmed behind the snapshots of each broker, so a broker that joins, or was away for long, may
-need commands that nobody has. The snapshot has the state that they produced. A running broker does not replace its
+need commands that no log has. The snapshot has the state that they produced. A running broker does not replace its
 state: once snapshot and log are on its disk it stops in order and starts again by itself, with the new state.
 Partitions and topics that it holds no more are removed by that start (`app.stale_topics`).
 
@@ -17,9 +17,9 @@ came up without a log and without a state may have lost everything: it makes non
 
 **Crash.** The note comes first and says which revision follows: it counts only when a snapshot of that revision is
 there. With the snapshot and without the log the next start is behind again, and the same happens. **Failure.** A leader
-that does not answer, or whose snapshot is older than its log's begin, is asked again; after `TRIES` the broker begins
-anew without, and is offered the files again. **Bad input.** A snapshot that does not match its checksum is refused.
-**Overload.** One piece is under way at a time.
+that does not answer, or whose snapshot is older than its log's start, is asked again; after `TRIES` the broker restarts
+without, and is offered the files again. **Bad input.** A snapshot that does not match its checksum is refused.
+**Overload.** One piece is in flight at a time.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ControllerInstall:
         known: Callable[[], ControllerState],
         directory_of: Callable[[TopicState, int], str],
     ) -> None:
-        """``suspend`` takes the group down, lets nothing change on this broker's disk any more, and gives the revision
+        """``suspend`` takes the group down, freezes this broker's disk, and gives the revision
         that it has applied. ``adopt`` puts files in the place of a log (`ShardStorage.adopt_log`; ArenaFull).
         ``begin_anew`` stops this broker and starts it again. ``known()`` is the state that this broker has carried out,
         ``directory_of`` says where a partition's files are or will be.
@@ -163,7 +163,7 @@ class ControllerInstall:
         self._tries += 1
         leader = self._leader
         if leader is None or self._tries > TRIES:
-            self._begin_anew("the controller's snapshot was not received; this broker begins anew and asks again")
+            self._begin_anew("the controller's snapshot was not received; this broker restarts and asks again")
             return
         received = bytearray()
 
@@ -222,7 +222,7 @@ class ControllerInstall:
         def adopted() -> None:
             self._begin_anew(
                 f"the controller's snapshot up to {revision} and its log up to {files.end_offset} were received: this "
-                "broker begins anew with them"
+                "broker restarts with them"
             )
 
         try:

@@ -1,15 +1,15 @@
-"""New replicas whose group has an assigned leader: they begin once this broker's disk says that they were made.
+"""New replicas whose group has an assigned leader: they start once this broker's disk says that they were made.
 
 ::
 
     commit creates partitions ──► every shard has made its replicas, durably ──► the mark is moved ──BEGIN──► the groups
-                                                                                                  of all shards begin
+                                                                                                  of all shards start
 
 The first leader of such a group leads without an election, once (`core.raft.beginning`). The committed mark is what it
 goes by after a crash: a start takes a partition below the mark that has no files for one that has lost them.
 
-**Crash.** Before the mark is durable nobody has led; after it the groups elect. **Failure.** A disk that refuses the
-mark delays the beginning; it is tried again, and meanwhile the groups may elect.
+**Crash.** Before the mark is durable no replica has led; after it the groups elect. **Failure.** A disk that refuses
+the mark delays the start; it is tried again, and until then the groups may elect.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _AGAIN_US: Final = 500_000
 
 
 class Creations:
-    """The new replicas of one broker that have not begun.
+    """The new replicas of one broker that have not started.
 
     Lifecycle: made with the controller; `advance` after a shard has applied more. Shard: the controller's.
-    Invariant: ``_due`` rises, and has the ends of the commits with such replicas that have not begun.
+    Invariant: ``_due`` rises, and has the ends of the commits with such replicas that have not started.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Creations:
         begin: Callable[[int], None],
     ) -> None:
         """``move_mark`` makes a revision durable, or raises OSError. ``settled()`` is the revision that every shard has
-        applied durably. ``begin`` lets the replicas of commands below a revision begin, on every shard.
+        applied durably. ``begin`` starts the replicas of commands below a revision, on every shard.
         """
         self._reactor = reactor
         self._move_mark = move_mark
@@ -61,7 +61,7 @@ class Creations:
             self._due.append(commit.end)
 
     def advance(self) -> None:
-        """Let those begin that every shard has made."""
+        """Start those that every shard has made."""
         if not self._due or self._refused:
             return
         settled = self._settled()

@@ -2,7 +2,7 @@
 
 ::
 
-    created here ──► leader assigned ──► applied there, noted durably, begun ──Leaders──► known here ──► the answer
+    created here ──► leader assigned ──► applied there, noted durably, started ──Leaders──► known here ──► the answer
 
 The creation of a partition names its leader, which leads some milliseconds later: its broker has to apply the creation
 and to note it durably first. A producer that came earlier would be refused. The wait ends after `WAIT_US`, or the
@@ -10,7 +10,7 @@ client's own timeout, with the same answer: the partitions exist.
 
 A partition without a live leader is not waited for, and one that this broker has alone leads when it is created.
 **Crash.** Nothing is stored. **Overload.** A wait holds the identifiers of the partitions that it waits for; the
-controller bounds the requests under way.
+controller bounds the requests in flight.
 """
 
 from __future__ import annotations

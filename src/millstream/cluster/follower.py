@@ -59,7 +59,7 @@ class Follower:
         self.settle: Callable[[Callable[[], None]], None] = _at_once
         """Calls back when what was applied is durable on this shard. Set where several brokers rely on that."""
         self.begin: Callable[[int], Generator[None, None, None]] = _nothing
-        """Lets the new replicas of commands below a revision begin, in steps: their creation is noted durably."""
+        """Starts the new replicas of commands below a revision, in steps: their creation is noted durably."""
         self._revision = shard.stats.gauge("cluster_metadata_revision")
         self._topics = shard.stats.gauge("cluster_topics")
         self._measure()
@@ -75,7 +75,7 @@ class Follower:
             self._shard.reactor.background("other", self._apply_all(), SHARE)
 
     def let_begin(self, revision: int) -> None:
-        """The new replicas of this shard that commands below ``revision`` have made begin (`creations`)."""
+        """The new replicas of this shard that commands below ``revision`` have made start (`creations`)."""
         self._shard.reactor.background("other", self.begin(revision), SHARE)
 
     def report_leader(self, topic_id: bytes, index: int, leader_epoch: int, in_sync: tuple[int, ...] = ()) -> None:
@@ -87,7 +87,7 @@ class Follower:
     def report_heard(
         self, topic_id: bytes, index: int, leader_epoch: int, leader: int, in_sync: tuple[int, ...] = ()
     ) -> None:
-        """Report the leader of a replica of this shard, or that it hears none (`UNKNOWN`, `LOST`)."""
+        """Report the leader of a replica of this shard, or that it knows none (`UNKNOWN`, `LOST`)."""
         if not self._leaders:
             self._shard.reactor.end_of_turn(self._tell_leaders)
         self._leaders.setdefault(topic_id, {})[index] = (leader_epoch, leader, in_sync)

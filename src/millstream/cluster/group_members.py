@@ -11,7 +11,7 @@ A group with the right members costs nothing; the others are checked every ``LOO
 A replica on a disk that was declared lost is no member until another disk takes its place. While a replica is missing,
 an odd number of the others votes and the rest are learners.
 
-**Crash.** Nothing is kept here: a replica that begins to lead looks at its group once. **Failure.** A completion that
+**Crash.** Nothing is kept here: a replica that starts to lead looks at its group once. **Failure.** A completion that
 was not taken is reported again. **Overload.** The look is background work, in slices.
 """
 

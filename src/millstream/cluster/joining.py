@@ -1,12 +1,12 @@
-"""How a broker that joins a cluster registers: it is no member of group 0 yet, and hears of no leader.
+"""How a broker that joins a cluster registers: it is no member of group 0 yet, and learns of no leader.
 
 ::
 
     joining broker ──WHO_LEADS──► a contact ──► node and address of the leader
                    ──CONTROLLER_REQUEST────────► the leader: registers it, and makes it a learner of group 0
 
-From then on it hears the leader like any other broker. **Failure.** A contact that does not answer, or knows no leader,
-is followed by the next one; so is a leader that leads no more. Nothing is kept, and asking twice is harmless.
+From then on it follows the leader like any other broker. **Failure.** A contact that does not answer, or knows no
+leader, is followed by the next one; so is a leader that leads no more. Nothing is kept, and asking twice is harmless.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WHO_LEADS: Final = 5
 
 _TIMEOUT_MS: Final = 3_000
 _END: Final = struct.Struct("<Q")
-"""Begins the answer to a forwarded request (`quorum_controller`)."""
+"""First field of the answer to a forwarded request (`quorum_controller`)."""
 
 
 class _Leader(msgspec.Struct, frozen=True, array_like=True):

@@ -7,10 +7,10 @@ all.
     a connection opens ──all that this broker leads──► that broker
 
 A leader speaks for itself, once for each change, together with the others of the same turn; after a reconnect it says
-everything again, because what was said meanwhile is lost. Of two leaderships of one group the one of the newer term
-wins, whatever the order in which they arrive.
+everything again, because what was sent in between is lost. Of two leaderships of one group the one of the newer term
+wins, in every order of arrival.
 
-News of a group that this broker does not know is kept, up to `EARLY_MAX` groups: a broker that has just started hears
+News of a group that this broker does not know is kept, up to `EARLY_MAX` groups: a broker that has just started learns
 of leaders before it has applied the creation of their topics. Overload: a full exchange travels in items of
 `ITEM_LEADERS`.
 """
@@ -88,7 +88,7 @@ class LeaderNews(MetadataListener):
                 self.learn(news.leader, [news])
 
     def _tell(self, changed: Iterable[LeaderEpochs]) -> None:
-        """This broker has begun to lead partitions."""
+        """This broker leads partitions from now on."""
         news: list[Leadership] = []
         for each in changed:
             topic = self._cache.topic_by_id(each.topic_id)

@@ -1,6 +1,6 @@
 """Loads the cluster's state from a data directory, as every shard starts with it.
 
-Called once, after recovery and before the fork, so that all shards begin with the same state and placement, and share
+Called once, after recovery and before the fork, so that all shards start with the same state and placement, and share
 their memory.
 """
 
@@ -25,7 +25,7 @@ class LoadedCluster(msgspec.Struct, frozen=True):
 def load_cluster(disk: Disk, settings: Settings) -> LoadedCluster:
     """Load the state in ``settings.data_dir``. An empty directory gives a state without a cluster.
 
-    A broker of a cluster begins with its snapshot, and with what it has noted as committed. What the log holds beyond
+    A broker of a cluster starts with its snapshot, and with what it has noted as committed. What the log holds beyond
     that may not be committed: its commit is applied when the group tells it.
 
     Raises:

@@ -12,6 +12,8 @@
   50   ``REGISTERED``    the controller's shard tells that this broker is registered, and knows what it has
   51   ``IN_STORE``      a shard tells the controller's that the object store has what its files have
   52   ``TAKEN``         the controller's shard tells that partitions of this broker were taken over
+  53   ``FAILED_HERE``   a shard tells shard 0 which of its replicas have failed
+  54   ``FAILED_OF``     shard 0 tells the others which replicas of a broker have failed
 =====  ================  =========================================================================
 """
 
@@ -32,6 +34,8 @@ BEGIN: Final = 47
 REGISTERED: Final = 50
 IN_STORE: Final = 51
 TAKEN: Final = 52
+FAILED_HERE: Final = 53
+FAILED_OF: Final = 54
 
 CONTROLLER_SHARD: Final = 0
 

@@ -28,6 +28,8 @@ from millstream.config.group_properties import group_config
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig, topic_config
 from millstream.core.controller.commands import (
+    AclsCreated,
+    AclsDeleted,
     AnyCommand,
     BrokerFenced,
     BrokerLogsInStore,
@@ -44,16 +46,21 @@ from millstream.core.controller.commands import (
     PartitionsAdded,
     PartitionState,
     ProducerIdsAllocated,
+    QuotasChanged,
     ReplicasChanged,
     ReplicasMoving,
+    SecretSet,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
+    UserRemoved,
+    UserSet,
 )
 from millstream.core.controller.configs import effective_settings
 from millstream.core.controller.state import ControllerState, TopicState
 from millstream.core.controller.topic_names import INTERNAL_TOPICS
 from millstream.errors import Rejected
+from millstream.format.archive import TopicDescription
 from millstream.model.cluster import LOST, NodeId
 from millstream.model.events import data_topic_id, data_topic_name
 from millstream.net.shared import Shared
@@ -79,6 +86,8 @@ class PartitionMeta(msgspec.Struct, frozen=True, gc=False):
     home_shard: int
     in_sync: tuple[int, ...]
     heard: bool = False
+    failed: tuple[int, ...] = ()
+    """Node ids of replicas that have failed (`failed_replicas`)."""
 
 
 class TopicMeta:
@@ -115,7 +124,7 @@ class TopicMeta:
         self.partitions = partitions
         self.internal = topic.name in INTERNAL_TOPICS
         self.lost = any(part.leader == LOST for part in partitions)
-        """Whether a replica here has heard no leader for some seconds."""
+        """Whether a replica here has had no leader for some seconds."""
         self.encoded: dict[int, bytes] = {}
         self._settings = settings
         self._config: TopicConfig | None = None
@@ -155,7 +164,10 @@ class MetadataListener:
         """Live settings of this node changed."""
 
     def client_metrics_changed(self, name: str) -> Steps:
-        """A subscription to clients' metrics is there, says something else, or is gone."""
+        """A subscription to clients' metrics was added, changed or removed."""
+
+    def quotas_changed(self) -> Steps:
+        """Some quota changed: ``state.security.limits``."""
 
 
 class MetadataCache:
@@ -226,7 +238,7 @@ class MetadataCache:
         return part.leader if self.is_alive(part.leader) else None
 
     def other_replica(self, part: PartitionMeta, turn: int) -> int | None:
-        """A broker to ask for the leader of a partition whose replica here has heard none for some seconds: from turn 1
+        """A broker to ask for the leader of a partition whose replica here has had none for some seconds: from turn 1
         on each other replica that counts as alive. None if the leader is known, or an election may still last, or there
         is no such replica.
         """
@@ -244,6 +256,16 @@ class MetadataCache:
 
     def topic_by_id(self, topic_id: bytes) -> TopicMeta | None:
         return self._by_id.get(topic_id) or self._data_by_id.get(topic_id)
+
+    def description(self, topic_id: bytes) -> TopicDescription | None:
+        """What a recovery from the object store needs to know of a topic; None for one that does not exist."""
+        topic = self.topic_by_id(topic_id)
+        if topic is None:
+            return None
+        replicas = len(topic.partitions[0].replicas)
+        return TopicDescription(
+            topic.name, topic_id.hex(), len(topic.partitions), dict(topic.configs), self.cluster_id, replicas
+        )
 
     def partition(self, name: str, index: int) -> PartitionMeta | None:
         """One partition, None when the topic or the index does not exist."""
@@ -316,7 +338,18 @@ class MetadataCache:
                 notify = _broker_changed(command.node)
             case ClientMetricsChanged():
                 notify = _client_metrics_changed(command.name)
-            case ClusterCreated() | ProducerIdsAllocated() | FeatureLevelRaised():
+            case QuotasChanged():
+                notify = _quotas_changed
+            case (
+                ClusterCreated()
+                | ProducerIdsAllocated()
+                | FeatureLevelRaised()
+                | UserSet()
+                | UserRemoved()
+                | SecretSet()
+                | AclsCreated()
+                | AclsDeleted()
+            ):
                 return
             case _:
                 notify = self._topic_changed(command, homes)
@@ -381,6 +414,19 @@ class MetadataCache:
                 )
         self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
         self.on_leaders(topic_id, facts)
+
+    def set_failed(self, node: int, raft_group: int, *, failed: bool) -> None:
+        """The replica of a group on a broker has failed, or is served. A group that does not exist is ignored."""
+        place = self._group_places.get(raft_group)
+        topic = None if place is None else self._by_id.get(place[0])
+        if place is None or topic is None:
+            return
+        part = topic.partitions[place[1]]
+        nodes = tuple(sorted({*part.failed, node} if failed else {*part.failed} - {node}))
+        if nodes != part.failed:
+            partitions = list(topic.partitions)
+            partitions[place[1]] = msgspec.structs.replace(part, failed=nodes)
+            self._put(TopicMeta(self.state.topics_by_id[place[0]], tuple(partitions), self.settings))
 
     def _set_group(self, group: str) -> None:
         """Store the properties of ``group``. Properties of another release that this one refuses are left out, with a
@@ -460,6 +506,10 @@ def _nobody(_topic_id: bytes, _facts: Sequence[LeaderFact]) -> None:
 
 def _broker_changed(node: NodeId) -> Callable[[MetadataListener], Steps]:
     return lambda listener: listener.broker_changed(node)
+
+
+def _quotas_changed(listener: MetadataListener) -> Steps:
+    return listener.quotas_changed()
 
 
 def _client_metrics_changed(name: str) -> Callable[[MetadataListener], Steps]:

@@ -7,7 +7,7 @@
 
 A broker makes files for a topic or a partition only when the command for them is committed. So once its state is at the
 note's revision or later, a directory that the state does not name is outdated. The note is written before the snapshot,
-and removed when what is outdated is gone; without such a snapshot it says nothing.
+and removed when what is outdated is deleted; without such a snapshot it says nothing.
 """
 
 from __future__ import annotations

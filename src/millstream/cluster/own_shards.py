@@ -17,7 +17,7 @@ from millstream.shard.mailbox import Reply
 from millstream.wire.records import build_batch
 
 PENDING_MAX: Final = 1_000
-"""Requests under way. Each holds its results and waits for one sync; clients send a handful."""
+"""Requests in flight. Each holds its results and waits for one sync; clients send a handful."""
 
 Done = Callable[[Results | MillstreamError], None]
 

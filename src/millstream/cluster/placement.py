@@ -5,9 +5,9 @@ start. A new partition goes to the shard with the fewest partitions of its topic
 spreads the partitions of one topic, and many topics with one partition each.
 
 Decisions are stored in ``<data>/placement.json``, only so that partitions stay where they were. The file is disposable:
-if it is missing, torn, or for another number of shards, everything is placed anew. All shards must agree. Therefore one
-process (the supervisor) loads the placement before any shard runs; later only the controller's shard places partitions,
-and reports them to the others.
+if it is missing, torn, or for another number of shards, everything is placed again. All shards must agree. Therefore
+one process (the supervisor) loads the placement before any shard runs; later only the controller's shard places
+partitions, and reports them to the others.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Work that the active controller begins by itself at each of its ticks: members of its own group, moves of replicas.
+"""Work that the active controller starts by itself at each of its ticks: members of its own group, moves of replicas.
 
 - Group 0: every registered broker is a member; `core.controller.quorum` says who votes. A broker that leaves the
   cluster is a learner until it is unregistered, so that it learns of its removal.

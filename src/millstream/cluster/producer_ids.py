@@ -7,7 +7,7 @@ log. In a cluster the first block is requested when the shard starts (``ask_ahea
 controller has ids then.
 
 **No controller.** A request waits for `WAIT_US` at most, then gets the retriable error that Kafka's clients know here.
-What was asked of the controller goes on; a block that comes late serves the next requests.
+A request to the controller continues; a block that comes late serves the next requests.
 
 **Overload.** At most ``WAITERS_MAX`` requests wait for a block. Further requests, and all of them if the controller
 cannot give a block, get the same error.
@@ -32,7 +32,7 @@ WAITERS_MAX: Final = 10_000
 
 WAIT_US: Final = 2_000_000
 """How long a request waits for a block: an election of the controller, and far less than the request timeout of Kafka's
-clients (30 s), which would go on to wait for an answer.
+clients (30 s), which would keep waiting for an answer.
 """
 
 ASK_TIMEOUT_MS: Final = 5_000

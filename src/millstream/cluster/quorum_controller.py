@@ -15,10 +15,9 @@ ahead of the commit as in ``controller``. Every broker applies what is committed
 here; then its state is the committed one. The first one of all creates the cluster with the id that its founders agreed
 on. **Resigning** answers every request that waits with an unknown outcome, before anything else.
 
-**Brokers.** Each broker registers with the controller after its start, again and again until it is answered, and is
-ready when its registration and its unfencing are applied here. Then it says every `BEAT_US` that it is alive; the
-leader fences who is silent, and who says that it stops (``core.controller.liveness``), and does what follows for the
-members of group 0 and for replicas (``plans``). A refused registration ends the start with an error message.
+**Brokers.** Each broker registers with the controller after its start and then says that it is alive
+(``own_registration``). The leader fences silent brokers and those that say that they stop
+(``core.controller.liveness``), and does what follows for the members of group 0 and for replicas (``plans``).
 
 **Crash.** The state is that of group 0's log. **Overload.** As in ``controller``. A request that was forwarded and gets
 no answer in time has an unknown outcome. Without a leader a request is refused with NOT_CONTROLLER, which clients
@@ -41,10 +40,11 @@ from millstream.cluster.deletions import Deletions
 from millstream.cluster.figures import ClusterFigures
 from millstream.cluster.follower import Follower
 from millstream.cluster.homes import homes_after
-from millstream.cluster.joining import Joining, serve_who_leads
-from millstream.cluster.leaving import tell_leaving
+from millstream.cluster.joining import serve_who_leads
 from millstream.cluster.messages import QUORUM, Commit, Quorum, encode
 from millstream.cluster.metadata import MetadataCache, live_settings
+from millstream.cluster.mutation_quotas import SpenderOf, spender_of
+from millstream.cluster.own_registration import CONTROLLER_REQUEST, OwnRegistration
 from millstream.cluster.own_shards import PENDING_MAX, Done, OwnShards, append_commands
 from millstream.cluster.placement import Placement
 from millstream.cluster.plans import Plans, ignore
@@ -66,7 +66,7 @@ from millstream.core.controller.requests import (
 from millstream.core.controller.state import ControllerState
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, ShuttingDown, Unavailable
 from millstream.iobuf import ArenaFull
-from millstream.model.cluster import BrokerEpoch, NodeId, Revision
+from millstream.model.cluster import NodeId, Revision
 from millstream.model.error_code import ErrorCode
 from millstream.model.replication import NO_REPLICA, ReplicaId, Term, node_of
 from millstream.peers.calls import CallDone
@@ -79,24 +79,12 @@ from millstream.shard.mailbox import Reply
 from millstream.shard.process import EXIT_UNAVAILABLE
 from millstream.telemetry.log import log as operator_log
 
-CONTROLLER_REQUEST: Final = 1
-"""Method of ``peers.calls``: a request to the controller."""
-
-BEAT_US: Final = 500_000
-"""A tenth of the time after which a silent broker is fenced."""
-
 FORWARD_US: Final = 10_000_000
 FORWARD_RETRY_US: Final = 100_000
 """A request that finds no leader waits for one: a fail-over takes two seconds, a split vote some more."""
 
-FENCE_US: Final = 10_000_000
-"""How long a broker that replaces another one waits until that one is fenced."""
-
-START_US: Final = 50_000
-"""Between attempts to register while the broker starts."""
-
 _END: Final = struct.Struct("<Q")
-"""Begins the answer to a forwarded request: the revision that the leader's shards had applied."""
+"""First field of the answer to a forwarded request: the revision that the leader's shards had applied."""
 
 _RESIGNED: Final = "another broker is the controller now; the request may have been carried out"
 
@@ -118,9 +106,10 @@ class _Leadership:
     Invariants: ``state`` is the committed state and what was proposed since; ``waiting`` is sorted by ``end``.
     """
 
-    def __init__(self, state: ControllerState, liveness: Liveness) -> None:
+    def __init__(self, state: ControllerState, liveness: Liveness, spender: SpenderOf) -> None:
         self.state = state
         self.liveness = liveness
+        self.spender = spender
         self.waiting: deque[_Waiting] = deque()
         liveness.left_revision = Revision(state.revision)
 
@@ -150,15 +139,13 @@ class QuorumController:
         ``founders`` is the number of brokers that formed it, 0 if this one came later; then ``contacts`` has some.
         """
         self._founders = founders
-        self._joining = Joining(network, contacts, CONTROLLER_REQUEST) if contacts else None
         self._shard = shard
         self._group = group
         self._network = network
         self._cache = cache
         self._placement = placement
         self._snapshots = snapshots
-        self._registration = registration
-        self._node = registration.node
+        self._registration = OwnRegistration(self, shard.reactor, network, cache, registration, contacts)
         self._committed = cache.state.copy()
         self.commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
         mark = snapshots.note_committed
@@ -169,23 +156,14 @@ class QuorumController:
         """Requests that another broker has carried out, and this one has not applied yet."""
         self._leadership: _Leadership | None = None
         self._serving_from: int | None = None
-        """End of what must be applied here before this leader decides; None unless it leads and has not begun."""
-        self._epoch: BrokerEpoch | None = None
-        """Of this broker's registration; None until it is answered."""
-        self._asked = False
-        self._refused = 0
-        self._was_ready = False
-        """Whether commits are new, and not those from before this broker's start."""
-        self._ready: Callable[[MillstreamError | None], None] | None = None
+        """End of what must be applied here before this leader decides; None unless it leads and does not decide yet."""
         self._figures = ClusterFigures(shard.stats)
-        self.plans = Plans(group, self._node, cache, shard.reactor.now_us, self.submit, shard.stats)
+        self.plans = Plans(group, self._registration.node, cache, shard.reactor.now_us, self.submit, shard.stats)
         self.on_taken: Callable[[], None] = lambda: None
         """Called when others restore partitions of this broker, which counts as dead."""
         self.has_left: Callable[[], bool] = lambda: False
-        """Asked when other brokers refuse this one for good: whether it stops in order, because it was to leave."""
+        """Asked when other brokers refuse this one permanently: whether it stops in order, because it was to leave."""
         self._stopping = False
-        self._leaving = False
-        """This broker has stopped reporting that it is alive."""
         group.events.on_commit = self._on_commit
         group.events.on_serving = self._on_serving
         group.events.on_resign = self._on_resign
@@ -198,7 +176,7 @@ class QuorumController:
 
     def start(self, done: Callable[[MillstreamError | None], None]) -> None:
         """Register this broker; ``done`` is called when the cluster has it, or with the reason why it refuses it."""
-        self._ready = done
+        self._registration.start(done)
         operator_log.info("waits for a majority of the brokers that hold the controller's log")
         self._tick()
 
@@ -206,12 +184,10 @@ class QuorumController:
         """This broker stops: let the controller take it for not alive at once, instead of after some silence. ``done``
         is called in any case, soon.
         """
-        self._leaving = True
-        reactor = self._shard.reactor
-        tell_leaving(reactor, self._network, CONTROLLER_REQUEST, self._node, self._epoch, lambda: self.leader, done)
+        self._registration.leave(done)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Refuse new requests, give those under way an unknown outcome, and call ``done`` when a snapshot is saved."""
+        """Refuse new requests, give those in flight an unknown outcome, and call ``done`` when a snapshot is saved."""
         self._stopping = True
         self._on_resign()
         self._snapshots.stop(done)
@@ -220,9 +196,14 @@ class QuorumController:
     def leader(self) -> NodeId | None:
         """The active controller, as far as this broker knows."""
         if self._group.is_serving:
-            return self._node
+            return self._registration.node
         leader = self._group.leader
         return None if leader == NO_REPLICA else NodeId(node_of(leader))
+
+    @property
+    def settled_revision(self) -> Revision:
+        """What every shard of this broker has applied."""
+        return Revision(self._shards.settled_revision)
 
     @property
     def is_deciding(self) -> bool:
@@ -246,10 +227,8 @@ class QuorumController:
 
     def retire(self, message: str) -> None:
         """Another broker knows that this one's directory must never take part again: this broker ends."""
-        if self._ready is not None:
-            ready, self._ready = self._ready, None
-            ready(Rejected(message, ErrorCode.DUPLICATE_BROKER_REGISTRATION))
-        elif not self._stopping and not (self._was_ready and self.has_left()):
+        registration = self._registration
+        if not registration.refuse(message) and not self._stopping and not (registration.was_ready and self.has_left()):
             self._shard.reactor.stop(EXIT_UNAVAILABLE, message)
 
     # A request
@@ -287,7 +266,7 @@ class QuorumController:
                 self._answer_when_applied(end, decode_results(memoryview(answer)[_END.size :]), done)
 
         leader = self.leader
-        if leader is None or leader == self._node:
+        if leader is None or leader == self._registration.node:
             again(Retriable("no broker leads the controller's log now", ErrorCode.NOT_CONTROLLER))
             return
         self._network.calls.call(leader, CONTROLLER_REQUEST, encode_request(request), INTERNAL_TIMEOUT_MS, answered)
@@ -322,7 +301,7 @@ class QuorumController:
 
     def _decide(self, leadership: _Leadership, request: AnyRequest, done: Done) -> None:
         if len(leadership.waiting) >= PENDING_MAX:
-            done(Retriable(f"the controller has {PENDING_MAX} requests under way", ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+            done(Retriable(f"the controller has {PENDING_MAX} requests in flight", ErrorCode.THROTTLING_QUOTA_EXCEEDED))
             return
         decision = decide(leadership.state, request, self._rules(leadership))
         if decision.commands:
@@ -349,9 +328,10 @@ class QuorumController:
 
     def _rules(self, leadership: _Leadership) -> Rules:
         start, liveness = self._cache.start_settings, leadership.liveness
-        behind = partial(liveness.is_behind, Revision(self._shards.settled_revision))
+        behind = partial(liveness.is_behind, self.settled_revision)
         live = live_settings(leadership.state, start)
-        return Rules(self._node, live, start, new_topic_id, max(self._founders, 1), behind)
+        node, founders = self._registration.node, max(self._founders, 1)
+        return Rules(node, live, start, new_topic_id, founders, behind, leadership.spender)
 
     # Committed
 
@@ -361,14 +341,14 @@ class QuorumController:
 
     def _deliver(self, base: int, commands: tuple[AnyCommand, ...]) -> None:
         """Commands are committed: this broker and its shards apply them."""
-        if self._was_ready:
+        if self._registration.was_ready:
             announce(commands, self._cache)
             self._figures.count(commands, self._cache)
             if is_taken(commands, self._cache):
                 self.on_taken()
         homes: list[int] = []
         for command in commands:
-            homes += homes_after(command, self._committed, self._placement, self._node)
+            homes += homes_after(command, self._committed, self._placement, self._registration.node)
             self._committed.apply(command)
         self._deletions.pass_on(Commit(base, commands, tuple(homes)))
         self._snapshots.state_changed()
@@ -389,6 +369,10 @@ class QuorumController:
                 waiting.done(waiting.results)
         self._check_ready()
 
+    def _check_ready(self) -> None:
+        if self._shards.settled_revision >= self._committed.revision:
+            self._registration.check_ready()
+
     # Leading
 
     def _on_serving(self, term: Term) -> None:
@@ -398,15 +382,17 @@ class QuorumController:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin to decide, once everything that was committed before this leadership is applied."""
+        """Start to decide, once everything that was committed before this leadership is applied."""
         if self._serving_from is None or self.commands.next_offset < self._serving_from:
             return
         self._serving_from = None
         self.plans.begin()
-        liveness = Liveness(self._node, self._shard.reactor.now_us())
-        self._leadership = leadership = _Leadership(self._committed.copy(), liveness)
+        liveness = Liveness(self._registration.node, self._shard.reactor.now_us())
+        state = self._committed.copy()
+        spender = spender_of(self._cache.start_settings, state, self._shard.reactor.now_us)
+        self._leadership = leadership = _Leadership(state, liveness, spender)
         if not leadership.state.exists:
-            self._decide(leadership, CreateCluster(self._registration.cluster_id), ignore)
+            self._decide(leadership, CreateCluster(self._registration.request.cluster_id), ignore)
 
     def _on_resign(self) -> None:
         self._serving_from, leadership, self._leadership = None, self._leadership, None
@@ -418,72 +404,28 @@ class QuorumController:
     # Brokers
 
     def _tick(self) -> None:
-        """Register, or report that this broker is alive; as the leader, fence silent brokers."""
-        if self._stopping or self._leaving:
+        """Keep this broker registered; as the leader, fence silent brokers."""
+        registration = self._registration
+        if self._stopping or registration.is_leaving:
             return
         leadership = self._leadership
         if leadership is not None:
             self._fence(leadership)
             self.plans.carry_out(leadership.state)
         self._figures.show(self._committed, self._group.term, active=self.is_deciding)
-        if self._epoch is None:
-            self._register()
-        else:
-            self._beat(self._epoch)
+        registration.tick()
         self._check_ready()
-        self._shard.reactor.call_later(START_US if self._ready is not None else BEAT_US, self._tick)
+        self._shard.reactor.call_later(registration.interval_us, self._tick)
 
     def _fence(self, leadership: _Leadership) -> None:
         """Fence silent brokers, and unfence those that are alive again."""
         for request in leadership.liveness.due(leadership.state, self._shard.reactor.now_us()):
             self._decide(leadership, request, ignore)
 
-    def _register(self) -> None:
-        if self._asked or (self.leader is None and self._joining is None):
-            return
-        self._asked = True
-        if self.leader is None and self._joining is not None:
-            self._joining.register(self._registration, self._registered)
-        else:
-            self.submit(self._registration, self._registered)
-
-    def _registered(self, results: Results | MillstreamError) -> None:
-        self._asked = False
-        if isinstance(results, MillstreamError):
-            return  # asked again at the next tick
-        result = results[0]
-        if not result.error:
-            self._epoch = result.broker_epoch
-        elif result.error == ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._waits_for_fence():
-            operator_log.info("%s", result.message)
-        elif result.error != ErrorCode.BROKER_NOT_AVAILABLE and self._ready is not None:
-            ready, self._ready = self._ready, None
-            ready(Rejected(result.message or "the cluster refuses this broker", result.error))
-
-    def _waits_for_fence(self) -> bool:
-        """Whether this broker takes the place of one that may still count as alive, because it died just now."""
-        self._refused += 1
-        return self._registration.replace and self._refused * START_US < FENCE_US
-
-    def _beat(self, epoch: BrokerEpoch) -> None:
-        leader = self.leader
-        if leader is not None and leader != self._node:
-            settled = Revision(self._shards.settled_revision)
-            self._network.say(leader, Status(epoch, settled, self._shard.reactor.wall_ms()))
-
-    def _check_ready(self) -> None:
-        if self._ready is None or self._epoch is None or self._shards.settled_revision < self._committed.revision:
-            return
-        broker = self._cache.state.registry.brokers.get(self._node)
-        if broker is not None and broker.epoch == self._epoch and not broker.fenced:
-            self._was_ready = True
-            ready, self._ready = self._ready, None
-            ready(None)
-
     def _serve_quorum(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender, payload
         group, leader = self._group, self.leader
-        now, controls = self._shard.reactor.now_us(), group.log.controls
+        now, controls = self._shard.reactor.now_us(), group.log.raft.controls
         reply.send(
             encode(
                 Quorum(

@@ -53,7 +53,7 @@ class LaggingLog:
         self._kept = kept
 
     def trim_prefix(self, offset: Offset) -> None:
-        """Trim the log to begin ``kept`` commands before ``offset``. Raises ArenaFull."""
+        """Trim the log to start ``kept`` commands before ``offset``. Raises ArenaFull."""
         if offset > self._kept:
             self._log.trim_prefix(Offset(offset - self._kept))
 

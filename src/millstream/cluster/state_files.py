@@ -14,7 +14,7 @@ the directory; a crash at any step leaves a state that was durable before.
 
 ``load_state`` reads files that recovery has put in order (torn tails cut, the write-ahead log replayed into segments).
 It needs no shard and changes nothing, so recovery, the supervisor and tools may call it. If another process appends to
-the log meanwhile, it sees a prefix. Invalid bytes are ``Corruption`` with file and position: a broker must not start
+the log at that time, it sees a prefix. Invalid bytes are ``Corruption`` with file and position: a broker must not start
 with half a cluster.
 """
 
@@ -69,7 +69,7 @@ def load_state(disk: Disk, data_dir: str) -> tuple[ControllerState, int]:
 
 
 def load_snapshot(disk: Disk, data_dir: str) -> ControllerState:
-    """The newest snapshot that is intact; the state without a cluster if there is none. All of it is committed.
+    """The newest snapshot that is intact; without one the state without a cluster. All of it is committed.
 
     Raises:
         OSError: the files cannot be read.
@@ -224,7 +224,7 @@ def pack_snapshot(state: ControllerState) -> bytes:
 class SnapshotStore:
     """Writes snapshots, alternating between the slots.
 
-    ``trim_before`` is where the log may begin after the last save: the revision of the older snapshot.
+    ``trim_before`` is where the log may start after the last save: the revision of the older snapshot.
 
     Lifecycle: one per broker, with the controller; one save at a time. Shard: the controller's. Replacing a file syncs
     it; ``replace`` may hand that to a helper process.
@@ -303,7 +303,7 @@ def _replay(
     needed = [base for base, end in pairwise(bases) if end > state.revision] + bases[-1:]
     if needed and needed[0] > state.revision:
         raise Corruption(
-            f"{directory} begins at offset {needed[0]}, but the newest readable snapshot ends at {state.revision}"
+            f"{directory} starts at offset {needed[0]}, but the newest readable snapshot ends at {state.revision}"
         )
     for number, base in enumerate(needed):
         path = os.path.join(directory, f"{base:020d}{SEGMENT_SUFFIX}")

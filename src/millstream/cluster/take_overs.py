@@ -6,7 +6,7 @@
                                                   by live brokers: the next ones, 50 at a time   ◄─┘
 
 The seal comes first: a broker that is only paused, or cut off, acknowledges nothing after it. A broker that comes back
-between the two registers anew, and the request is refused (`core.controller.restoring`).
+between the two registers again, and the request is refused (`core.controller.restoring`).
 
 **Crash.** Nothing here is durable, and each step may be repeated. A new active controller counts the time from its
 beginning, and seals again. A broker that dies while it restores partitions is taken over like any other. **The store
@@ -53,7 +53,7 @@ class _Dead:
         self.since_us = since_us
         self.sealed = False
         self.busy = False
-        """A seal or a request is under way."""
+        """A seal or a request is in flight."""
         self.next_us = 0
         """Nothing is tried before."""
         self.given: list[tuple[bytes, int]] = []
@@ -91,7 +91,7 @@ class TakeOvers:
         self._dead = {}
 
     def end(self) -> None:
-        """It is not any more."""
+        """It is no longer."""
         self._waiting.set(0)
 
     def carry_out(self, state: ControllerState) -> None:
@@ -149,7 +149,7 @@ class TakeOvers:
             self.end_lives(node, partial(self._sealed, node, dead))
 
     def _is_led(self, place: tuple[bytes, int]) -> bool:
-        """Whether a partition has a leader again, or is gone."""
+        """Whether a partition has a leader again, or was deleted."""
         topic = self._cache.topic_by_id(place[0])
         part = None if topic is None else topic.partitions[place[1]]
         return part is None or (part.leader in part.replicas and self._cache.leader_of(part) is not None)

@@ -6,12 +6,12 @@
                             └──── elsewhere ──Call──► the leader's shard 0 ──► …
     controller, every leader.imbalance.check.interval.seconds: plan (`core.controller.leaders`) ──► shard 0, one by one
 
-A transfer is answered when the leader has begun it, or refuses it. That the new leader leads shows in the metadata.
+A transfer is answered when the leader has started it, or refuses it. That the new leader leads shows in the metadata.
 
 **Bad input.** A group that is unknown, or that this broker does not lead, is refused retriably; so is one that hands
 over already. A target that is no replica, or has not caught up, is ``Rejected``. **Crash.** A transfer is over with the
-leader that had begun it; nothing is lost either way. **Overload.** At most ``TRANSFERS_MAX`` of a plan are under way; a
-group that refused is left out for ``REST_US``.
+leader that had started it; nothing is lost either way. **Overload.** At most ``TRANSFERS_MAX`` of a plan are in flight;
+a group that refused is left out for ``REST_US``.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class MovableGroup(Protocol):
     """The part of a Raft group that is used here."""
 
     def transfer(self, to: ReplicaId) -> None:
-        """Begin to hand over; a ``MillstreamError`` that it raises is the answer."""
+        """Start to hand over; a ``MillstreamError`` that it raises is the answer."""
         ...
 
 
@@ -79,7 +79,7 @@ class Transfers:
             network.calls.serve(MOVE_LEADER, self._serve_call)
 
     def move(self, raft_group: int, target: int, done: Done) -> None:
-        """Let the leader of a group hand over to node ``target``; ``done`` gets None when it has begun."""
+        """Let the leader of a group hand over to node ``target``; ``done`` gets None when it has started."""
         if self._shard.id == CONTROLLER_SHARD:
             self._move(raft_group, target, done)
             return
@@ -128,7 +128,7 @@ class Transfers:
         self._move_here(*_decode(payload), moved)
 
     def _move_here(self, raft_group: int, target: int, done: Done) -> None:
-        """This broker leads, as far as the metadata know: let the group's home shard begin."""
+        """This broker leads, as far as the metadata know: let the group's home shard start."""
         home = self._cache.home_of_group(raft_group)
         if home is None:
             done(_not_here(raft_group))

@@ -6,12 +6,13 @@ documentation. Sensitive values are withheld.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from millstream.config.client_metrics import CLIENT_METRICS
 from millstream.config.event_properties import of_events
 from millstream.config.group_properties import GROUP_PROPERTIES, group_setting
 from millstream.config.settings import NODE_PROPERTIES, Settings
+from millstream.config.table_properties import of_tables
 from millstream.config.topic_properties import TOPIC_PROPERTIES, default_of, synonyms_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class ConfigEntry(NamedTuple):
         """Whether the property has its default."""
         return self.source == SOURCE_DEFAULT
 
+    def given_by(self, source: int) -> Self:
+        """The entry as ``source`` gave it, which is among its synonyms."""
+        synonyms = tuple(synonym for synonym in self.synonyms if synonym.source == source)
+        return self._replace(value=synonyms[0].value, source=source, synonyms=synonyms)
+
 
 def describe_node(settings: Settings, extra: Mapping[str, tuple[str, str]] | None = None) -> list[ConfigEntry]:
     """Every visible setting of the node. ``extra`` adds read-only facts: name → (value, documentation)."""
@@ -63,6 +69,7 @@ def describe_node(settings: Settings, extra: Mapping[str, tuple[str, str]] | Non
         synonyms = _node_synonyms(declaration, settings)
         value = declaration.write(settings.value(name))
         entries.append(_entry(declaration, name, synonyms, read_only=not declaration.live, value=value))
+    entries.extend(_of_listeners(settings))
     for name, (value, documentation) in (extra or {}).items():
         fact = ConfigSynonym(name, value, SOURCE_STATIC_BROKER)
         entries.append(ConfigEntry(name, value, True, SOURCE_STATIC_BROKER, False, 2, documentation, (fact,)))
@@ -70,16 +77,32 @@ def describe_node(settings: Settings, extra: Mapping[str, tuple[str, str]] | Non
     return entries
 
 
+def _of_listeners(settings: Settings) -> list[ConfigEntry]:
+    """What is set for single listeners."""
+    entries: list[ConfigEntry] = []
+    fields = {declaration.field: declaration for declaration in NODE_PROPERTIES.values()}
+    for listener, values in settings.by_listener.items():
+        for field, value in values.items():
+            declaration = fields[field]
+            name = f"listener.name.{listener.lower()}.{declaration.name}"
+            synonym = ConfigSynonym(name, declaration.write(value), SOURCE_STATIC_BROKER)
+            entries.append(_entry(declaration, name, (synonym,), read_only=True, value=synonym.value))
+    return entries
+
+
 def describe_topic(overrides: Mapping[str, str], settings: Settings, *, as_read: bool = False) -> list[ConfigEntry]:
     """Every visible property of a topic with ``overrides``, on a node with ``settings``.
 
     ``as_read`` writes values in normal form (``7`` for `` 7``); otherwise they appear as they were given. Properties of
-    event topics are left out for others. No value is null: tools that copy a topic's configuration need texts.
+    event topics, and of topics that are tables, are left out for others. No value is null: tools that copy a topic's
+    configuration need texts.
     """
     entries: list[ConfigEntry] = []
     has_events = overrides.get("topic.kind") == "events"
+    has_table = any(map(of_tables, overrides))
     for name, declaration in TOPIC_PROPERTIES.items():
-        if (declaration.hidden or (of_events(name) and not has_events)) and name not in overrides:
+        absent = (of_events(name) and not has_events) or (of_tables(name) and not has_table)
+        if (declaration.hidden or absent) and name not in overrides:
             continue
         synonyms: list[ConfigSynonym] = []
         own = overrides.get(name)
@@ -111,10 +134,18 @@ def describe_group(configs: Mapping[str, str], settings: Settings) -> list[Confi
     """Every property of a consumer group with ``configs``, on a node with ``settings``."""
     entries: list[ConfigEntry] = []
     for name, declaration in GROUP_PROPERTIES.items():
+        if declaration.hidden and not settings.internal_share_groups:
+            continue
         setting = group_setting(name)
         own = (ConfigSynonym(name, configs[name], SOURCE_GROUP),) if name in configs else ()
-        synonyms = own + _node_synonyms(setting, settings)
-        value = configs.get(name, setting.write(settings.__dict__[setting.field]))
+        if setting is None:
+            default = declaration.write(declaration.default)
+            inherited = (ConfigSynonym(name, default, SOURCE_DEFAULT),)
+        else:
+            default = setting.write(settings.__dict__[setting.field])
+            inherited = _node_synonyms(setting, settings)
+        synonyms = own + inherited
+        value = configs.get(name, default)
         entries.append(_entry(declaration, name, synonyms, read_only=False, value=value))
     entries.sort()
     return entries

@@ -8,8 +8,8 @@
      "consumers": {"metadata_buffer_pool": {…}, "desc_buffer_pool": {…}}}
 
 Without ``path`` the chunks lie in the data directory. A pool has ``num_tiers``, ``num_buffers``, ``first_size`` and
-``size_multiple``. A key that Mofka does not have is refused by name; Mofka takes it silently, and a misspelled limit
-then has no effect.
+``size_multiple`` (``partition.events.pools``). A key that Mofka does not have is refused by name; Mofka takes it
+silently, and a misspelled limit then has no effect.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ import msgspec
 
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
+
+TIERS_MAX = 64
+"""Tiers of a pool. Mofka has no limit; the 64th of any that double is larger than memory."""
 
 _DATA_FIRST_SIZE = 64 << 20
 _DESC_FIRST_SIZE = 4 << 10
@@ -40,7 +43,7 @@ class PoolShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             Rejected: with the key and what is allowed.
         """
         for key, value, holds, allowed in (
-            ("num_tiers", self.num_tiers, self.num_tiers >= 1, "at least 1"),
+            ("num_tiers", self.num_tiers, 1 <= self.num_tiers <= TIERS_MAX, f"1 to {TIERS_MAX}"),
             ("num_buffers", self.num_buffers, self.num_buffers >= 0, "at least 0"),
             ("first_size", self.first_size, self.first_size >= 1, "at least 1"),
             ("size_multiple", self.size_multiple, self.size_multiple > 1, "more than 1"),

@@ -60,8 +60,8 @@ class EventProperties:
         EventPartitionText(),
         "{}",
         doc="How an event topic keeps its partitions: a JSON object with Mofka's keys max_chunk_size, "
-        "max_events_per_chunk, sync and fd_cache_capacity. producers and consumers, the sizes of Mofka's buffer pools, "
-        "are checked and have no effect.",
+        "max_events_per_chunk, sync, fd_cache_capacity, producers and consumers. The last two are the buffer "
+        "pools: with num_buffers they bound what pushes and feeds of a partition hold at once.",
     )
     events_max_bytes = Property(
         "events.max.bytes",
@@ -115,20 +115,6 @@ class EventProperties:
 def of_events(name: str) -> bool:
     """Whether a topic property is for event topics only."""
     return name.startswith(("events.", "kafka.view"))
-
-
-_POOLS = ("producers", "consumers")
-"""Mofka's buffer pools. Its keys are checked and shown."""
-
-
-def remarks_on_partition(text: str) -> list[str]:
-    """A sentence for each key of ``events.partition`` that is taken for Mofka's sake and has no effect."""
-    return [
-        f"events.partition: {pool} has no effect: batches are received into a core's memory (memory.bytes), and are "
-        "written and sent from there, with no buffers between"
-        for pool in _POOLS
-        if f'"{pool}"' in text
-    ]
 
 
 def settle_kind(config: TopicConfig, defaults: Settings) -> None:

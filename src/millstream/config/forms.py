@@ -312,19 +312,24 @@ class Choices(Form["tuple[str, ...]"]):
 
 
 class Words(Form["tuple[str, ...]"]):
-    """Words with commas; may be empty. Subclasses implement ``accepts_words`` and ``expected``."""
+    """Words with commas or another separator; may be empty. Subclasses implement ``accepts_words`` and ``expected``."""
 
     kafka_type = TYPE_LIST
+    separator = ","
 
     def accepts_words(self, words: tuple[str, ...]) -> bool:
         """Whether these words are valid for this form."""
         raise NotImplementedError
 
     def read_plain(self, text: str) -> tuple[str, ...]:
-        found = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+        found = self.split(text) if text.strip() else ()
         if not self.accepts(found):
             raise ValueError
         return found
+
+    def split(self, text: str) -> tuple[str, ...]:
+        """The words of a text that is not blank."""
+        return tuple(word.strip() for word in text.split(self.separator))
 
     def accepts(self, value: object) -> bool:
         if not isinstance(value, tuple):
@@ -334,7 +339,7 @@ class Words(Form["tuple[str, ...]"]):
         return len(texts) == len(words) and self.accepts_words(texts)
 
     def write(self, value: tuple[str, ...]) -> str | None:
-        return ",".join(value)
+        return self.separator.join(value)
 
 
 class Endpoint(NamedTuple):

@@ -9,7 +9,8 @@
 A client receives the advertised address of the listener that it connected to, or the address that it reached if none is
 advertised. Names and rules are Kafka's: a listener's name is in the protocol map, names and ports are unique (one IPv4
 and one IPv6 address may share a port), and an address that means every interface cannot be advertised, because nobody
-can connect to it. Listeners with TLS or SASL are refused by name.
+can connect to it. With SSL in its protocol a listener speaks TLS (``secure``), with SASL its clients log in
+(``kafka.logins``).
 """
 
 from __future__ import annotations
@@ -25,9 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PLAINTEXT: Final = "PLAINTEXT"
-UNSUPPORTED_PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-PROTOCOL_OF_NAME: Final = tuple((name, name) for name in ("SASL_SSL", PLAINTEXT, "SSL", "SASL_PLAINTEXT"))
+SSL: Final = "SSL"
+_PROTOCOLS: Final = ("SASL_SSL", PLAINTEXT, SSL, "SASL_PLAINTEXT")
+PROTOCOL_OF_NAME: Final = tuple((name, name) for name in _PROTOCOLS)
 """Kafka's default of ``listener.security.protocol.map``: the protocols' own names."""
+
+HTTP_LISTENER: Final = "HTTP"
+"""Name of the HTTP port in ``listener.name.http.…``."""
+
+PEER_LISTENER: Final = "PEER"
+"""Name of the peer address in ``listener.name.peer.…``."""
 
 SEEDS_MAX: Final = 64
 
@@ -138,7 +146,7 @@ class ProtocolMap(Form["tuple[tuple[str, str], ...]"]):
 
     def _one(self, text: str) -> tuple[str, str]:
         name, _, protocol = (part.strip().upper() for part in text.partition(":"))
-        if _NAME.fullmatch(name) is None or protocol not in (PLAINTEXT, *UNSUPPORTED_PROTOCOLS):
+        if _NAME.fullmatch(name) is None or protocol not in _PROTOCOLS:
             raise ValueError
         return name, protocol
 
@@ -167,10 +175,6 @@ def check_listeners(
                 f"no security protocol is defined for {each.name}; add {each.name}:{PLAINTEXT} to "
                 "listener.security.protocol.map",
             )
-        if protocol in UNSUPPORTED_PROTOCOLS:
-            raise ConfigError(
-                "listeners", f"{each.name} uses {protocol}: TLS and SASL are not supported by this version"
-            )
     _check_ports(listen)
     names = [each.name for each in listen]
     for each in advertised:
@@ -182,12 +186,35 @@ def check_listeners(
             )
 
 
+def protocol_of(name: str, protocols: Iterable[tuple[str, str]]) -> str:
+    """The security protocol of a listener that was checked."""
+    return dict(protocols)[name]
+
+
+def demands_login(protocol: str) -> bool:
+    """Whether clients log in by SASL under a security protocol."""
+    return protocol.startswith("SASL_")
+
+
+def speaks_tls(protocol: str) -> bool:
+    """Whether a security protocol encrypts."""
+    return protocol.endswith(SSL)
+
+
 def is_every_interface(host: str) -> bool:
     """Whether ``host`` stands for every address of the machine."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _check_distinct(setting: str, listeners: Iterable[Listener]) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GROUPS: Final = "sys/fs/cgroup"
+_UNLIMITED: Final = 1 << 60
+"""Version 1 of control groups writes no limit as a number near 2^63."""
 
 
 def usable_cores(root: str = "/") -> int:
@@ -34,11 +36,18 @@ def owns_cores() -> bool:
 
 def usable_memory_bytes(root: str = "/") -> int:
     """Memory that this process may use: RAM, or the limit of a control group if that is lower."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = memory_limit_bytes(root)
+    return memory if limit is None else min(memory, limit)
+
+
+def memory_limit_bytes(root: str = "/") -> int | None:
+    """The lowest limit of memory of this process's control groups; None without one."""
+    limits: list[int] = []
     for place in _places(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            limits += _numbers(os.path.join(place, name))[:1]
-    return min(limits)
+            limits += [one for one in _numbers(os.path.join(place, name))[:1] if one < _UNLIMITED]
+    return min(limits, default=None)
 
 
 def _quota(place: str) -> float | None:
@@ -83,3 +92,20 @@ def _lines(path: str) -> list[str]:
             return file.read().splitlines()
     except (OSError, ValueError):
         return []
+
+
+def nodes_of_cores(root: str = "/") -> dict[int, int]:
+    """Memory node of each core; empty on a machine with one node."""
+    base = os.path.join(root, "sys/devices/system/node")
+    try:
+        nodes = [name for name in os.listdir(base) if name.startswith("node") and name[4:].isdigit()]
+    except OSError:
+        return {}
+    found: dict[int, int] = {}
+    for name in nodes if len(nodes) > 1 else []:
+        for line in _lines(os.path.join(base, name, "cpulist")):
+            for part in filter(None, line.split(",")):
+                first, _, last = part.partition("-")
+                if first.isdigit() and (last or first).isdigit():
+                    found.update(dict.fromkeys(range(int(first), int(last or first) + 1), int(name[4:])))
+    return found

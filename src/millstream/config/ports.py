@@ -1,8 +1,8 @@
 """Ports for brokers that are started without being given any."""
 
+import errno
 import random
 import socket
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +16,20 @@ _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Ports of ``host`` that no process listens on now, all different. They are none of those that the kernel gives to
     connections and to listeners that ask for any: a broker that is away for a while finds its port free.
+
+    Raises:
+        OSError: no process can listen on that host here.
     """
     first, last = map(int, _RANGE.read_text().split())
     others = [port for port in range(FIRST_PORT, _LAST_PORT + 1) if not first <= port <= last]
     sockets: list[socket.socket] = []
     try:
         while len(sockets) < count:
-            with suppress(OSError):
+            try:
                 sockets.append(socket.create_server((host, random.choice(others or [0]))))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
         return [sock.getsockname()[1] for sock in sockets]
     finally:
         for sock in sockets:

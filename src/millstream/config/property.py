@@ -52,6 +52,7 @@ class Property(Generic[T]):
         hidden: bool = False,
         sensitive: bool = False,
         effect: bool = True,
+        per_listener: bool = False,
     ) -> None:
         self.name = name
         self.form = form
@@ -63,6 +64,8 @@ class Property(Generic[T]):
         self.hidden = hidden
         self.sensitive = sensitive
         self.effect = effect
+        self.per_listener = per_listener
+        """Whether one listener may have another value (``listener.name.NAME.…``)."""
         self._default = default
         self._compute = compute
         self.field = ""
@@ -116,7 +119,8 @@ class Property(Generic[T]):
         return f"Property({self.name!r})"
 
     def _unexpected(self, value: object) -> ConfigError:
-        return ConfigError(self.name, f"{value!r} is not valid, expected {self.form.expected()}")
+        shown = "its value" if self.sensitive else repr(value)
+        return ConfigError(self.name, f"{shown} is not valid, expected {self.form.expected()}")
 
 
 def declared(owner: type) -> dict[str, Property[Any]]:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from millstream.config.errors import ConfigError
 from millstream.config.forms import human_size
-from millstream.config.listeners import check_listeners, is_every_interface
+from millstream.config.listeners import (
+    HTTP_LISTENER,
+    PEER_LISTENER,
+    PLAINTEXT,
+    check_listeners,
+    is_every_interface,
+    is_loopback,
+    protocol_of,
+)
 
 if TYPE_CHECKING:
     from millstream.config.settings import Settings
@@ -30,18 +38,76 @@ def check_relations(settings: Settings) -> None:
             f"expected at least {human_size(MEMORY_PER_SHARD_MIN)} each; give more memory or fewer shards",
         )
     check_listeners(settings.listen, settings.advertised_listeners, settings.listener_security_protocol_map)
+    _check_listener_names(settings)
+    _check_passwords(settings)
+    _check_tokens(settings)
     _check_cluster(settings)
     _ordered(settings, "wal.file.bytes", "wal.bytes", factor=4)
     _ordered(settings, "checkpoint.bytes", "wal.bytes")
+    _ordered(settings, "raft.heartbeat.interval.ms", "raft.election.timeout.ms", factor=4)
     _ordered(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
-    for what in ("session.timeout", "heartbeat.interval", "assignment.interval"):
-        _ordered(settings, f"group.consumer.min.{what}.ms", f"group.consumer.{what}.ms")
-        _ordered(settings, f"group.consumer.{what}.ms", f"group.consumer.max.{what}.ms")
-    _ordered(settings, "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
+    for kind in ("consumer", "share"):
+        for what in ("session.timeout", "heartbeat.interval", "assignment.interval"):
+            _ordered(settings, f"group.{kind}.min.{what}.ms", f"group.{kind}.{what}.ms")
+            _ordered(settings, f"group.{kind}.{what}.ms", f"group.{kind}.max.{what}.ms")
+        _ordered(settings, f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms")
     if settings.cache_warmup == (settings.cache_fill == "write") and {"cache.warmup", "cache.fill"} <= settings.given:
         raise ConfigError("cache.warmup", "contradicts cache.fill, expected cache.fill alone")
     # Otherwise no topic's configuration could be built, because these are every topic's defaults.
     _ordered(settings, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
+
+
+def _check_listener_names(settings: Settings) -> None:
+    names = [each.name for each in settings.listen]
+    for name in settings.by_listener:
+        if name not in (*names, HTTP_LISTENER, PEER_LISTENER):
+            raise ConfigError(f"listener.name.{name.lower()}", f"{name} is none of the listeners, {', '.join(names)}")
+    if settings.peer_security_protocol != PLAINTEXT:
+        own = settings.by_listener.get(PEER_LISTENER, {})
+        for what in ("keystore", "truststore"):
+            if not any(field.startswith(f"ssl_{what}_") for field in own):
+                raise ConfigError(
+                    "peer.security.protocol",
+                    f"SSL needs listener.name.peer.ssl.{what}.location: brokers have keys and an authority of their "
+                    "own; 'millstream security init' makes them",
+                )
+
+
+def _check_passwords(settings: Settings) -> None:
+    """Passwords cross a network only if it is encrypted."""
+    for each in settings.listen:
+        if protocol_of(each.name, settings.listener_security_protocol_map) != "SASL_PLAINTEXT":
+            continue
+        for mechanism, what in (("PLAIN", "passwords"), ("OAUTHBEARER", "tokens")):
+            if mechanism in settings.for_listener(each.name).sasl_enabled_mechanisms and not is_loopback(each.host):
+                raise ConfigError(
+                    "sasl.enabled.mechanisms",
+                    f"{mechanism} sends {what} in clear, and {each} is not encrypted; use SASL_SSL for it, "
+                    f"SCRAM-SHA-512 instead of {mechanism}, or an address of this machine such as 127.0.0.1",
+                )
+
+
+def takes_tokens(settings: Settings) -> bool:
+    """Whether a listener takes JSON web tokens, or HTTP does, because it is known who signs them."""
+    return bool(settings.sasl_oauthbearer_jwks_endpoint_url) or any(
+        protocol_of(each.name, settings.listener_security_protocol_map).startswith("SASL")
+        and "OAUTHBEARER" in settings.for_listener(each.name).sasl_enabled_mechanisms
+        for each in settings.listen
+    )
+
+
+def _check_tokens(settings: Settings) -> None:
+    """A token is taken only from a known issuer, for this audience, with a key of a known place."""
+    if not takes_tokens(settings):
+        return
+    needed = {
+        "sasl.oauthbearer.jwks.endpoint.url": settings.sasl_oauthbearer_jwks_endpoint_url,
+        "sasl.oauthbearer.expected.issuer": settings.sasl_oauthbearer_expected_issuer,
+        "sasl.oauthbearer.expected.audience": settings.sasl_oauthbearer_expected_audience,
+    }
+    for name, value in needed.items():
+        if not value:
+            raise ConfigError(name, "is not given, and tokens (OAUTHBEARER) cannot be tested without it")
 
 
 def _check_cluster(settings: Settings) -> None:

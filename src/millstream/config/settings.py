@@ -1,22 +1,28 @@
 """Settings: the typed values of one node, fixed when it starts.
 
 ``Settings`` has one attribute per declared property (``millstream.config.properties``). It is immutable;
-``with_dynamic`` returns a copy with changed live settings. Tests build one from literals: ``Settings(data_dir="/tmp/x",
-shards=1)``. Relations between settings are checked at construction, so an existing instance is consistent.
+``with_dynamic`` returns a copy with changed live settings, ``for_listener`` one with what holds for one listener. As in
+Kafka, ``listener.name.NAME.`` before a setting sets it for the listener NAME alone. Tests build one from literals:
+``Settings(data_dir="/tmp/x", shards=1)``. Relations between settings are checked at construction, so an existing
+instance is consistent.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.config.errors import ConfigError
+from millstream.config.properties.access import AccessProperties
 from millstream.config.properties.cluster import ClusterProperties
 from millstream.config.properties.groups import GroupProperties
 from millstream.config.properties.network import NetworkProperties
 from millstream.config.properties.node import NodeProperties
+from millstream.config.properties.security import SecurityProperties
+from millstream.config.properties.share_groups import ShareGroupProperties
 from millstream.config.properties.storage import StorageProperties
 from millstream.config.properties.tiers import TierProperties
+from millstream.config.properties.tokens import TokenProperties
 from millstream.config.properties.topics import TopicDefaultProperties
 from millstream.config.properties.transactions import TransactionProperties
 from millstream.config.properties.without_effect import WithoutEffectProperties
@@ -27,12 +33,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+BY_LISTENER: Final = "by_listener"
+_LISTENER_PREFIX: Final = "listener.name."
+
+
 class Settings(
     NodeProperties,
     ClusterProperties,
     NetworkProperties,
+    SecurityProperties,
+    AccessProperties,
+    TokenProperties,
     TopicDefaultProperties,
     GroupProperties,
+    ShareGroupProperties,
     TransactionProperties,
     StorageProperties,
     TierProperties,
@@ -46,11 +60,14 @@ class Settings(
 
     given: frozenset[str]
     dynamic: frozenset[str]
+    by_listener: Mapping[str, Mapping[str, Any]]
+    """Values of single listeners: name in upper case, Python name of the setting, value."""
 
     def __init__(self, **values: object) -> None:
         """Take values by Python name (typed, or text as a person writes it). All others get their defaults."""
         given: set[str] = set()
         own = self.__dict__
+        own[BY_LISTENER] = _checked(values.pop(BY_LISTENER, {}))
         for name, declaration in NODE_PROPERTIES.items():
             if declaration.field in values:
                 own[declaration.field] = declaration.check(values.pop(declaration.field))
@@ -83,6 +100,13 @@ class Settings(
         check_relations(copy)
         return copy
 
+    def for_listener(self, name: str) -> Settings:
+        """A copy with the values that hold for the listener ``name``."""
+        copy = object.__new__(Settings)
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(self.by_listener.get(name.upper(), {}))
+        return copy
+
     def value(self, name: str) -> Any:
         """The value of the property with this Kafka name."""
         return self.__dict__[node_property(name).field]
@@ -96,8 +120,40 @@ class Settings(
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        changed = (f"{NODE_PROPERTIES[name].field}={self.value(name)!r}" for name in sorted(self.given | self.dynamic))
+        shown = (NODE_PROPERTIES[name] for name in sorted(self.given | self.dynamic))
+        changed = (f"{each.field}={'…' if each.sensitive else repr(self.__dict__[each.field])}" for each in shown)
         return f"Settings({', '.join(changed)})"
+
+
+def split_listener(name: str) -> tuple[str, str]:
+    """Listener and setting of ``listener.name.NAME.setting``; no listener ("") for any other name.
+
+    Raises:
+        ConfigError: the setting cannot be set for one listener.
+    """
+    if not name.startswith(_LISTENER_PREFIX):
+        return "", name
+    rest = name.removeprefix(_LISTENER_PREFIX)
+    listener, _, plain = rest.partition(".")
+    while not is_setting(plain) and "." in plain:  # a listener's name may have dots
+        part, _, plain = plain.partition(".")
+        listener = f"{listener}.{part}"
+    if not is_setting(plain):
+        listener, _, plain = rest.partition(".")
+    if not node_property(plain).per_listener:
+        raise ConfigError(name, f"{plain} cannot be set for one listener, expected {plain} without a prefix")
+    return listener.upper(), plain
+
+
+def _checked(by_listener: Any) -> Mapping[str, Mapping[str, Any]]:
+    """The values of single listeners, each checked."""
+    fields = {declaration.field: declaration for declaration in NODE_PROPERTIES.values() if declaration.per_listener}
+    return MappingProxyType(
+        {
+            name.upper(): {field: fields[field].check(value) for field, value in values.items()}
+            for name, values in by_listener.items()
+        }
+    )
 
 
 def without_effect(names: Iterable[str]) -> list[Property[Any]]:

@@ -15,18 +15,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from millstream.config.errors import ConfigError
-from millstream.config.event_properties import EventProperties, remarks_on_partition, settle_kind
+from millstream.config.event_properties import EventProperties, settle_kind
 from millstream.config.forms import Boolean, Form, Only, OptionalInteger, Words
 from millstream.config.property import Property, declared
 from millstream.config.relations import shared_needs
 from millstream.config.settings import Settings, unknown_name
+from millstream.config.table_properties import TableProperties, settle_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 T = TypeVar("T")
 
-INDEX_ENTRY_BYTES = 16
+INDEX_ENTRY_BYTES = 20
 """Size of one entry of a segment's index (``format.index``)."""
 
 INDEX_INTERVAL_MIN_BYTES = 4096
@@ -92,7 +93,7 @@ def _inner(setting: Property[int | None]) -> Form[int]:
     return setting.form.inner
 
 
-class TopicConfig(EventProperties):
+class TopicConfig(EventProperties, TableProperties):
     """The resolved values of one topic. Immutable; a changed configuration is a new one."""
 
     overrides: Mapping[str, str]
@@ -188,7 +189,7 @@ class TopicConfig(EventProperties):
     segment_index_bytes = _inherits(
         Settings.log_index_size_max_bytes,
         "segment.index.bytes",
-        doc="Maximum size of a segment's index, which has an entry of 16 bytes per index.interval.bytes. A segment "
+        doc="Maximum size of a segment's index, which has an entry of 20 bytes per index.interval.bytes. A segment "
         "whose index is full is followed by a new one.",
     )
     preallocate = _inherits(
@@ -401,8 +402,7 @@ def topic_property(name: str) -> Property[Any]:
 def remarks_on(changes: Mapping[str, str | None]) -> list[str]:
     """A sentence for each changed topic property that is taken for Kafka's sake and has no effect, for an operator."""
     known = ((name, TOPIC_PROPERTIES.get(name)) for name, value in sorted(changes.items()) if value is not None)
-    remarks = [f"{name}: {declaration.doc}" for name, declaration in known if declaration and not declaration.effect]
-    return remarks + remarks_on_partition(changes.get(TopicConfig.events_partition.name) or "")
+    return [f"{name}: {declaration.doc}" for name, declaration in known if declaration and not declaration.effect]
 
 
 def synonyms_of(name: str) -> tuple[Synonym, ...]:
@@ -464,6 +464,7 @@ def topic_config(overrides: Mapping[str, str], defaults: Settings) -> TopicConfi
         own["max_message_bytes"] = defaults.socket_request_max_bytes
     own["overrides"] = MappingProxyType(dict(overrides))
     settle_kind(resolved, defaults)
+    settle_table(resolved)
     return resolved
 
 

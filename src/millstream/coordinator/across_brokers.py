@@ -17,7 +17,7 @@ from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerEpoch, ProducerId, TransactionVersion
 from millstream.model.replication import ReplicaId
-from millstream.partition.markers import Marker
+from millstream.partition.append.markers import Marker
 
 if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
@@ -71,7 +71,7 @@ class AcrossBrokers:
         self._calls.serve(WRITE_MARKER, self._serve_marker)
 
     def leader_elsewhere(self, topic_partition: "TopicPartition") -> NodeId | None:
-        """The other broker that leads a partition; None if it is this one, or nobody is known to."""
+        """The other broker that leads a partition; None if it is this one, or no leader is known."""
         partition = self._metadata.partition(*topic_partition)
         if partition is None or partition.leader in (-1, self._metadata.node_id):
             return None

@@ -10,13 +10,22 @@ import msgspec
 
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ApiKey
+from millstream.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedConsumerGroup
 from millstream.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from millstream.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
+from millstream.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
 from millstream.wire.messages.describe_groups import DescribedGroup
+from millstream.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsGroup, ShareOffsetsGroup
 from millstream.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -24,6 +33,8 @@ from millstream.wire.messages.list_groups import ListedGroup
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from millstream.wire.messages.share_group_describe import DescribedShareGroup, ShareGroupDescribeRequest
+from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from millstream.wire.schema import Message
@@ -39,6 +50,11 @@ DELETE_GROUPS: Final = 42
 OFFSET_DELETE: Final = 47
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
+SHARE_GROUP_HEARTBEAT: Final = 76
+SHARE_GROUP_DESCRIBE: Final = 77
+DESCRIBE_SHARE_GROUP_OFFSETS: Final = 90
+ALTER_SHARE_GROUP_OFFSETS: Final = 91
+DELETE_SHARE_GROUP_OFFSETS: Final = 92
 
 # Methods of the mailbox.
 ASK: Final = 60
@@ -57,6 +73,11 @@ _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     OFFSET_DELETE: (OffsetDeleteRequest, OffsetDeleteResponse),
     CONSUMER_GROUP_HEARTBEAT: (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     CONSUMER_GROUP_DESCRIBE: (ConsumerGroupDescribeRequest, DescribedConsumerGroup),
+    SHARE_GROUP_HEARTBEAT: (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    SHARE_GROUP_DESCRIBE: (ShareGroupDescribeRequest, DescribedShareGroup),
+    DESCRIBE_SHARE_GROUP_OFFSETS: (DescribeShareGroupOffsetsGroup, ShareOffsetsGroup),
+    ALTER_SHARE_GROUP_OFFSETS: (AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+    DELETE_SHARE_GROUP_OFFSETS: (DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
 }
 _decoders: Final[dict[int, tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.Decoder[Any]]]] = {
     api: (msgspec.msgpack.Decoder(request), msgspec.msgpack.Decoder(response))
@@ -74,6 +95,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
     client_host: str
     require_stable: bool
     body: bytes
+    principal: str = ""
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True):

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.records import decode_record, encode_record
-from millstream.coordinator.state_partition import KeptLog, State, StatePartition, answer
+from millstream.coordinator.share_asks import AskStates, no_share_coordinator
+from millstream.coordinator.state_partition import BATCH_BYTES, KeptLog, State, StatePartition, answer
 from millstream.coordinator.verified_commits import VerifiedCommits, VerifyingLog
 from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.coordinator import GroupCoordinator
@@ -31,6 +32,9 @@ from millstream.core.group.outputs import (
     Outputs,
     Persisted,
     Resolve,
+    StateAnswered,
+    StateAsk,
+    StateResponse,
     TopicDeleted,
     TransactionEnded,
     Write,
@@ -50,8 +54,6 @@ _NewRecord: TypeAlias = tuple[bytes, bytes | None, tuple[()], int]
 Done = Callable[[Message | ErrorCode], None]
 """Callback for the response of a request, or for the code that refuses it as a whole."""
 
-_BATCH_BYTES: Final = 256 << 10
-"""Approximate maximum size of one batch. Records of one request stay together."""
 WRITE_BYTES_MAX: Final = 4 << 20
 """Maximum size of the records of one request: they must fit into the log cache of a shard with the minimum memory.
 Kafka's limit is ``max.message.bytes`` of the topic, 1 MiB.
@@ -68,7 +70,7 @@ _RESOLVE_SLICE_STEPS: Final = 4_096
 
 
 class OffsetsPartition(KeptLog, VerifyingLog, Protocol):
-    """The part of ``partition.internal.InternalLog`` that is used here."""
+    """The part of ``partition.append.internal.InternalLog`` that is used here."""
 
     def on_transaction_ended(self, callback: Callable[[int, bool], None]) -> None: ...
 
@@ -114,6 +116,8 @@ class GroupsPartition(StatePartition):
         self._ended: list[TransactionEnded] = []  # while loading
         self.verified = VerifiedCommits(partition)
         """Commits of transactions whose coordinator is asked before they are stepped."""
+        self.ask_states: AskStates = no_share_coordinator
+        """Asks the share coordinator, wherever it is. Set before the first step."""
         partition.on_transaction_ended(self._transaction_ended)
         self._loading.start()
 
@@ -190,6 +194,8 @@ class GroupsPartition(StatePartition):
             self._writes += out.writes
         for wanted in out.resolve:
             self._resolve(wanted)
+        for ask in out.asks:
+            self._ask_states(ask)
         self._say(out.log_lines)
         if len(out.answers) <= _ANSWERS_AT_ONCE:
             for token, response in out.answers:
@@ -209,6 +215,18 @@ class GroupsPartition(StatePartition):
         if unsent:
             self._reactor.call_soon(self._tell_some)
 
+    def _ask_states(self, ask: StateAsk) -> None:
+        """Ask for share state; the core gets the answer in a later callback."""
+
+        def answered(response: StateResponse) -> None:
+            self._reactor.call_soon(lambda: self._states_answered(ask, response))
+
+        self.ask_states(ask.request, answered)
+
+    def _states_answered(self, ask: StateAsk, response: StateResponse) -> None:
+        if self.state in (State.ACTIVE, State.STOPPING):
+            self.step(StateAnswered(ask, response))
+
     def _resolve(self, wanted: Resolve) -> None:
         """Find the topics that a group's regular expressions match, in slices."""
         topics = self.core.topics
@@ -220,7 +238,7 @@ class GroupsPartition(StatePartition):
             together = max(_RESOLVE_SLICE_STEPS // sum(map(weight, found)), 1)
             for count, name in enumerate(topics.names()):
                 for matches, matched in patterns:
-                    if matches(name):
+                    if matches(name) and topics.may_describe(wanted.principal, wanted.client_host, name):
                         matched.add(name)
                 if count % together == 0:
                     yield
@@ -270,7 +288,7 @@ class GroupsPartition(StatePartition):
     # Writing
 
     def _flush(self) -> None:
-        """Append the records of this turn. A large amount is spread over later turns."""
+        """Append the records of this turn, those of one request together. A large amount is spread over later turns."""
         first, records = 0, 0
         while first < len(self._writes) and records < _FLUSH_RECORDS:
             records += len(self._writes[first].records)
@@ -300,7 +318,7 @@ class GroupsPartition(StatePartition):
             batch += records
             size += more
             receipts.append(write.receipt)
-            if size >= _BATCH_BYTES:
+            if size >= BATCH_BYTES:
                 self._append(build_batch(batch), receipts)
                 batch, receipts, size = [], [], 0
         if receipts:

@@ -18,34 +18,43 @@ from millstream.coordinator.asks import (
     Ask,
 )
 from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition
+from millstream.coordinator.share_asks import AskStates, no_share_coordinator
 from millstream.coordinator.state_partition import State
 from millstream.coordinator.state_topic import Loads
 from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (
+    AlterShareOffsets,
     Commit,
     ConsumerHeartbeat,
     Delete,
     DeleteOffsets,
+    DeleteShareOffsets,
     DescribeConsumer,
+    DescribeShare,
     FetchOffsets,
     GroupSettings,
     Heartbeat,
     Input,
     Join,
     Leave,
+    ShareHeartbeat,
+    ShareStatesOf,
     Sync,
 )
 from millstream.core.group.state import GroupState
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ApiKey, ApiVersion
-from millstream.partition.verifying import Ask as VerifyAsk
-from millstream.partition.verifying import nobody
+from millstream.partition.append.verification import Ask as VerifyAsk
+from millstream.partition.append.verification import no_coordinator
+from millstream.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
+from millstream.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from millstream.wire.messages.describe_groups import DescribedGroup
+from millstream.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsGroup
 from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.leave_group import LeaveGroupRequest
@@ -57,6 +66,8 @@ from millstream.wire.messages.offset_commit import (
 )
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
+from millstream.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from millstream.wire.schema import ZERO_UUID, Message
@@ -88,8 +99,10 @@ class LocalGroups:
         self._meters = _Meters(shard, self._counts)
         self.partitions: dict[int, GroupsPartition] = {}
         self.loads = Loads()
-        self.ask_coordinator: VerifyAsk = nobody
+        self.ask_coordinator: VerifyAsk = no_coordinator
         """Asks the coordinator of a transaction, wherever it is. Set before a partition opens."""
+        self.ask_states: AskStates = no_share_coordinator
+        """Asks for share state, wherever its coordinator is. Set before a partition opens."""
         shard.reactor.call_later(self._expiry_interval_us, self._expire)
 
     def opened(self, partition: OffsetsPartition) -> None:
@@ -100,6 +113,7 @@ class LocalGroups:
             partition, reactor, self._settings, self._counts, self.loads.ended, self._topics, self._meters.refresh
         )
         groups.verified.ask = self.ask_coordinator
+        groups.ask_states = self.ask_states
         self.partitions[partition.index] = groups
 
     def when_loaded(self, done: Callable[[], None]) -> None:
@@ -129,6 +143,7 @@ class LocalGroups:
         request: Message,
         require_stable: bool,
         done: Done,
+        principal: str = "",
     ) -> None:
         """Process a request for a group of ``partition``. ``done`` gets the response or the code that refuses it."""
         groups = self.partitions.get(partition)
@@ -139,7 +154,7 @@ class LocalGroups:
         elif isinstance(request, TxnOffsetCommitRequest):
             self._commit_in_transaction(groups, version, request, done)
         else:
-            groups.step(_input(api, version, client_id, client_host, request, require_stable, done))
+            groups.step(_input(api, version, client_id, client_host, request, require_stable, done, principal))
 
     def _commit_in_transaction(
         self, groups: GroupsPartition, version: ApiVersion, request: TxnOffsetCommitRequest, done: Done
@@ -156,7 +171,8 @@ class LocalGroups:
 
     def ask_for(self, ask: Ask, request: Message, done: Done) -> None:
         """``ask`` for a request from another shard."""
-        self.ask(ask.partition, ask.api, ask.version, ask.client_id, ask.client_host, request, ask.require_stable, done)
+        client = ask.client_id, ask.client_host
+        self.ask(ask.partition, ask.api, ask.version, *client, request, ask.require_stable, done, ask.principal)
 
     def list(self, states: list[str], types: list[str]) -> tuple[ErrorCode, list[ListedGroup]]:
         """The groups of this shard that pass the filters; an error while some are being loaded."""
@@ -205,6 +221,7 @@ def _input(
     request: Message,
     require_stable: bool,
     done: Callable[[Message | ErrorCode], None],
+    principal: str,
 ) -> Input:
     """The core's input for a request."""
     if api == HEARTBEAT:
@@ -215,7 +232,7 @@ def _input(
         return Commit(done, request, version)
     if api == JOIN_GROUP:
         assert isinstance(request, JoinGroupRequest)
-        return Join(done, request, version, client_id, client_host, _member_suffix())
+        return Join(done, request, version, client_id, client_host, _member_suffix(), principal)
     if api == SYNC_GROUP:
         assert isinstance(request, SyncGroupRequest)
         return Sync(done, request, version)
@@ -224,7 +241,7 @@ def _input(
         return Leave(done, request, version)
     if api == CONSUMER_GROUP_HEARTBEAT:
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        return ConsumerHeartbeat(done, request, version, client_id, client_host, _member_id())
+        return ConsumerHeartbeat(done, request, version, client_id, client_host, _member_id(), principal)
     if api == CONSUMER_GROUP_DESCRIBE:
         assert isinstance(request, ConsumerGroupDescribeRequest)
         (group_id,) = request.group_ids
@@ -236,8 +253,26 @@ def _input(
     if api == OFFSET_DELETE:
         assert isinstance(request, OffsetDeleteRequest)
         return DeleteOffsets(done, request)
-    assert isinstance(request, OffsetFetchRequestGroup)
-    return FetchOffsets(done, request, require_stable)
+    if isinstance(request, OffsetFetchRequestGroup):
+        return FetchOffsets(done, request, require_stable)
+    return _share_input(client_id, client_host, request, done)
+
+
+def _share_input(client_id: str, client_host: str, request: Message, done: Done) -> Input:
+    """The core's input for a request about a share group."""
+    match request:
+        case ShareGroupHeartbeatRequest():
+            return ShareHeartbeat(done, request, client_id, client_host)
+        case ShareGroupDescribeRequest():
+            (group_id,) = request.group_ids
+            return DescribeShare(done, group_id)
+        case DescribeShareGroupOffsetsGroup():
+            return ShareStatesOf(done, request.group_id)
+        case AlterShareGroupOffsetsRequest():
+            return AlterShareOffsets(done, request)
+        case _:
+            assert isinstance(request, DeleteShareGroupOffsetsRequest)
+            return DeleteShareOffsets(done, request)
 
 
 def _transactional(

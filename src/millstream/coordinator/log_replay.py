@@ -1,4 +1,4 @@
-"""Reads a partition of the broker's own from its start to its end, in slices, while the shard goes on with other work.
+"""Reads a partition of the broker's own from its start to its end, in slices, while the shard does other work.
 
 The keeper of the partition's state gives a function for one batch, which yields between slices of its work. A batch
 that does not decode ends the reading with the offset from which it was read. An error that passes is tried again.
@@ -22,7 +22,7 @@ _RETRY_US: Final = 100_000
 
 
 class ReadableLog(Protocol):
-    """The part of ``partition.internal.InternalLog`` that is used here."""
+    """The part of ``partition.append.internal.InternalLog`` that is used here."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -67,7 +67,7 @@ class LogReplay:
         self._read(Offset(self._partition.log_start_offset), first=True)
 
     def stop(self) -> None:
-        """Call nobody any more."""
+        """Call no callback from now on."""
         self._over = True
 
     def _read(self, offset: Offset, *, first: bool = False) -> None:

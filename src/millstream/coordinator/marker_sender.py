@@ -1,8 +1,8 @@
 """Writes the markers of decided transactions, for as long as it takes.
 
 A transaction is complete when each of its partitions has its marker. A partition that does not answer, or is led by
-nobody now, is tried again, at ever longer intervals up to ``BACKOFF_MAX_US``. A partition that does not exist any more
-has nobody left to read it. One that knows a later epoch of the producer, or a later coordinator, is left to that one.
+no broker now, is tried again, at ever longer intervals up to ``BACKOFF_MAX_US``. A partition that no longer exists
+has no reader left. One that knows a later epoch of the producer, or a later coordinator, is left to that one.
 
 A coordinator that stops leaves the rest to its successor, which finds the decision in the log.
 """
@@ -14,7 +14,7 @@ from millstream.core.txn.messages import SendMarkers
 from millstream.core.txn.transaction import TopicPartition
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import CoordinatorEpoch
-from millstream.partition.markers import Marker
+from millstream.partition.append.markers import Marker
 from millstream.telemetry.log import RateLimit, log
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class MarkerSender:
         self._lines = RateLimit(_LINES_A_MINUTE)
 
     def stop(self) -> None:
-        """Try nothing again, and call nobody back."""
+        """Try nothing again, and call nothing back."""
         self._stopped = True
 
     def send(self, wanted: SendMarkers, coordinator_epoch: CoordinatorEpoch, done: Callable[[], None]) -> None:

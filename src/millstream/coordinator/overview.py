@@ -53,12 +53,12 @@ def summarize_groups(
 
 
 def _summary(name: str, group: Group) -> GroupSummary:
-    consumer = group.consumer
     committed: dict[str, dict[int, int]] = {}
     for topic, partitions in group.offsets.topics.items():
         read = {index: offset.offset for index, offset in partitions.items() if not is_mark(offset.metadata)}
         if read:
             committed[topic] = read
-    state = group.state if consumer is None else consumer.state
-    members = len(group.members) if consumer is None else len(consumer.members)
+    assigned = group.assigned
+    state = group.state if assigned is None else assigned.state
+    members = len(group.members) if assigned is None else len(assigned.members)
     return GroupSummary(name, state.value, members, committed)

@@ -2,8 +2,8 @@
 
 Written exactly as by Apache Kafka 4.3, so that each reads the other's logs: offsets in version 4 (with the topic id as
 a tagged field), or in version 1 if the commit has its own retention time; groups in version 3; consumer groups
-(KIP-848) in their only version. A null value deletes. All versions that Kafka ever wrote are read. Keys of other
-features are skipped.
+(KIP-848) and share groups (KIP-932) in their only version. A null value deletes. All versions that Kafka ever wrote are
+read. Keys of other features are skipped.
 
 A record that does not decode raises ``Corruption``, because skipping it could lose committed offsets.
 """
@@ -33,13 +33,27 @@ from millstream.wire.messages.group_storage import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from millstream.wire.messages.share_group_storage import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
 from millstream.wire.records import Record
 from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key, encode_versioned
 
 _GROUP_VERSION: Final = 3
 _OFFSET_VERSION: Final = 4
 _EXPIRING_OFFSET_VERSION: Final = 1
-_CONSUMER_GROUP_VERSION: Final = 0
+_ASSIGNED_GROUP_VERSION: Final = 0
 
 _VALUES: Final[dict[type[Key], type[Value]]] = {
     OffsetCommitKey: OffsetCommitValue,
@@ -50,6 +64,12 @@ _VALUES: Final[dict[type[Key], type[Value]]] = {
     ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+    ShareGroupMemberMetadataKey: ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey: ShareGroupMetadataValue,
+    ShareGroupTargetAssignmentMetadataKey: ShareGroupTargetAssignmentMetadataValue,
+    ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
+    ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
 }
 """The value type of each key type."""
 
@@ -61,7 +81,7 @@ def encode_record(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
     if isinstance(value, GroupMetadataValue):
         version = _GROUP_VERSION
     elif not isinstance(value, OffsetCommitValue):
-        version = _CONSUMER_GROUP_VERSION
+        version = _ASSIGNED_GROUP_VERSION
     elif value.expire_timestamp != -1:
         version = _EXPIRING_OFFSET_VERSION
     else:

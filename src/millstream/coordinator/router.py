@@ -43,8 +43,14 @@ from millstream.coordinator.groups_partition import Done, OffsetsPartition
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.coordinator.state_topic import StateTopic
-from millstream.coordinator.topics_view import MetadataTopics
-from millstream.core.group.outputs import ASSIGNMENT_INTERVAL, ConsumerSettings, GroupSettings
+from millstream.coordinator.topics_view import MayDescribe, MetadataTopics, everybody_may
+from millstream.core.group.outputs import (
+    ASSIGNMENT_INTERVAL,
+    SHARE_ASSIGNMENT_INTERVAL,
+    ConsumerSettings,
+    GroupSettings,
+    ShareSettings,
+)
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import data_topic_id, data_topic_name
@@ -70,7 +76,7 @@ _PARKED_TIMEOUT_US: Final = 24 * 3600 * 1_000_000
 
 
 class Table(Protocol):
-    """The part of ``partition.internal.InternalLogs`` that is used here."""
+    """The part of ``partition.append.internal.InternalLogs`` that is used here."""
 
     def on_open(self, callback: Callable[[OffsetsPartition], None]) -> None: ...
 
@@ -98,6 +104,7 @@ class _LiveSettings(MetadataListener):
 
     def settings_changed(self, settings: "Settings") -> None:
         self.values[ASSIGNMENT_INTERVAL] = settings.group_consumer_assignment_interval_ms
+        self.values[SHARE_ASSIGNMENT_INTERVAL] = settings.group_share_assignment_interval_ms
 
 
 class GroupRouter:
@@ -113,10 +120,12 @@ class GroupRouter:
         metadata: "MetadataCache",
         controller: "ControllerClient",
         table: Table,
+        may_describe: MayDescribe = everybody_may,
     ) -> None:
+        """``may_describe`` says which topics the expressions of a client match."""
         self._shard = shard
         self._topic = StateTopic(OFFSETS_TOPIC, metadata, controller, shard.reactor)
-        topics = MetadataTopics(metadata)
+        topics = MetadataTopics(metadata, may_describe)
         metadata.subscribe(topics)
         interval_ms = settings.offsets_retention_check_interval_ms
         live = _LiveSettings()
@@ -173,15 +182,18 @@ class GroupRouter:
         done: Done,
         *,
         require_stable: bool = False,
+        principal: str = "",
     ) -> None:
-        """Pass ``request`` to the coordinator of its group. ``done`` gets the response or the code that refuses it."""
+        """Pass ``request`` to the coordinator of its group. ``done`` gets the response or the code that refuses it.
+        ``principal`` is the client, for a request after which topics are sought.
+        """
         partition, home = self._topic.place(group_id)
         if home is None:
             done(ErrorCode.NOT_COORDINATOR)
             return
         name, client_host = client_id or "", f"/{host}"
         if home == self._shard.id:
-            self.local.ask(partition, api, version, name, client_host, request, require_stable, done)
+            self.local.ask(partition, api, version, name, client_host, request, require_stable, done, principal)
             return
 
         def answered(answer: bytes | MillstreamError) -> None:
@@ -190,7 +202,7 @@ class GroupRouter:
             else:
                 done(decode_answer(api, answer))
 
-        ask = Ask(api, partition, version, name, client_host, require_stable, encode(request))
+        ask = Ask(api, partition, version, name, client_host, require_stable, encode(request), principal)
         timeout_us = _PARKED_TIMEOUT_US if api in (JOIN_GROUP, SYNC_GROUP) else _TIMEOUT_US
         self._shard.mailbox.call(home, ASK, encode(ask), answered, timeout_us)
 
@@ -328,6 +340,15 @@ def group_settings(
             migration_policy=settings.group_consumer_migration_policy,
             assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
             regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
+            of_groups=of_groups,
+            live=live,
+        ),
+        share=ShareSettings(
+            session_timeout_ms=settings.group_share_session_timeout_ms,
+            heartbeat_interval_ms=settings.group_share_heartbeat_interval_ms,
+            max_size=settings.group_share_max_size,
+            assignor=settings.group_share_assignors[0],
+            assignment_interval_ms=settings.group_share_assignment_interval_ms,
             of_groups=of_groups,
             live=live,
         ),

@@ -6,9 +6,9 @@
                   │                                    (stopping: what is being written is still answered)
                   └── a record does not decode ──► failed
 
-A shell carries out what its core decides. It gives each batch of records to `StatePartition.append`, and the core hears
-the fate of each write in the order of the writes. A batch that cannot be appended fails exactly the requests that wrote
-it. The core has one timer.
+A shell carries out what its core decides. It gives each batch of records to `StatePartition.append`, and the core
+learns the fate of each write in the order of the writes. A batch that cannot be appended fails exactly the requests
+that wrote it. The core has one timer.
 """
 
 from abc import ABC, abstractmethod
@@ -21,11 +21,15 @@ from millstream.coordinator.log_replay import LogReplay, ReadableLog
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.telemetry.log import RateLimit, log
+from millstream.wire.records import build_batch
 
 if TYPE_CHECKING:
     from millstream.coordinator.log_replay import Steps
     from millstream.shard.reactor import Reactor, Timer
     from millstream.wire.records import BatchHeader
+
+BATCH_BYTES: Final = 256 << 10
+"""Approximate maximum size of one batch."""
 
 _FAILURES_A_MINUTE: Final = 6
 _LINES_A_MINUTE: Final = 60
@@ -42,7 +46,7 @@ class State(Enum):
 
 
 class KeptLog(ReadableLog, Protocol):
-    """The part of ``partition.internal.InternalLog`` that is used here."""
+    """The part of ``partition.append.internal.InternalLog`` that is used here."""
 
     @property
     def name(self) -> str: ...
@@ -196,6 +200,22 @@ class StatePartition(ABC):
 
     # Writing
 
+    def _append_records(self, records: Iterable[tuple[int, tuple[bytes, bytes | None]]]) -> None:
+        """Append (receipt, (key, value)) in order, in batches of about ``BATCH_BYTES``."""
+        timestamp = self._reactor.wall_ms()
+        batch: list[tuple[bytes, bytes | None, tuple[()], int]] = []
+        receipts: list[int] = []
+        size = 0
+        for receipt, (key, value) in records:
+            batch.append((key, value, (), timestamp))
+            receipts.append(receipt)
+            size += len(key) + len(value or b"")
+            if size >= BATCH_BYTES:
+                self._append(build_batch(batch), receipts)
+                batch, receipts, size = [], [], 0
+        if receipts:
+            self._append(build_batch(batch), receipts)
+
     def _append(self, content: bytes, receipts: list[int]) -> None:
         """Append a batch of ``wire.records``, which holds the writes with these receipts."""
         batch = _Batch(receipts)
@@ -208,7 +228,7 @@ class StatePartition(ABC):
         self._partition.append(content, appended)
 
     def _refuse(self, receipt: int, error: MillstreamError) -> None:
-        """A write that is not appended; the core hears it with the next `_settle`, in its turn."""
+        """A write that is not appended; the core learns it with the next `_settle`, in its turn."""
         self._under_way.append(_Batch([receipt], error))
 
     def _settle(self) -> None:

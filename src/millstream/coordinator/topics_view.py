@@ -1,6 +1,6 @@
 """The cluster's topics for group decisions: a view of the shard's metadata cache."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from millstream.cluster.metadata import MetadataListener, TopicMeta
@@ -10,14 +10,25 @@ if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
 
 
+MayDescribe = Callable[[str, str, str], bool]
+"""Whether a principal, from an address, may describe the topic of a name."""
+
+
+def everybody_may(principal: str, host: str, name: str) -> bool:
+    """Access is not controlled."""
+    _ = principal, host, name
+    return True
+
+
 class MetadataTopics(MetadataListener):
     """``core.group.consumer_state.topics.Topics`` over the metadata cache.
 
     Lifecycle: one per shard. It subscribes to the cache, to know when a topic was last created.
     """
 
-    def __init__(self, metadata: "MetadataCache") -> None:
+    def __init__(self, metadata: "MetadataCache", may_describe: "MayDescribe | None" = None) -> None:
         self._metadata = metadata
+        self._may_describe = may_describe or everybody_may
         self.created_revision = metadata.revision
 
     def topic_created(self, topic: TopicMeta) -> None:
@@ -37,6 +48,10 @@ class MetadataTopics(MetadataListener):
 
     def names(self) -> Iterable[str]:
         return self._metadata.names()
+
+    def may_describe(self, principal: str, client_host: str, name: str) -> bool:
+        """Whether a client may know of a topic. ``client_host`` is an address behind a slash, as groups keep it."""
+        return self._may_describe(principal, client_host.removeprefix("/"), name)
 
 
 def _topic(topic: TopicMeta | None) -> Topic | None:

@@ -35,8 +35,8 @@ from millstream.core.txn.transaction import EPOCH_PER_TRANSACTION, TopicPartitio
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerEpoch, ProducerId, TransactionVersion
-from millstream.partition.internal import InternalLog, InternalLogs
-from millstream.partition.verifying import Question
+from millstream.partition.append.internal import InternalLog, InternalLogs
+from millstream.partition.append.verification import Question
 
 if TYPE_CHECKING:
     from millstream.cluster.client import ControllerClient
@@ -192,13 +192,7 @@ class Transactions:
 
     def _here(self, partition: int, request: Request) -> None:
         """Process a request for a transactional id of ``partition`` on this shard."""
-        found = self.partitions.get(partition)
-        if found is None:
-            _refuse(request, ErrorCode.NOT_COORDINATOR)
-        elif found.state is not State.ACTIVE:
-            _refuse(request, found.refusal)
-        else:
-            found.ask(request)
+        ask_or_refuse(self.partitions.get(partition), request)
 
     def _route(self, method: int, transactional_id: str, fields: tuple[object, ...], done: Done) -> None:
         """Have the coordinator process a request, on whichever shard of this broker it is."""
@@ -245,7 +239,7 @@ class Transactions:
         producer_epoch: ProducerEpoch,
         done: Callable[[Identity], None],
     ) -> None:
-        """Begin a producer: fence the one before it and get an epoch."""
+        """Start a producer: fence the one before it and get an epoch."""
         self._route(INIT, transactional_id, (timeout_ms, producer_id, producer_epoch), _identity(done))
 
     def add(
@@ -288,7 +282,7 @@ class Transactions:
         self._route(ADD, addition.transactional_id, fields, answered)
 
     def verify(self, question: Question, answer: Callable[[Sequence[int]], None]) -> None:
-        """``partition.verifying.Ask``: of a client that leaves adding to the broker add, of others ask."""
+        """``partition.append.verification.Ask``: of a client that leaves adding to the broker add, of others ask."""
         self.add(
             question.transactional_id,
             question.producer_id,
@@ -418,6 +412,12 @@ def _replying(reply: "Reply") -> Done:
     return answered
 
 
-def _refuse(request: Request, error: ErrorCode) -> None:
+def ask_or_refuse(coordinator: TransactionsPartition | None, request: Request) -> None:
+    """Have a coordinator process a request whose token takes the answer; None and one that does not serve refuse it."""
     assert callable(request.token)
-    request.token(error)
+    if coordinator is None:
+        request.token(ErrorCode.NOT_COORDINATOR)
+    elif coordinator.state is not State.ACTIVE:
+        request.token(coordinator.refusal)
+    else:
+        coordinator.ask(request)

@@ -33,7 +33,7 @@ from millstream.core.txn.messages import (
 from millstream.core.txn.transaction import Image
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
-from millstream.wire.records import BatchHeader, build_batch, iter_records
+from millstream.wire.records import BatchHeader, iter_records
 
 if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor
@@ -44,13 +44,12 @@ Done = Callable[[Answer | ErrorCode], None]
 NextId = Callable[[Callable[[int | MillstreamError], None]], None]
 """Gives an unused producer id (``cluster.producer_ids``)."""
 
-_BATCH_BYTES: Final = 256 << 10
 _LOAD_SLICE_RECORDS: Final = 16
 _EXPIRY_SLICE: Final = 64
 
 
 class TransactionLog(KeptLog, Protocol):
-    """The part of ``partition.internal.InternalLog`` that is used here."""
+    """The part of ``partition.append.internal.InternalLog`` that is used here."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -179,17 +178,4 @@ class TransactionsPartition(StatePartition):
     def _flush(self) -> None:
         """Append the records of this turn."""
         writes, self._writes = self._writes, []
-        timestamp = self._reactor.wall_ms()
-        records: list[tuple[bytes, bytes | None, tuple[()], int]] = []
-        receipts: list[int] = []
-        size = 0
-        for write in writes:
-            key, value = encode_transaction(write.transactional_id, write.image)
-            records.append((key, value, (), timestamp))
-            receipts.append(write.receipt)
-            size += len(key) + len(value or b"")
-            if size >= _BATCH_BYTES:
-                self._append(build_batch(records), receipts)
-                records, receipts, size = [], [], 0
-        if receipts:
-            self._append(build_batch(records), receipts)
+        self._append_records((one.receipt, encode_transaction(one.transactional_id, one.image)) for one in writes)

@@ -6,14 +6,14 @@
                                               └► no: ask the transaction's ─► yes ──┘
                                                                            └► no: refused
 
-A commit of a transaction that has ended must not open it again in this partition: nobody would end it, and it would
-hold back every later commit of the group. So the question is put here, on the partition's home shard, where the
-partition sees every marker, as ``partition.verifying`` does for batches: an answer that a marker overtook is void
-(INVALID_TXN_STATE), and so is a verified commit that a marker overtakes before it is appended.
+A commit of a transaction that has ended must not open it again in this partition: no coordinator would end it, and it
+would hold back every later commit of the group. So the question is put here, on the partition's home shard, where the
+partition sees every marker, as ``partition.append.verification`` does for batches: an answer that a marker overtook is
+void (INVALID_TXN_STATE), and so is a verified commit that a marker overtakes before it is appended.
 
 While a question is open, further commits of the same producer wait behind it, in order. They are what the client has in
 flight, so the limits on connections bound them. If the partition closes, all are refused with NOT_COORDINATOR. A crash
-loses what waits, which was acknowledged to nobody.
+loses what waits, of which nothing was acknowledged.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerEpoch, ProducerId
-from millstream.partition.verifying import Ask, Question, nobody
+from millstream.partition.append.verification import Ask, Question, no_coordinator
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 Verified = Callable[[ErrorCode], None]
@@ -31,7 +31,7 @@ Verified = Callable[[ErrorCode], None]
 
 
 class VerifyingLog(Protocol):
-    """The part of ``partition.internal.InternalLog`` that is used here."""
+    """The part of ``partition.append.internal.InternalLog`` that is used here."""
 
     @property
     def index(self) -> int: ...
@@ -59,7 +59,7 @@ class VerifiedCommits:
     def __init__(self, partition: VerifyingLog) -> None:
         self._partition = partition
         self._rows: dict[ProducerId, deque[_Waiting]] = {}
-        self.ask: Ask = nobody
+        self.ask: Ask = no_coordinator
         """Asks the transaction's coordinator, wherever it is. Set when there is one."""
 
     def verify(self, request: TxnOffsetCommitRequest, done: Verified, *, adds: bool) -> None:
@@ -84,7 +84,7 @@ class VerifiedCommits:
         def answered(codes: Sequence[int]) -> None:
             row = self._rows.get(producer_id)
             if row is None or row[0] is not waiting:
-                return  # closed meanwhile
+                return  # closed since
             error = ErrorCode(codes[0])
             if error is ErrorCode.NONE and not self._partition.verified(producer_id, epoch, question):
                 error = ErrorCode.INVALID_TXN_STATE

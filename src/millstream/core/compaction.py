@@ -124,7 +124,7 @@ def dirtiest(stretches: Sequence[tuple[Stretch, float]]) -> int | None:
 
 
 def segments_to_rewrite(segments: Sequence[SegmentFacts], end_offset: Offset) -> int:
-    """Number of segments to rewrite by a pass with keys up to ``end_offset`` (exclusive): all that begin before it."""
+    """Number of segments to rewrite by a pass with keys up to ``end_offset`` (exclusive): all that start before it."""
     return sum(1 for one in segments[:-1] if one.base_offset < end_offset)
 
 

@@ -29,7 +29,7 @@ watermark or log start offset than the last sent.
 
 Which session gives way to a new one is Kafka's rule too: one that was unused for two minutes; else the smallest of
 those that are older than two minutes and smaller than the new one, sessions of followers only for followers. If none
-does, the client goes on without a session. The number of partitions in all sessions is bounded as well: past that
+does, the client continues without a session. The number of partitions in all sessions is bounded as well: past that
 bound full fetches get no session, and an incremental fetch that adds partitions loses its session
 (FETCH_SESSION_ID_NOT_FOUND; the client starts over). The same goes for names that are too long for a topic. Session
 ids carry the shard: shard ``i`` of ``n`` gives out ids in the i-th of n equal parts of 1 … 2^31-1, so a client that
@@ -122,7 +122,7 @@ _Key = tuple[bytes | str, int]
 
 
 class _Session:
-    """A session. ``queue`` holds partitions to look at, ``taken`` those that the request under way looks at."""
+    """A session. ``queue`` holds partitions to look at, ``taken`` those that the current request looks at."""
 
     __slots__ = (
         "cached_size",
@@ -222,7 +222,7 @@ class FetchContext:
 
     @property
     def superseded(self) -> bool:
-        """A later request of the same session has begun: this one may only answer INVALID_FETCH_SESSION_EPOCH."""
+        """A later request of the same session has started: this one may only answer INVALID_FETCH_SESSION_EPOCH."""
         return self._session is not None and self._session.epoch != self._epoch
 
     def take(self) -> list[SessionPartition]:
@@ -235,7 +235,7 @@ class FetchContext:
         return list(self._partitions.values())
 
     def look_at_all(self) -> None:
-        """Have ``take`` give every partition: for a request that does not wait, because notices may be under way."""
+        """Have ``take`` give every partition: for a request that does not wait, because notices may be in flight."""
         session = self._session
         if session is not None:
             for partition in session.partitions.values():
@@ -392,7 +392,7 @@ class FetchSessions:
             session.partitions[(partition.topic_id if uses_topic_ids else partition.topic, partition.index)] = partition
             partition.session = session
             partition.queued = True
-        # Nobody may have watched them between the read and now, so the next request looks at all of them once.
+        # They may have been unwatched between the read and now, so the next request looks at all of them once.
         session.queue = partitions
         self._sessions[session.id] = session
         self._touch(session, now_ms)

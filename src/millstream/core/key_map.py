@@ -4,9 +4,9 @@
 
     slot   │ hash of the key 16 │ offset + 1  8 │      open addressing, the next slot when one is taken
 
-A key is its 16-byte BLAKE2b, so a slot has 24 bytes whatever the length of the key. The hash is keyed with random bytes
-of each pass: nobody can construct two keys that collide, and by accident they never do (2⁻⁶⁴ for four thousand million
-keys). ``put`` returns False at the maximum load, beyond which probing gets long; the caller then ends its pass.
+A key is its 16-byte BLAKE2b, so a slot has 24 bytes for every length of key. The hash is keyed with random bytes
+of each pass: no client can construct two keys that collide, and by accident they never do (2⁻⁶⁴ for four thousand
+million keys). ``put`` returns False at the maximum load, beyond which probing gets long; the caller then ends its pass.
 
 Source: Apache Kafka's ``SkimpyOffsetMap`` has the same slots; the keyed hash is ours.
 """

@@ -7,7 +7,7 @@ can only be one of these). A batch is then one of three things::
 The rules are those of Apache Kafka 4.3 for writes without a transaction (KIP-98, KIP-360). An unknown producer may
 start at any sequence (its state may have expired, or its records may have been deleted). A known producer with a new
 epoch starts at 0. A lower epoch is fenced. Sequences wrap from 2^31 - 1 to 0. An old batch that is no longer among the
-last five is out of order, never DUPLICATE_SEQUENCE_NUMBER (Kafka stopped returning that when it began to keep five
+last five is out of order, never DUPLICATE_SEQUENCE_NUMBER (Kafka stopped returning that since it keeps five
 batches).
 
 A duplicate may be found before its first copy is durable. The caller must then hold the response until the high
@@ -295,7 +295,7 @@ class ProducerState:
         transaction open here; its writer may be answered once all that is in the log now is committed.
         """
         if with_epoch and self.epoch_of(producer_id) == producer_epoch < EPOCH_MAX:
-            return False  # what is open is the next transaction; none begins in the last epoch
+            return False  # what is open is the next transaction; none starts in the last epoch
         if producer_id in self.transactions.open:
             return True
         self.transactions.voided(producer_id, coordinator_epoch, producer_epoch if with_epoch else producer_epoch + 1)
@@ -439,8 +439,8 @@ class ProducerState:
 
     def snapshot(self, committed_offset: Offset | None = None, end_offset: Offset | None = None) -> bytes:
         """The state as bytes, oldest append first: the whole of it, or that as of ``committed_offset``. With
-        ``end_offset`` it is for a replica whose log ends there and goes on to at least ``committed_offset``: it has the
-        producers as they will be then, and the transactions as they are at its end.
+        ``end_offset`` it is for a replica whose log ends there and continues to at least ``committed_offset``: it has
+        the producers as they will be then, and the transactions as they are at its end.
         """
         producers = self._as_of(committed_offset)
         out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(producers)))

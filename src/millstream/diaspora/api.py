@@ -382,7 +382,7 @@ def _partition(config: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a partition in Mofka's configuration of a topic; the broker checks them."""
     own = {"partition", *(["type"] if config.get("type", "default") == "default" else [])}
     partition = dict(config.get("partition") or {})
-    warn_ignored("create_topic", [*(config.keys() - own), *(partition.keys() & {"producers", "consumers"})])
+    warn_ignored("create_topic", config.keys() - own)
     return partition
 
 

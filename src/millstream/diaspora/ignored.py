@@ -1,7 +1,7 @@
 """Options of Mofka that mean nothing here: a call that gives one warns, and says why.
 
-A script for Mofka stays as it is: what it asks of Mofka's own machinery (engines, pools of threads, registered memory,
-dependencies) is no error. ``python -W error::millstream.diaspora.IgnoredOption`` makes it one.
+A script for Mofka stays as it is: what it asks of Mofka's own machinery (engines, pools of threads, dependencies) is no
+error. ``python -W error::millstream.diaspora.IgnoredOption`` makes it one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ _REASONS: Final = {
     "ack_early": "a push is answered when it is durable; the topic property write.caching answers before",
     "uuid": "a partition's UUID follows from its topic and number",
     "type": "every partition keeps its events in chunk files, as Mofka's default manager does",
-    "producers": "a batch is received into a core's memory, with no buffers between",
-    "consumers": "a batch is sent from a core's memory, with no buffers between",
     "server_rank": "brokers share out partitions among themselves",
     "pool_name": "brokers have no pools of execution streams",
     "config": "a partition's configuration belongs to create_topic",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self
 
+from millstream.client.security import PLAIN, Security
 from millstream.errors import MillstreamError
 from millstream.events.cluster import EventCluster, json_text
 from millstream.events.engine import engine
@@ -18,16 +20,18 @@ from millstream.events.validators import make_validator
 class EventsClient:
     """A cluster with event topics. Safe for threads. After a fork the child makes its own."""
 
-    def __init__(self, bootstrap: str, *, timeout_s: float = 30.0) -> None:
+    def __init__(self, bootstrap: str, *, timeout_s: float = 30.0, security: Security = PLAIN) -> None:
         """Nothing is sent yet.
 
         Args:
             bootstrap: ``host:port`` of one or more brokers, separated by commas.
             timeout_s: limit of one call, repetitions included.
+            security: TLS and login of every connection (``millstream.client.security.read_security``).
         """
         self.bootstrap = bootstrap
+        self.security = security
         self.engine = engine()
-        self.cluster = EventCluster(bootstrap, timeout_s)
+        self.cluster = EventCluster(bootstrap, timeout_s, security)
 
     def __enter__(self) -> Self:
         return self
@@ -35,9 +39,9 @@ class EventsClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[type[EventsClient], tuple[str]]:
-        """A client travels to another process as its addresses."""
-        return EventsClient, (self.bootstrap,)
+    def __reduce__(self) -> tuple[object, ...]:
+        """A client travels to another process as its addresses, limit and security."""
+        return partial(EventsClient, timeout_s=self.cluster.timeout_s, security=self.security), (self.bootstrap,)
 
     def close(self) -> None:
         """Close the connections. Producers are closed by their users; a consumer that was left open leaves its group,

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from millstream.client.security import PLAIN, Security
 from millstream.errors import MillstreamError, Rejected, Retriable, Unavailable
 from millstream.events.link import Link
 from millstream.model.error_code import RETRIABLE, ErrorCode
@@ -59,8 +60,9 @@ class ClosesConsumer(Protocol):
 class EventCluster:
     """Links to brokers. Every method but ``__init__`` runs on the engine's loop."""
 
-    def __init__(self, bootstrap: str, timeout_s: float) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float, security: Security = PLAIN) -> None:
         self.timeout_s = timeout_s
+        self.security = security
         self.consumers: weakref.WeakSet[ClosesConsumer] = weakref.WeakSet()
         """Consumers that use these links, as long as the program has them. Any thread."""
         self._seeds = [_address(part) for part in bootstrap.split(",") if part.strip()]
@@ -115,7 +117,7 @@ class EventCluster:
         """A new link to the leader of a partition, for calls that wait on the broker. Its caller closes it."""
         link, epoch = await self.leader(topic, partition)
         host, _, port = link.address.rpartition(":")
-        return await Link.open(host, int(port)), epoch
+        return await Link.open(host, int(port), self.security), epoch
 
     async def coordinator(self, consumer: str) -> Link:
         """The link to the broker that keeps the positions of a consumer."""
@@ -141,7 +143,7 @@ class EventCluster:
         """The shared link to an address."""
         held = self._links.get((host, port))
         if held is None or not held.is_open:
-            held = self._links[host, port] = await Link.open(host, port)
+            held = self._links[host, port] = await Link.open(host, port, self.security)
         return held
 
     async def create(self, name: str, partitions_count: int, replicas_count: int, configs: Mapping[str, str]) -> None:

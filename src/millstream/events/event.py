@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -11,9 +11,6 @@ from millstream.format.events.descriptor import DataDescriptor, decode_descripto
 
 if TYPE_CHECKING:
     from millstream.events.futures import Pending
-
-NO_MORE_EVENTS: Final = (1 << 64) - 1
-"""Event id that stands for the end in Mofka's own interfaces; ``Event.id`` is None there."""
 
 
 class Acknowledges(Protocol):

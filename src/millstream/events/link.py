@@ -10,16 +10,22 @@ of their own.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from typing import Final, TypeVar, cast
 
+from millstream.client.login import check_answer, check_handshake, exchange
+from millstream.client.security import PLAIN, Login, Security, context_of
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.secure.words import say
 from millstream.wire.apis import APIS, api_name
 from millstream.wire.codec import decode_response, encode_response_vectored, response_header_version
 from millstream.wire.errors import ProtocolError
 from millstream.wire.headers import encode_request_header
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from millstream.wire.schema import Request, Response
 
 _R = TypeVar("_R", bound=Response)
@@ -28,6 +34,7 @@ FRAME_BYTES_MAX: Final = 1 << 30
 _CONNECT_SECONDS: Final = 10.0
 _BUFFER_BYTES: Final = 64 << 10
 _LENGTH_BYTES: Final = 4
+_SASL_AUTHENTICATE: Final = 36
 _SOFTWARE: Final = "millstream-events"
 
 
@@ -44,8 +51,8 @@ class Link:
         self._failed: MillstreamError | None = None
 
     @classmethod
-    async def open(cls, host: str, port: int) -> Link:
-        """Connect and negotiate versions.
+    async def open(cls, host: str, port: int, security: Security = PLAIN) -> Link:
+        """Connect, with TLS if the security says so, and negotiate versions.
 
         Raises:
             Unavailable: nothing answers.
@@ -54,19 +61,43 @@ class Link:
         address = f"{host}:{port}"
         try:
             loop = asyncio.get_running_loop()
-            connecting = loop.create_connection(lambda: _Frames(cls(address)), host, port)
+            context = context_of(security) if security.speaks_tls else None
+            connecting = loop.create_connection(lambda: _Frames(cls(address)), host, port, ssl=context)
             _, frames = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
+        except ssl.SSLError as error:
+            raise Rejected(f"TLS failed with {host}: {say(error)}", ErrorCode.SASL_AUTHENTICATION_FAILED) from None
         except (TimeoutError, OSError) as error:
             raise Unavailable(f"no broker answers at {address}: {error}", ErrorCode.NETWORK_EXCEPTION) from error
         link = frames.link
         try:
             request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version="1")
             answer = await link.call(request, ApiVersionsResponse, 3, _CONNECT_SECONDS)
+            link.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+            if security.login is not None:
+                await link.log_in(security.login)
         except BaseException:
             link.close()
             raise
-        link.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         return link
+
+    async def log_in(self, login: Login) -> None:
+        """Prove who this client is.
+
+        Raises:
+            Rejected: the broker does not take the login.
+        """
+        wait_s = _CONNECT_SECONDS
+        shaken = await self.call(SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse, 1, wait_s)
+        check_handshake(login, shaken)
+        version = self.version_of(_SASL_AUTHENTICATE)
+        steps = exchange(login)
+        token = await asyncio.get_running_loop().run_in_executor(None, next, steps)  # may ask an issuer
+        while True:
+            answer = await self.call(SaslAuthenticateRequest(token), SaslAuthenticateResponse, version, wait_s)
+            try:
+                token = steps.send(check_answer(login, answer))
+            except StopIteration:
+                return
 
     @property
     def is_open(self) -> bool:

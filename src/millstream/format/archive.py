@@ -8,7 +8,7 @@ Keys, below the URL of the store; the topic id in hexadecimal::
     topics/<topic id>/<partition>/<base>-<end>-<term>-<revision>.segment   the same, written by a job
     topics/<topic id>/<partition>/<offsets, times, counts>.part      the old end of a long manifest
 
-A **segment object** begins with the batches, byte for byte as in the segment file. Behind them is the index, a payload
+A **segment object** starts with the batches, byte for byte as in the segment file. Behind them is the index, a payload
 of ``format.sealed`` with the magic "MSAI"; integers are little-endian::
 
     topic id 16 bytes │ partition u32 │ base offset i64 │ end offset i64 │ blocks u32 │ epochs u32
@@ -66,7 +66,7 @@ AbortedSpan: TypeAlias = tuple[int, int, int]
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Where a block begins in its segment, and what it holds. It ends where the next one begins."""
+    """Where a block starts in its segment, and its content. It ends where the next one starts."""
 
     base_offset: Offset
     position: FilePosition

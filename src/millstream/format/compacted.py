@@ -1,6 +1,6 @@
 """Removes records from a Kafka batch (format 2) without changing the others: the byte level of compaction.
 
-Offsets never change: a batch keeps its base offset and its last offset delta, whatever remains in it, and every
+Offsets never change: a batch keeps its base offset and its last offset delta, even if it becomes empty, and every
 remaining record keeps its bytes. Records are rewritten only the first time that a tombstone survives: the batch then
 stores its *delete horizon* in the place of its base timestamp (attribute bit 6), and the timestamps of its records are
 relative to that from then on (KIP-534). A compressed batch is decompressed, filtered, and compressed with the same

@@ -1,4 +1,4 @@
-"""The ``epochs`` file of a partition: where its log starts, where each leader epoch began, and what Raft remembers.
+"""The ``epochs`` file of a partition: where its log starts, where each leader epoch starts, and what Raft remembers.
 
 Segments say what was written; these facts about a log are stored here instead:
 
@@ -52,12 +52,12 @@ class StoredControl(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RaftBase(msgspec.Struct, frozen=True, array_like=True):
-    """Where the control entries that are kept begin, and what those before it came to."""
+    """Start of the kept control entries, and the result of those before it."""
 
     offset: Offset = Offset(0)
     position: RaftPosition = RaftPosition(0)
     term: Term = Term(0)
-    """Of the entry that ends at `position`; 0 if there is none or it is not known."""
+    """Of the entry that ends at `position`; 0 without one, or if it is not known."""
     payload: bytes = b""
     """The replication layer's encoding of what the folded entries came to."""
 
@@ -108,7 +108,7 @@ def epochs_between(epochs: Epochs, offset: Offset, end_offset: Offset) -> list[t
 
 
 def with_terms_begun(epochs: Epochs, controls: Sequence[StoredControl]) -> list[tuple[Term, Offset]]:
-    """The epochs, and those that control entries began without a batch."""
+    """The epochs, including those that start with a control entry and have no batch."""
     first: dict[Term, Offset] = {}
     for term, offset in [*epochs, *((one.term, one.offset) for one in controls)]:
         first[term] = min(offset, first.get(term, offset))

@@ -83,7 +83,7 @@ class ArchivedSegment(msgspec.Struct, frozen=True, omit_defaults=True):
     base_offset: Offset
     end_offset: Offset
     size_bytes: int
-    """Bytes of its batches, with which the object begins."""
+    """Bytes of its batches, at the start of the object."""
 
     checksum: int
     """CRC-32C of these bytes."""

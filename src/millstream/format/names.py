@@ -142,7 +142,7 @@ def staged_directory(directory: str, position: RaftPosition) -> str:
 
 
 def resumable(name: str) -> bool:
-    """Whether ``name`` is that of a staged log that a later start can go on with: not of an empty one, which ends at
+    """Whether ``name`` is that of a staged log that a later start can continue: not of an empty one, which ends at
     position 0, nor of an event topic's.
     """
     log, _, position = name.removesuffix(STAGED_SUFFIX).rpartition(".")

@@ -5,9 +5,9 @@
     0    4        6   8        12      16
     │magic│version│ 0 │ length │ CRC-32C │ payload … │        little-endian; the CRC covers everything but itself
 
-Such files are only ever replaced (temporary file, sync, rename), so a crash leaves the old or the new one. Whatever
-does not match is `Corruption`: a shortened file, a flipped bit, a file of another kind, a version that this code does
-not know.
+Such files are only ever replaced (temporary file, sync, rename), so a crash leaves the old or the new one. Anything
+that does not match is `Corruption`: a shortened file, a flipped bit, a file of another kind, a version that this code
+does not know.
 """
 
 import struct

@@ -4,7 +4,7 @@ Nothing wrong goes in: a batch that does not match its checksum, is out of place
 one before it is `Corruption`. The same batches make the same bytes.
 
 Batches of a log that was compacted may have gaps between them and before the first one. The object has the whole range
-of offsets, gaps included: it begins at the offset that the caller names, and ends where its last batch ends.
+of offsets, gaps included: it starts at the offset that the caller names, and ends where its last batch ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SegmentObject:
         self._block_bytes = block_bytes
         self._gaps = gaps
         self.end_offset = base_offset
-        """Where the next batch has to begin, with gaps at the earliest."""
+        """Where the next batch has to start, with gaps at the earliest."""
         self.size_bytes = 0
         """Bytes of the blocks so far."""
         self.blocks: list[Block] = []
@@ -74,7 +74,7 @@ class SegmentObject:
         return self.end_block() if self._gathered_bytes >= self._block_bytes else None
 
     def end_block(self) -> bytes | None:
-        """The batches since the last block, as a block; None if there are none."""
+        """The batches since the last block, as a block; None without any."""
         if not self._views:
             return None
         block = b"".join(self._views)

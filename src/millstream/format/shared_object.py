@@ -19,8 +19,8 @@ The **index** is a payload of ``format.sealed`` with the magic "MSOI"; integers 
 The **footer** has 24 bytes: position of the index u64, bytes of the index u32, CRC-32C of these twelve bytes u32, zero
 u32, and the magic "MSOF". A reader opens an object with one read of its end.
 
-Whatever does not match is `Corruption`: a shortened object, a flipped bit, the index of another object, a block that is
-not where the index says, and blocks of one partition that overlap.
+Everything that does not match is `Corruption`: a shortened object, a flipped bit, the index of another object, a block
+that is not where the index says, and blocks of one partition that overlap.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class SharedIndex(msgspec.Struct, frozen=True):
         return one if one is not None and one.partition == partition and offset < one.end_offset else None
 
     def within(self, partition: SharedPartition, base_offset: Offset, end_offset: Offset) -> tuple[SharedBlock, ...]:
-        """The blocks of the partition that begin in [``base_offset``, ``end_offset``)."""
+        """The blocks of the partition that start in [``base_offset``, ``end_offset``)."""
         first = bisect_left(self.blocks, (partition, base_offset), key=_place)
         return self.blocks[first : bisect_left(self.blocks, (partition, end_offset), key=_place)]
 
@@ -184,7 +184,7 @@ def encode_object(object_id: ObjectId, blocks: Sequence[BlockBytes]) -> EncodedO
 
 
 def index_place(footer: bytes | memoryview, size_bytes: int) -> tuple[FilePosition, FilePosition]:
-    """Where the index of an object of ``size_bytes`` begins and ends, by the footer. Raises Corruption."""
+    """Start and end of the index of an object of ``size_bytes``, by the footer. Raises Corruption."""
     if len(footer) != FOOTER_BYTES:
         raise Corruption(f"{len(footer)} bytes are no footer of a shared object")
     position, length, checksum, zero, magic = _FOOTER.unpack(footer)
@@ -240,7 +240,7 @@ def read_object_index(
 
 
 def segment_index(index: SharedIndex, owner: ArchiveId, segment: ArchivedSegment) -> tuple[SegmentIndex, FilePosition]:
-    """The index of an archived range that lies in the object, with positions in the range, and where the range begins.
+    """The index of an archived range that lies in the object, with positions in the range, and the start of the range.
 
     Raises:
         Corruption: the object does not have exactly this range.

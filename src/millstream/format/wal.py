@@ -17,7 +17,7 @@ longer made.) Frames start on sectors of their own: a write never touches a sect
 
 **Torn or corrupt.** Frames are written one after the other, each after the sync of the one before. So a frame that is
 followed by a valid one, or that a later one names as durable, was durable: if it does not verify, that is corruption,
-and it is reported. Only the last frame can be torn; of it, whatever verifies is kept and the rest is cut. `judge`
+and it is reported. Only the last frame can be torn; of it, all that verifies is kept and the rest is cut. `judge`
 draws that line over all files.
 
 Bad input: nothing here raises for what a disk may hold; `scan` reports what it found. All integers are little-endian.
@@ -79,7 +79,7 @@ class Kind(IntEnum):
 
     TRUNCATE = 3
     """The log ends at offset `base` (exclusive) and Raft position `last` (exclusive) now; what came after is void. The
-    leader epoch is the term of the entry that ends there, 0 if there is none. No payload. Version 1 of a file has the
+    leader epoch is the term of the entry that ends there, 0 without one. No payload. Version 1 of a file has the
     offset in both places: its logs have no control entries.
     """
 
@@ -169,7 +169,8 @@ class WalState(msgspec.Struct, frozen=True, array_like=True):
     """Summaries of the logs at that stop (`storage.recovery.summary`)."""
 
     term: int = 0
-    """How many starts of this broker have followed a crash: no log is led in a lower term (leader epoch) any more."""
+    """How many starts of this broker have followed a crash: no log is led in a lower term (leader epoch) from now on.
+    """
 
     @property
     def age(self) -> tuple[int, int, int, bool]:

@@ -36,7 +36,9 @@ _PREFIX: Final = struct.Struct("<II")
 
 
 class EntryPart(msgspec.Struct, frozen=True, array_like=True):
-    """The batches of one partition in an entry. Fields are only ever added at the end."""
+    """The batches of one partition in an entry; none if only the start of its log has moved. Fields are only ever added
+    at the end.
+    """
 
     partition: SharedPartition
     base_offset: Offset

@@ -3,8 +3,7 @@
 from millstream.iobuf.arena import Arena, ArenaFull, ArenaUsage, MemoryClass
 from millstream.iobuf.buf import IoBuf
 from millstream.iobuf.foreign import ForeignFragment
-from millstream.iobuf.fragment import Fragment, Piece
-from millstream.iobuf.pool import TieredPool
+from millstream.iobuf.fragment import Fragment, Piece, Releasable
 from millstream.iobuf.reader import EndOfBuffer, Reader
 from millstream.iobuf.receive import receive_buffer
 from millstream.iobuf.sizes import ALLOC_TABLE, BLOCK_BYTES, MAX_FRAGMENT_BYTES, next_allocation_size
@@ -23,7 +22,7 @@ __all__ = [
     "MemoryClass",
     "Piece",
     "Reader",
-    "TieredPool",
+    "Releasable",
     "next_allocation_size",
     "receive_buffer",
 ]

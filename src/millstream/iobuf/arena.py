@@ -15,7 +15,7 @@ calls ``on_pressure`` once (a cache that can give memory back) and then raises `
 request
 and never takes more memory.
 
-*Blocks* of 1 MiB are taken from the other end of the mapping. ``allocate_block`` returns None if there is none, so its
+*Blocks* of 1 MiB are taken from the other end of the mapping. ``allocate_block`` returns None without one, so its
 callers must work without. Slabs take precedence: when none is left, an idle block becomes eight slabs. Eight idle slabs
 side by side become a block again.
 
@@ -32,8 +32,10 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import errno
 import mmap
 import os
+import platform
 import sys
 from bisect import bisect_left
 from itertools import islice
@@ -44,7 +46,7 @@ import msgspec
 from millstream.errors import Unavailable
 from millstream.iobuf.fragment import Fragment, SizeClass, Slab
 from millstream.iobuf.sizes import ALLOC_TABLE, BLOCK_BYTES, MAX_FRAGMENT_BYTES, SLAB_BYTES
-from millstream.model.quantities import ShardId
+from millstream.model.quantities import MemoryNode, ShardId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,6 +56,11 @@ POISON_VARIABLE: Final = "MILLSTREAM_POISON"
 allocated.
 """
 
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_MBIND: Final = {"x86_64": 237, "aarch64": 235}
+"""Number of the system call, which libc has no function for, by machine."""
+_MPOL_BIND: Final = 2
+_WORD_BITS: Final = 8 * ctypes.sizeof(ctypes.c_ulong)
 _POISON_BYTE: Final = b"\xdb"
 _COUNTER_BYTES: Final = mmap.PAGESIZE
 _RESERVED_AT: Final = 32  # cell of the first memory class; cells 0–15 count live fragments per size
@@ -193,7 +200,7 @@ class Arena:
         return fragment
 
     def allocate_block(self) -> Fragment | None:
-        """A block of ``BLOCK_BYTES`` with one reference and undefined content, or None if there is none."""
+        """A block of ``BLOCK_BYTES`` with one reference and undefined content, or None without one."""
         idle = self._blocks.partial
         if idle:
             _, slab = idle.popitem()
@@ -211,7 +218,7 @@ class Arena:
         return fragment
 
     def _new_block(self) -> int:
-        """Base offset of as many adjacent unused slabs as a block needs; -1 if there are none."""
+        """Base offset of as many adjacent unused slabs as a block needs; -1 without them."""
         if self._blocks_from - self._untouched >= _SLABS_A_BLOCK:
             self._blocks_from -= _SLABS_A_BLOCK
             self._counters[_SLABS_AT] += _SLABS_A_BLOCK
@@ -259,7 +266,7 @@ class Arena:
         return Slab(base, size_class, self._counters, idle, self._overwrite if self._poison else None)
 
     def _take_slab(self, size_class: SizeClass) -> int:
-        """Base offset of a slab that no class uses; -1 if there is none."""
+        """Base offset of a slab that no class uses; -1 without one."""
         if self._untouched < self._blocks_from:
             self._untouched += 1
             self._counters[_SLABS_AT] += 1
@@ -375,22 +382,34 @@ class Arena:
 
     # -- mapping ---------------------------------------------------------------------------------------------
 
-    def advise(self, *, huge_pages: bool = False, lock: bool = False) -> None:
-        """Optionally ask for huge pages, or lock the whole budget into memory (which touches all of it).
+    def lock(self) -> None:
+        """Keep the whole arena in RAM, which takes all of it at once. It stays there while this process lives.
 
         Raises:
-            OSError: the lock was refused (RLIMIT_MEMLOCK); huge pages are a wish and never fail.
+            OSError: the kernel refused (RLIMIT_MEMLOCK, or too little memory).
         """
-        if huge_pages:
-            try:
-                self._map.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:
-                return
-        if lock:
-            address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(self.capacity_bytes)) != 0:
-                raise OSError(ctypes.get_errno(), "the arena could not be locked into memory; raise RLIMIT_MEMLOCK")
+        if _libc.mlock(ctypes.c_void_p(self._address()), ctypes.c_size_t(self.capacity_bytes)) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def bind(self, node: MemoryNode) -> None:
+        """Take the arena's pages from one memory node (NUMA), in every process. For pages that are not used yet.
+
+        Raises:
+            OSError: there is no such node, or this kernel has no memory policies.
+        """
+        number = _MBIND.get(platform.machine())
+        if number is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        words = (ctypes.c_ulong * (node // _WORD_BITS + 1))()
+        words[node // _WORD_BITS] = 1 << node % _WORD_BITS
+        size = ctypes.c_size_t(self.capacity_bytes)
+        nodes = ctypes.c_ulong(len(words) * _WORD_BITS + 1)  # the kernel looks at one bit less
+        place = ctypes.c_void_p(self._address())
+        if _libc.syscall(ctypes.c_long(number), place, size, _MPOL_BIND, words, nodes, 0) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def _address(self) -> int:
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._map))
 
     def __repr__(self) -> str:
         return f"Arena(shard={self.owner_shard}, capacity={self.capacity_bytes}, in_use={self.in_use_bytes})"

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class Releasable(Protocol):
+    """What is given back once."""
+
+    def release(self) -> None: ...
+
+
 class Piece(Protocol):
     """A part of a chain: bytes with a reference count. ``Fragment`` and ``ForeignFragment`` are pieces."""
 
@@ -79,7 +85,7 @@ class Slab:
         self.on_poison = on_poison
 
     def take_back(self, fragment: Fragment) -> None:
-        """Return a fragment whose last reference is gone. It may be allocated again from here on."""
+        """Return a fragment whose last reference was released. It may be allocated again from here on."""
         if fragment.refs != 0:
             raise AssertionError(
                 f"fragment at {fragment.offset} released more often than it was shared ({fragment.refs})"

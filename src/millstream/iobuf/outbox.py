@@ -2,7 +2,7 @@
 
 A fetch answers with views of the log cache. Those fragments may be reused only after the kernel took their bytes, so
 each answer comes with a *holder* whose ``release`` is called exactly then, or when the connection is dropped, never
-before. Positions count bytes since the connection began; they never wrap.
+before. Positions count bytes since the start of the connection; they never wrap.
 """
 
 from collections import deque
@@ -102,7 +102,7 @@ class Outbox:
             holder.release()
 
     def drop(self) -> None:
-        """The connection is gone: release everything."""
+        """The connection is closed: release everything."""
         self.buffers.clear()
         self.head = self.tail
         holders, self.holders = self.holders, deque()

@@ -32,7 +32,7 @@ def allocate_room(arena: Arena, size_bytes: int) -> list[Fragment] | None:
 
 
 def spans_of(fragments: Sequence[Fragment]) -> list[int]:
-    """Begin and end (exclusive) of each fragment in the arena, in one list."""
+    """Start and end (exclusive) of each fragment in the arena, in one list."""
     spans: list[int] = []
     for fragment in fragments:
         spans += (fragment.offset, fragment.offset + fragment.capacity)

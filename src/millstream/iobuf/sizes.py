@@ -44,20 +44,3 @@ def next_allocation_size(size_bytes: int) -> int:
             f"a fragment holds at most {MAX_FRAGMENT_BYTES} bytes, {size_bytes} were asked for; chain fragments instead"
         )
     return ALLOC_TABLE[bisect_left(ALLOC_TABLE, size_bytes)]
-
-
-def tier_sizes(first_size: int, size_multiple: float, tier_count: int) -> tuple[int, ...]:
-    """Sizes first_size × size_multiple^k for k < tier_count, as Mofka's bulk buffer pools declare them.
-
-    Raises:
-        ValueError: a tier would be below one byte, not larger than the one before, or beyond ``MAX_FRAGMENT_BYTES``.
-    """
-    if first_size < 1 or size_multiple <= 1 or tier_count < 1:
-        raise ValueError(
-            f"tiers need first_size >= 1, size_multiple > 1 and at least one tier, "
-            f"not {first_size}, {size_multiple}, {tier_count}"
-        )
-    sizes = tuple(int(first_size * size_multiple**k) for k in range(tier_count))
-    if sizes[-1] > MAX_FRAGMENT_BYTES:
-        raise ValueError(f"the largest tier would be {sizes[-1]} bytes, more than a fragment's {MAX_FRAGMENT_BYTES}")
-    return sizes

@@ -1,7 +1,7 @@
 """Acknowledgements of events on the shard of their consumer's coordinator, one after the other for each consumer.
 
 The position that is stored is read, and written if the new one is greater, so two acknowledgements of one consumer must
-not interleave, whatever connections they come from. Therefore all of them go to the shard that coordinates the
+not interleave, also from several connections. Therefore all of them go to the shard that coordinates the
 consumer's group and wait there for those before them.
 
 A shard that does not answer in time is an error that clients repeat; repeating an acknowledgement is harmless.
@@ -18,7 +18,7 @@ import msgspec
 from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
-from millstream.partition.lookups import TIMEOUT_US
+from millstream.partition.hop.lookups import TIMEOUT_US
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -120,7 +120,7 @@ class Acknowledgements:
 
 
 class _Acknowledgement:
-    """One request under way: it reads the stored positions and writes those that are greater."""
+    """One request in progress: it reads the stored positions and writes those that are greater."""
 
     __slots__ = ("_ask", "_coordinator", "_done", "_stored")
 

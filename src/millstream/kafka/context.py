@@ -9,17 +9,18 @@ what the header said. A handler answers exactly once, now or later, on the same 
 - ``respond_vectored(message, holder)``: a fetch, whose views must stay until they are sent;
 - ``respond_nothing()``: a produce with acks=0.
 
-``body`` is borrowed from the receive buffer: it is gone when ``handle`` returns.
+``body`` is borrowed from the receive buffer: it is overwritten after ``handle`` has returned.
 """
 
 import struct
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.iobuf.outbox import Holder
 from millstream.model.quantities import ApiVersion
 from millstream.net.connection import Connection, Exchange
 from millstream.net.shared import Shared
-from millstream.wire.codec import encode_message, encode_response_vectored
+from millstream.wire.codec import decode_response, encode_message, encode_response_vectored
 from millstream.wire.schema import Response
 
 if TYPE_CHECKING:
@@ -28,61 +29,46 @@ if TYPE_CHECKING:
     from millstream.cluster.producer_ids import ProducerIds
     from millstream.cluster.transfers import Transfers
     from millstream.config.settings import Settings
+    from millstream.coordinator.end_offsets import EndOffsets
     from millstream.coordinator.finding import Coordinators
     from millstream.coordinator.router import GroupRouter
+    from millstream.coordinator.share_states import ShareStates
     from millstream.coordinator.transactions import Transactions
     from millstream.core.fetch_session import FetchSessions
+    from millstream.core.quota.mutations import MutationClient
+    from millstream.kafka.access import Access
     from millstream.kafka.acknowledgements import Acknowledgements
     from millstream.kafka.cost import Api
     from millstream.kafka.loggers import Loggers
+    from millstream.kafka.rights import Asker, Merge
     from millstream.kafka.telemetry import Telemetry
-    from millstream.partition.admin_home import AdminHome
-    from millstream.partition.delayed import DelayedAppends
-    from millstream.partition.events_home import EventsHome
-    from millstream.partition.home import Home
+    from millstream.partition.append.admission import Admission
+    from millstream.partition.append.timeouts import AckTimeouts
+    from millstream.partition.events.home import EventsHome
+    from millstream.partition.hop.admin import AdminHome
+    from millstream.partition.hop.home import Home
     from millstream.partition.meters import Meters
     from millstream.partition.table import PartitionTable
-    from millstream.partition.timeouts import AckTimeouts
     from millstream.shard.context import Shard
+    from millstream.share.home import SharePartitions
+    from millstream.share.sessions import ShareSessions
     from millstream.storage.shard_storage import ShardStorage
 
 _PREFIX: Final = struct.Struct(">ii")
 _HEAD: Final = bytes(8)
 _TAGGED_HEAD: Final = bytes(9)
-ANONYMOUS: Final = "User:ANONYMOUS"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Node:
     """One shard's view of the broker, handed to every handler.
 
-    Lifecycle: filled by ``app.shard_main`` before the first connection is taken.
+    Lifecycle: made by ``app.shard_main`` before the first connection is taken.
     Shard: one each.
     """
 
-    __slots__ = (
-        "ack_timeouts",
-        "acknowledgements",
-        "admin_home",
-        "controller",
-        "coordinator",
-        "coordinators",
-        "delayed",
-        "events",
-        "fetch_sessions",
-        "home",
-        "loggers",
-        "meters",
-        "metadata",
-        "partitions",
-        "producer_ids",
-        "settings",
-        "shard",
-        "storage",
-        "telemetry",
-        "transactions",
-        "transfers",
-    )
-
+    access: "Access | None"
+    """Who may do what; None where access is not controlled."""
     shard: "Shard"
     settings: "Settings"
     metadata: "MetadataCache"
@@ -92,14 +78,18 @@ class Node:
     admin_home: "AdminHome"
     loggers: "Loggers"
     telemetry: "Telemetry"
-    delayed: "DelayedAppends"
+    admission: "Admission"
     events: "EventsHome"
     acknowledgements: "Acknowledgements"
     meters: "Meters"
     coordinator: "GroupRouter"
     coordinators: "Coordinators"
+    end_offsets: "EndOffsets"
     producer_ids: "ProducerIds"
     transactions: "Transactions"
+    share_states: "ShareStates"
+    share_partitions: "SharePartitions"
+    share_sessions: "ShareSessions"
     fetch_sessions: "FetchSessions"
     ack_timeouts: "AckTimeouts"
     storage: "ShardStorage"
@@ -113,6 +103,8 @@ class RequestContext(Exchange):
     __slots__ = ("_body_at", "_frame", "api_version", "correlation_id", "received_us")
 
     api: "Api"
+    asker: "Asker | None" = None
+    """Asks for the client's rights; None where access is not controlled."""
 
     def __init__(
         self,
@@ -178,8 +170,8 @@ class RequestContext(Exchange):
 
     @property
     def principal(self) -> str:
-        """The principal of the client; the anonymous one, because there is no authentication."""
-        return ANONYMOUS
+        """Who the client is (``model.principal``); the anonymous one if its listener asks for no proof."""
+        return self.connection.principal
 
     def respond(self, message: Response) -> None:
         """Answer with ``message``."""
@@ -229,7 +221,62 @@ class RequestContext(Exchange):
         """Room for the length prefix and the response header."""
         return _TAGGED_HEAD if self.api_version >= self.api.tagged_header_from else _HEAD
 
+    def charge_fetch(self, size: int) -> bool:
+        """Count an answer with ``size`` bytes of records against the client's quota. True: it must be empty."""
+        _ = size
+        return False
+
+    def fetch_room(self, room_bytes: int) -> int:
+        """The bytes that an answer may have by the client's quota, ``room_bytes`` at most."""
+        return room_bytes
+
+    def mutation_client(self, strict_from: ApiVersion) -> "MutationClient | None":
+        """Whose quota of changes the request counts against. From version ``strict_from`` on it may be refused."""
+        _ = strict_from
+
+    def throttle(self, wait_ms: int) -> None:
+        """The controller says how long the client has to wait."""
+
     def respond_nothing(self) -> None:
         """End the request without a response, as acks=0 asks."""
         self.api.answered(self.received_us)
         self.complete(None, 0)
+
+
+class GuardedContext(RequestContext):
+    """A request where access is controlled. ``merge`` makes the response that the client gets of the handler's.
+
+    A body that was encoded piece by piece is decoded for that, which costs as much again: only requests with refused
+    elements, or that ask for authorised operations, have a ``merge``.
+    """
+
+    __slots__ = ("asker", "merge")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asker: Asker | None = None
+        self.merge: Merge | None = None
+
+    def respond(self, message: Response) -> None:
+        super().respond(message if self.merge is None else self.merge(message))
+
+    def respond_vectored(self, message: Response, holder: Holder | None) -> None:
+        super().respond_vectored(message if self.merge is None else self.merge(message), holder)
+
+    def respond_encoded(self, body: bytes | bytearray | memoryview) -> None:
+        if self.merge is None:
+            super().respond_encoded(body)
+        else:
+            self._respond_decoded(bytes(body))
+
+    def respond_around(self, before: bytes | memoryview, shared: Shared, after: bytes | memoryview) -> None:
+        if self.merge is None:
+            super().respond_around(before, shared, after)
+        else:
+            self._respond_decoded(b"".join((before, shared.data, after)))
+
+    def _respond_decoded(self, body: bytes) -> None:
+        view = memoryview(body)
+        message = decode_response(self.api_key, self.api_version, view, 0, len(view))
+        assert isinstance(message, Response)
+        self.respond(message)

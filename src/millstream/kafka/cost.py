@@ -8,10 +8,9 @@ from collections.abc import Callable
 from time import thread_time_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.kafka.served import FETCH, READING
-from millstream.model.quantities import ApiKey
+from millstream.kafka.served import FETCH, SERVED, Served
 from millstream.telemetry.metrics import BUCKETS
-from millstream.wire.codec import API_VERSIONS, Decoder, api_name, response_header_version
+from millstream.wire.codec import Decoder, response_header_version
 from millstream.wire.codec import flexible_from as codec_flexible_from
 
 if TYPE_CHECKING:
@@ -25,18 +24,20 @@ COSTLY_BYTES: Final = 4096
 COSTLY_NS: Final = 500_000
 """A short request also counts as costly if the last one of its API used more CPU than this (ns)."""
 
-Handle = Callable[["Node", "RequestContext", Any, Callable[[Any], None]], None]
+Handle = Callable[["Node", "RequestContext", Any], None]
 
 
 class Api:
     """One served API on one shard, with what the hot path needs bound."""
 
     __slots__ = (
-        "decoders",
         "cells",
         "costly",
         "count_at",
+        "decoders",
+        "effect",
         "flexible_from",
+        "gathers",
         "handle",
         "key",
         "max_version",
@@ -48,12 +49,16 @@ class Api:
         "tagged_header_from",
         "templates",
         "turn",
+        "weightless",
     )
 
-    def __init__(self, node: "Node", key: ApiKey, handle: Handle) -> None:
-        self.key = key
-        self.name = api_name(key)
-        self.min_version, self.max_version = API_VERSIONS[key]
+    def __init__(self, node: "Node", row: Served, handle: Handle) -> None:
+        key = self.key = row.key
+        self.name = row.name
+        self.effect = row.effect
+        self.gathers = row.gathers
+        self.weightless = row.weightless
+        self.min_version, self.max_version = row.versions
         self.flexible_from = codec_flexible_from(key)
         self.tagged_header_from = next(
             (v for v in range(self.min_version, self.max_version + 1) if response_header_version(key, v) == 1), _NEVER
@@ -64,7 +69,9 @@ class Api:
         self.spent_ns = 0
         """What those that ask other shards took together in that turn of the loop: each leaves something to be held."""
         self.handle = handle if key <= FETCH else self._timed(handle)
-        latency = node.shard.stats.histogram("kafka_request_latency", api=self.name)
+        # APIs that are not announced to clients have no label of their own.
+        label = self.name if key in SERVED else "Other"
+        latency = node.shard.stats.histogram("kafka_request_latency", api=label)
         self.cells = latency.cells
         self.count_at = latency.base
         self.sum_at = latency.base + BUCKETS
@@ -76,13 +83,13 @@ class Api:
     def _timed(self, handle: Handle) -> Handle:
         """Call ``handle`` and note how long it takes."""
 
-        def timed(node: "Node", ctx: "RequestContext", request: Any, respond: Callable[[Any], None]) -> None:
+        def timed(node: "Node", ctx: "RequestContext", request: Any) -> None:
             began_ns = thread_time_ns()
-            handle(node, ctx, request, respond)
+            handle(node, ctx, request)
             if len(ctx.body) > COSTLY_BYTES:
                 return
             turn = node.shard.reactor.turns
-            if turn != self.turn or self.key not in READING:
+            if turn != self.turn or not self.gathers:
                 self.turn = turn
                 self.spent_ns = 0
             self.spent_ns += thread_time_ns() - began_ns

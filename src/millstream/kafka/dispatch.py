@@ -11,16 +11,16 @@ versions of it that we do (KIP-511); Produce below version 3, which Kafka 4 adve
 what is wrong, as Kafka reads it. A handler that raises an ``AssertionError`` found a broken invariant: the shard stops.
 Any other exception is a fault of ours: it is logged with its stack and costs that client its connection, nothing more.
 
-Order: **a request sees the effect of every earlier request of its connection**, as in Kafka, which begins the next one
-when the response to the one before is sent. Here a request begins when the earlier ones with an effect
-(``served.EFFECTS``) are answered; until then its connection is not read. Further requests of the same API begin at
-once, because they take effect in their order: that is how a producer has many batches under way. Behind a request that
-only reads the next one begins at once, too, unless memory or CPU are short; in Kafka it waits for the response. A
+Order: **a request sees the effect of every earlier request of its connection**, as in Kafka, which starts the next one
+when the response to the one before is sent. Here a request starts when the earlier ones with an effect
+(``served.Served.effect``) are answered; until then its connection is not read. Further requests of the same API start
+at once, because they take effect in their order: that is how a producer has many batches in progress. After a request
+that only reads the next one starts at once, too, unless memory or CPU are short; in Kafka it waits for the response. A
 Produce with acks=0 is answered by nothing; what it appended is visible when it is durable.
 
 Overload: a request that waits for its answer is weighed, as bytes and as the objects that they became, and counted
-(``net.parking``); where those under way hold all they may, a further one of more than ``COSTLY_BYTES`` waits before it
-is decoded. Produce is not counted: its records have the budgets of the arena.
+(``net.parking``); where those in progress hold all they may, a further one of more than ``COSTLY_BYTES`` waits before
+it is decoded. Produce is not counted: its records have the budgets of the arena.
 """
 
 import importlib
@@ -28,17 +28,14 @@ import struct
 from typing import Final
 
 from millstream.iobuf import IoBuf
-from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.cost import COSTLY_BYTES, Api
-from millstream.kafka.served import (
-    API_VERSIONS_KEY,
-    EFFECTS,
-    OF_GROUPS,
-    PRODUCE,
-    PUSH_EVENTS,
-    READING,
-    SERVED,
-)
+from millstream.kafka.access import Access
+from millstream.kafka.audit import CHANGES, Audit, audited, note_refusals, noting
+from millstream.kafka.authorize.table import guard_of
+from millstream.kafka.context import GuardedContext, Node, RequestContext
+from millstream.kafka.cost import COSTLY_BYTES, Api, Handle
+from millstream.kafka.logins.gate import Gate
+from millstream.kafka.rights import Asker, Guard
+from millstream.kafka.served import API_VERSIONS_KEY, FETCH, PRODUCE, PUSH_EVENTS, SERVED, SHARE_GROUPS, handler_module
 from millstream.net.connection import Connection
 from millstream.telemetry.log import RateLimit, log
 from millstream.wire.codec import request_decoder
@@ -47,6 +44,7 @@ from millstream.wire.errors import ProtocolError
 from millstream.wire.headers import skip_header_tags
 from millstream.wire.produce_again import ProduceAgain
 from millstream.wire.produce_chain import decode_produce_at
+from millstream.wire.schema import Request, Response
 
 _HEADER: Final = struct.Struct(">hhih")
 _unpack: Final = _HEADER.unpack_from
@@ -65,13 +63,20 @@ SMALL_BYTES: Final = 4 << 10
 class Dispatcher:
     """The table, bound to one shard's node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, audit: Audit | None = None) -> None:
         self.node = node
         self.apis: dict[int, Api] = {}
         self._faults = RateLimit(per_minute=6)
-        for key, file in SERVED.items():
-            module = importlib.import_module(f"millstream.kafka.handlers.{file}")
-            self.apis[key] = Api(node, key, module.handle)
+        self.context: type[RequestContext] = RequestContext if node.access is None else GuardedContext
+        """The class of contexts; another one while quotas exist (``kafka.quotas``)."""
+        unannounced = SHARE_GROUPS if node.settings.internal_share_groups else {}
+        for key, row in {**SERVED, **unannounced}.items():
+            handle: Handle = importlib.import_module(handler_module(row)).handle
+            if audit is not None and key in CHANGES:
+                handle = audited(audit, key, handle)
+            if node.access is not None:
+                handle = _guarded(node.access, guard_of(key), handle)
+            self.apis[key] = Api(node, row, handle)
 
     def on_frame(  # noqa: C901 - one frame, one straight line
         self, connection: Connection, frame: memoryview, chain: IoBuf | None = None
@@ -97,7 +102,7 @@ class Dispatcher:
                 position = skip_header_tags(frame, position) if frame[position] else position + 1
             if connection.exchanges and connection.exchanges[-1].api is not api and _must_follow(connection):
                 return True
-            context = RequestContext(connection, api, version, correlation_id, frame, position)
+            context = self.context(connection, api, version, correlation_id, frame, position)
             if not api.min_version <= version <= api.max_version:
                 self._unserved_version(context, version)
                 return False
@@ -112,11 +117,11 @@ class Dispatcher:
                     request = again.decode(decode, frame, position, end, version)
                 else:
                     if end > COSTLY_BYTES or api.costly:
-                        if connection.intake.must_wait(large=end > COSTLY_BYTES):
+                        if connection.intake.turns.must_wait(large=end > COSTLY_BYTES):
                             return True
                         context.hold()
                     request = decode(frame, position, end)
-                    if context.holds and api_key in READING:
+                    if context.holds and api.gathers:
                         context.count()
             else:
                 request = decode_produce_at(chain, position, version)
@@ -125,13 +130,13 @@ class Dispatcher:
             return False
         connection.exchanges.append(context)
         try:
-            api.handle(self.node, context, request, context.respond)
+            api.handle(self.node, context, request)
             if not context.done and api_key != PRODUCE:
                 weight = end + OBJECT_BYTES_MAX - ROOM_LEFT[0]
                 if weight > SMALL_BYTES:
                     context.forget()
-                    connection.intake.parking.park(context, 0 if api_key in OF_GROUPS else weight)
-                elif api_key in OF_GROUPS:
+                    connection.intake.parking.park(context, 0 if api.weightless else weight)
+                elif api.weightless:
                     context.unhold()
         except AssertionError:
             raise
@@ -142,6 +147,32 @@ class Dispatcher:
             connection.close()
             context.rest()
         return False
+
+    def on_gated_frame(self, connection: Connection, frame: memoryview, chain: IoBuf | None = None) -> bool:
+        """Like ``on_frame``, where some listener demands a login: what a gate does not admit ends here."""
+        gate = connection.gate
+        if not isinstance(gate, Gate) or gate.admits(frame):
+            return self.on_frame(connection, frame, chain)
+        if gate.is_interrupted:
+            api_key, version, correlation_id, _ = _unpack(frame)
+            api = self.apis.get(api_key)
+            if api is None or not api.min_version <= version <= api.max_version:
+                connection.close()
+                return False
+            context = self.context(connection, api, version, correlation_id, frame, HEADER_BYTES)
+            connection.exchanges.append(context)
+            gate.end_interrupted(context)
+        return False
+
+    def on_gated_chain(self, connection: Connection, chain: IoBuf) -> bool:
+        """Like ``on_chain``, where some listener demands a login."""
+        gate = connection.gate
+        if not isinstance(gate, Gate):
+            return self.on_chain(connection, chain)
+        views = chain.views()
+        if gate.is_open:
+            return self.on_chain(connection, chain) if gate.admits(views[0]) else False
+        return self.on_gated_frame(connection, views[0] if len(views) == 1 else memoryview(b"".join(views)))
 
     def on_chain(self, connection: Connection, chain: IoBuf) -> bool:
         """Like ``on_frame``, for a frame that was received into a chain of fragments."""
@@ -159,12 +190,12 @@ class Dispatcher:
         """Handle an unsupported version: ApiVersions and Produce are answered, others close the connection."""
         connection = context.connection
         if context.api_key == API_VERSIONS_KEY:
-            from millstream.kafka.handlers import api_versions
+            from millstream.kafka.handlers.admin import api_versions
 
             connection.exchanges.append(context)
             api_versions.answer_unsupported(context)
         elif context.api_key == PRODUCE and 0 <= version < context.api.min_version:
-            from millstream.kafka.handlers import produce_legacy
+            from millstream.kafka.handlers.data import produce_legacy
 
             connection.exchanges.append(context)
             produce_legacy.answer(context)
@@ -172,13 +203,35 @@ class Dispatcher:
             raise ProtocolError(f"{context.api.name} version {version} is not served")
 
 
+def _guarded(access: Access, guard: Guard, handle: Handle) -> Handle:
+    """``handle`` behind the guard of its API."""
+
+    def guarded(node: Node, ctx: RequestContext, request: Request) -> None:
+        assert isinstance(ctx, GuardedContext)
+        ctx.asker = Asker(access, ctx.connection, node.metadata, node.settings, ctx.api_version)
+        outcome = guard(ctx.asker, request)
+        audit = access.audit
+        if isinstance(outcome, Response):
+            if audit is not None:
+                note_refusals(audit, ctx, outcome)
+            ctx.respond(outcome)
+            return
+        ctx.merge = outcome.merge
+        if audit is not None and outcome.merge is not None and ctx.api_key > FETCH:
+            ctx.merge = noting(audit, ctx, outcome.merge)
+        handle(node, ctx, outcome.request)
+
+    return guarded
+
+
 def _must_follow(connection: Connection) -> bool:
     """Whether a request waits for earlier ones of another API, whose effect it has to see. Then the connection is not
-    read until the last one of these is answered. They are the newest of the connection: nothing else began behind them.
+    read until the last one of these is answered. They are the newest of the connection: nothing else started after
+    them.
     """
     exchanges = connection.exchanges
     api = exchanges[-1].api
-    if api is None or api.key not in EFFECTS:
+    if api is None or not api.effect:
         return False
     for exchange in reversed(exchanges):
         if exchange.api is not api:

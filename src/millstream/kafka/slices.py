@@ -2,7 +2,7 @@
 
 Describing and encoding a topic's properties takes a good part of a millisecond. A request about thousands of topics is
 valid, but done at once it would delay all other clients of the shard for seconds. Such a response is built in slices,
-limited to a share of the core and one response at a time; its connection is not read meanwhile.
+limited to a share of the core and one response at a time; its connection is not read until its end.
 
 This applies to responses of a throttle time and one array, as those of CreateTopics and DescribeConfigs: the number of
 elements, then the encoded elements. A response of more than ``ANSWER_BYTES_MAX`` is not sent; the connection is closed
@@ -33,7 +33,7 @@ def answer_in_slices(
         ctx.respond(response(list(results)))
         return
     ctx.hold()
-    ctx.connection.intake.work_off(ctx, _guarded(ctx, _one_by_one(ctx, response, results)))
+    ctx.connection.intake.turns.work_off(ctx, _guarded(ctx, _one_by_one(ctx, response, results)))
 
 
 def _guarded(ctx: RequestContext, work: Generator[None, None, None]) -> Generator[None, None, None]:

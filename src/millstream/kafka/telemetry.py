@@ -16,18 +16,23 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from millstream.cluster.metadata import MetadataListener, Steps, TopicMeta
+from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
 from millstream.core.client_telemetry import Attributes, ClientTelemetry, id_text
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
-from millstream.partition.internal import InternalLog
+from millstream.partition.append.internal import InternalLog
 from millstream.partition.partition import Partition
-from millstream.partition.table import Remote
+from millstream.partition.table import PartitionTable, Remote
 from millstream.wire.records import build_batch
 
 if TYPE_CHECKING:
-    from millstream.kafka.context import Node, RequestContext
-    from millstream.partition.append import AppendResult
+    from millstream.cluster.client import ControllerClient
+    from millstream.config.settings import Settings
+    from millstream.kafka.context import RequestContext
+    from millstream.partition.append.batch import AppendResult
+    from millstream.partition.hop.home import Home
+    from millstream.shard.context import Shard
+    from millstream.storage.shard_storage import ShardStorage
     from millstream.wire.inspection import Refusal
     from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
@@ -45,12 +50,26 @@ class Telemetry(MetadataListener):
     Lifecycle: made with the shard's node, after its partitions. Shard: one each.
     """
 
-    def __init__(self, node: "Node") -> None:
-        self._node = node
-        self._topic = node.settings.client_telemetry_topic
-        self.clients = ClientTelemetry(lambda: uuid.uuid4().bytes, self._max_bytes())
+    def __init__(
+        self,
+        shard: "Shard",
+        settings: "Settings",
+        metadata: MetadataCache,
+        storage: "ShardStorage",
+        controller: "ControllerClient",
+        partitions: PartitionTable,
+        home: "Home",
+    ) -> None:
+        self._shard = shard
+        self._topic = settings.client_telemetry_topic
+        self._metadata = metadata
+        self._storage = storage
+        self._controller = controller
+        self._partitions = partitions
+        self._home = home
+        self.clients = ClientTelemetry(lambda: uuid.uuid4().bytes, _max_bytes(settings))
         self._follow()
-        node.metadata.subscribe(self)
+        metadata.subscribe(self)
 
     def client_metrics_changed(self, name: str) -> Steps:
         _ = name
@@ -58,21 +77,14 @@ class Telemetry(MetadataListener):
         return None
 
     def _follow(self) -> None:
-        self.clients.subscribe(self._node.metadata.state.client_metrics.values())
-
-    def _max_bytes(self) -> int:
-        """Maximum size of a push: the setting, limited to what fits into a record of the topic."""
-        settings = self._node.settings
-        if not self._topic:
-            return settings.telemetry_max_bytes
-        return min(settings.telemetry_max_bytes, max(settings.message_max_bytes - RECORD_OVERHEAD_BYTES, 1))
+        self.clients.subscribe(self._metadata.state.client_metrics.values())
 
     def receive(self, ctx: "RequestContext", request: "PushTelemetryRequest", done: Done) -> None:
         """Store what a client pushed."""
         if not self._topic or not request.metrics:
             done(ErrorCode.NONE)
             return
-        if not self._node.storage.accepts_writes:
+        if not self._storage.accepts_writes:
             done(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
             return
         batch = self._batch(ctx, request)
@@ -84,14 +96,14 @@ class Telemetry(MetadataListener):
             else:
                 self._append(topic.name, place % len(topic.partitions), batch, done)
 
-        self._node.controller.ensure_topic(self._topic, ensured)
+        self._controller.ensure_topic(self._topic, ensured)
 
     def _append(self, name: str, index: int, batch: bytes, done: Done) -> None:
-        entry = self._node.partitions.find(name, index)
+        entry = self._partitions.find(name, index)
         if isinstance(entry, Partition):
             InternalLog(entry).append(batch, lambda result: done(_outcome(isinstance(result, int))))
         elif isinstance(entry, Remote):
-            self._node.home.append(entry.shard, entry.raft_group, memoryview(batch), _RemoteAppend(done), 0)
+            self._home.append(entry.shard, entry.raft_group, memoryview(batch), _RemoteAppend(done), 0)
         else:
             done(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
@@ -100,7 +112,7 @@ class Telemetry(MetadataListener):
         headers = [(name, value.encode()) for name, value in attributes(ctx).items()]
         headers.append(("compression", COMPRESSION_NAMES[request.compression_type].encode()))
         headers.append(("terminating", b"true" if request.terminating else b"false"))
-        return build_batch([(key, request.metrics, headers, self._node.shard.reactor.wall_ms())])
+        return build_batch([(key, request.metrics, headers, self._shard.reactor.wall_ms())])
 
 
 class _RemoteAppend:
@@ -140,3 +152,10 @@ def attributes(ctx: "RequestContext") -> Attributes:
         "client_source_address": ctx.host,
         "client_source_port": str(ctx.port),
     }
+
+
+def _max_bytes(settings: "Settings") -> int:
+    """Maximum size of a push: the setting, limited to what fits into a record of the topic."""
+    if not settings.client_telemetry_topic:
+        return settings.telemetry_max_bytes
+    return min(settings.telemetry_max_bytes, max(settings.message_max_bytes - RECORD_OVERHEAD_BYTES, 1))

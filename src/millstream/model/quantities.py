@@ -26,6 +26,9 @@ ManifestVersion = NewType("ManifestVersion", int)
 RaftGroupId = NewType("RaftGroupId", int)
 """Number of a Raft group, unique in the cluster's life. Group 0 is the controller's; every other one is a partition."""
 
+MemoryNode = NewType("MemoryNode", int)
+"""Number of a memory node (NUMA) of the machine."""
+
 ShardId = NewType("ShardId", int)
 """Number of a shard in its broker, from 0."""
 

@@ -1,9 +1,8 @@
-"""Identifiers of shared storage: partitions, objects of many partitions, and ranges of offsets in them."""
+"""Identifiers of shared storage: partitions, objects of many partitions, and lives of brokers."""
 
 from typing import Final, NamedTuple, NewType
 
-from millstream.model.quantities import Offset
-from millstream.model.replication import Term
+from millstream.model.cluster import BrokerEpoch, NodeId
 
 ObjectId = NewType("ObjectId", int)
 """Number of a shared object, chosen so that numbers rise and are never used again."""
@@ -19,12 +18,8 @@ class SharedPartition(NamedTuple):
     partition_index: int
 
 
-class SharedRange(NamedTuple):
-    """Offsets of one partition in a shared object."""
+class Writer(NamedTuple):
+    """One life of a broker, which writes a log of its own into the store."""
 
-    partition: SharedPartition
-    leader_epoch: Term
-    """Epoch of the leader that uploads the range."""
-    base_offset: Offset
-    end_offset: Offset
-    """Exclusive."""
+    node_id: NodeId
+    broker_epoch: BrokerEpoch

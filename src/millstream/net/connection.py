@@ -7,19 +7,19 @@
 
 Most frames arrive whole: they are handled in place and cost no memory. The rest of a frame that is not whole is
 reserved from the shard's *receive* budget before it is read, for its whole length, so that half-sent frames cannot
-fill the arena. A frame without room waits in
-``Intake``'s queue, and its socket is not read meanwhile. A connection that stalls in the middle of a frame is closed.
+fill the arena. A frame without room waits in the line of `net.budget`, and its socket is not read until it has room. A
+connection that stalls in the middle of a frame is closed.
 
-Responses leave in the order of the requests, whatever order they were completed in. Each request is an ``Exchange`` in
+Responses leave in the order of the requests, in whichever order they were completed. Each request is an ``Exchange`` in
 a queue; the completed ones at its head are sent once per turn of the reactor. A request whose effect the next one has
 to see holds the connection (`Exchange.hold`): nothing is read until it is completed. A connection with many requests
-under way or many unsent bytes is not read until it has caught up. Connections with large responses send in turn, one
-after the other, so that small requests of other clients do not wait for all of them (`Intake.flush_in_turn`). The
-unsent bytes of all connections of a shard are bounded, too (`Intake.owed`); above the bound, those that have any are
+in progress or many unsent bytes is not read until it has caught up. Connections with large responses send in turn, one
+after the other, so that small requests of other clients do not wait for all of them (`net.turns`). The
+unsent bytes of all connections of a shard are bounded, too (`net.owed`); above the bound, those that have any are
 not read.
 
 Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. When a
-client disconnects, its memory is released. Its requests under way finish (those that wait for data end at once), and
+client disconnects, its memory is released. Its requests in progress finish (those that wait for data end at once), and
 their responses are dropped. A crash of the shard needs no cleanup here. Overload: memory is reserved before it is
 allocated, and without a reservation the connection waits.
 """
@@ -29,16 +29,17 @@ from collections import deque
 from collections.abc import Sequence
 from errno import EAGAIN, EWOULDBLOCK
 from socket import socket as TcpSocket  # noqa: N812
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.iobuf import IoBuf
 from millstream.iobuf.outbox import MAX_BYTES, MAX_VIEWS, Buffer, Holder, Outbox
+from millstream.model.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from millstream.net.intake import Intake
 
 MAX_IN_FLIGHT: Final = 256
-"""Maximum number of requests of one connection under way at once. Stock clients use 1 to 5."""
+"""Maximum number of requests of one connection in progress at once. Stock clients use 1 to 5."""
 
 MAX_UNSENT_BYTES: Final = 128 << 10
 """Unsent bytes from which a connection is no longer read."""
@@ -53,6 +54,15 @@ FETCH: Final = 1
 """Size of the API key. Its value is 0 for Produce only."""
 
 _read_size: Final = struct.Struct(">i").unpack_from
+
+
+class Gated(Protocol):
+    """What stands before a connection that has to log in (``kafka.logins.gate``)."""
+
+    @property
+    def takes_bare(self) -> bool:
+        """Whether the next frame is a bare token, which has no request header."""
+        ...
 
 
 class Exchange:
@@ -82,15 +92,15 @@ class Exchange:
             self.connection.held += 1
 
     def count(self) -> None:
-        """Count this exchange as a costly one under way, until ``rest`` or its end. The number of those is limited."""
+        """Count this exchange as costly, until ``rest`` or its end. The number of those is limited."""
         self.counts = True
-        self.connection.intake.under_way += 1
+        self.connection.intake.turns.under_way += 1
 
     def rest(self) -> None:
-        """No longer count it as costly: it waits for an event and uses no CPU meanwhile."""
+        """No longer count it as costly: it waits for an event and uses no CPU."""
         if self.counts:
             self.counts = False
-            self.connection.intake.under_way -= 1
+            self.connection.intake.turns.under_way -= 1
 
     def unhold(self) -> None:
         """Let the connection be read again: the exchange is completed, or keeps no memory while it waits."""
@@ -141,9 +151,11 @@ class Connection:
         "exchanges",
         "fd",
         "frame",
+        "frame_bytes_max",
         "frame_missing",
         "frame_size",
         "frames",
+        "gate",
         "held",
         "host",
         "intake",
@@ -154,7 +166,9 @@ class Connection:
         "outbox",
         "owed",
         "port",
+        "principal",
         "reading",
+        "rights",
         "sends",
         "received_us",
         "socket",
@@ -174,6 +188,10 @@ class Connection:
         self.host, self.port = peer
         self.local_host, self.local_port = local
         self.listener = listener
+        self.frame_bytes_max = intake.frame_bytes_max
+        self.rights: object = None  # what the edge keeps of the client's rights
+        self.gate: Gated | None = None  # what the edge lets pass before a login; None where it demands none
+        self.principal = ANONYMOUS  # who the client is; set before its first request, or by a login
         self.software: tuple[str, str] = ("", "")  # name and version of the client's library, once it has said
         self.exchanges: deque[Exchange] = deque()
         self.outbox = Outbox()
@@ -198,6 +216,11 @@ class Connection:
         self.reading = True
         intake.reactor.add_reader(self.fd, self.on_readable)
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has yet to log in: until then it may send small frames only."""
+        return self.frame_bytes_max < self.intake.frame_bytes_max
+
     # Receiving
 
     def on_readable(self) -> None:
@@ -205,7 +228,7 @@ class Connection:
         if self.frame is not None:
             self._receive_into_frame(self.frame)
             return
-        scratch = self.intake.scratch
+        scratch = self.intake.budget.scratch
         kept = len(self.stash)
         if kept:
             scratch[:kept] = self.stash
@@ -218,18 +241,18 @@ class Connection:
             self.close()
             return
         self.stash = b""
-        self.intake.bytes_in.inc(count)
+        self.intake.counts.received.inc(count)
         self._split(scratch, kept + count)
 
     def _split(self, buffer: memoryview, end: int) -> bool:
         """Handle every whole frame in ``buffer[:end]``, keep the bytes behind them. True: read on from the socket."""
         intake = self.intake
         self.received_us = intake.reactor.now_us()
-        tight = intake.owed > intake.owed_max
+        tight = intake.owed.bytes > intake.owed.bytes_max
         position = 0
         while end - position >= 4:
             (size,) = _read_size(buffer, position)
-            if not MIN_FRAME_BYTES <= size <= intake.frame_bytes_max:
+            if not MIN_FRAME_BYTES <= size <= self.frame_bytes_max and not self._is_bare(size):
                 intake.refuse(self, _stranger(buffer[position : position + 4]) or f"claims a request of {size} bytes")
                 return False
             if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_UNSENT_BYTES:  # _is_full
@@ -242,9 +265,9 @@ class Connection:
             if size > end - begin:
                 if end - begin < 2:
                     break  # what is asked for is not known yet
-                if not intake.begin_frame(self, size, buffer[begin:end]):
+                if not intake.budget.begin_frame(self, size, buffer[begin:end]):
                     self._pause(buffer[position:end])
-                    intake.wait_for_room(self, size)
+                    intake.budget.wait(self, size)
                     return False
                 return True
             position = begin + size
@@ -252,13 +275,17 @@ class Connection:
             if intake.on_frame(self, buffer[begin:position]):
                 self._pause(buffer[begin - 4 : end])
                 if not self.held:
-                    intake.wait_for_turn(self)
+                    intake.turns.wait_for_turn(self)
                 return False
             if self.closed:
                 return False
         if position < end:
             self.stash = bytes(buffer[position:end])
         return True
+
+    def _is_bare(self, size: int) -> bool:
+        """Whether a frame without a request header may come now."""
+        return 0 < size < MIN_FRAME_BYTES and self.gate is not None and self.gate.takes_bare
 
     def _receive_into_frame(self, frame: IoBuf) -> None:
         views = frame.views()
@@ -278,7 +305,7 @@ class Connection:
         if count == 0:
             self.close()
             return
-        self.intake.bytes_in.inc(count)
+        self.intake.counts.received.inc(count)
         self.frame_missing -= count
         if self.frame_missing:
             return
@@ -295,12 +322,12 @@ class Connection:
         finally:
             if not again:
                 frame.release()
-                self.intake.end_frame(self)
+                self.intake.budget.end_frame(self)
         if again:
             self.frame = frame
             self._pause(memoryview(b""))
             if not self.held:
-                self.intake.wait_for_turn(self)
+                self.intake.turns.wait_for_turn(self)
             return False
         if self.closed:
             return False
@@ -320,12 +347,12 @@ class Connection:
         if self.unsent > 0:
             return True
         is_data = len(start) == 6 and not start[4] and start[5] <= FETCH
-        return not is_data and self.intake.wait_for_answers(self)
+        return not is_data and self.intake.owed.makes_wait(self)
 
     def account(self) -> None:
         """Report this connection's unsent bytes outside the arena to the intake."""
         owed = self.unsent - self.outbox.lent_unsent
-        self.intake.owe(owed - self.owed)
+        self.intake.owed.add(owed - self.owed)
         self.owed = owed
 
     def _pause(self, unread: memoryview) -> None:
@@ -336,11 +363,11 @@ class Connection:
         if self.unsent:
             self.account()
         self.stash = bytes(unread)
-        if not self.intake.stash(len(unread)):
+        if not self.intake.budget.stash(len(unread)):
             self.intake.refuse(self, "sent faster than memory allows")
 
     def stop_reading(self) -> None:
-        """Stop reading for good, because the shard stops. Responses are still sent."""
+        """Stop reading and never resume, because the shard stops. Responses are still sent."""
         if self.reading:
             self._pause(memoryview(b""))
 
@@ -353,10 +380,7 @@ class Connection:
         stash = self.stash
         if stash:
             self.stash = b""
-            self.intake.stash(-len(stash))
-            scratch = self.intake.whole_scratch
-            scratch[: len(stash)] = stash
-            if not self._split(scratch, len(stash)):
+            if not self._split(self.intake.budget.unstash(stash), len(stash)):
                 return
         self.reading = True
         self.intake.reactor.add_reader(self.fd, self.on_readable)
@@ -401,9 +425,9 @@ class Connection:
         if self.held or self.waits or len(self.exchanges) > MAX_IN_FLIGHT // 2 or self.unsent > LARGE_BYTES:
             return False
         intake = self.intake
-        if intake.owed > intake.owed_max and self._must_wait(self.stash[:6]):
+        if intake.owed.is_over and self._must_wait(self.stash[:6]):
             return False
-        return not intake.is_waiting(self)
+        return not intake.budget.has_in_line(self)
 
     def _send(self) -> None:
         """Send up to 1 MiB, as much as the kernel takes. The remainder follows when the socket is writable again."""
@@ -418,23 +442,23 @@ class Connection:
                     return
             if count:
                 self.unsent -= count
-                self.intake.bytes_out.inc(count)
+                self.intake.counts.sent.inc(count)
                 outbox.sent(count)
             if outbox.tail != outbox.head and (count == 0 or count >= MAX_BYTES or len(views) > 1):
                 if not self.writing:
                     self.writing = True
                     self.intake.reactor.add_writer(self.fd, self._on_writable)
-                    self.intake.watch_for_stalls()
+                    self.intake.stalls.watch()
                 return
         if self.writing:
             self.writing = False
             self.intake.reactor.remove_writer(self.fd)
 
     def _on_writable(self) -> None:
-        if not self.intake.has_time():
+        if not self.intake.turns.has_time():
             self.writing = False
             self.intake.reactor.remove_writer(self.fd)
-            self.intake.wait_to_send(self)
+            self.intake.turns.wait_to_send(self)
             return
         self._send()
         if self.closed:
@@ -475,15 +499,15 @@ class Connection:
         if self.frame is not None:
             self.frame.release()
             self.frame = None
-            self.intake.end_frame(self)
-        self.intake.stash(-len(self.stash))
+            self.intake.budget.end_frame(self)
+        self.intake.budget.stash(-len(self.stash))
         self.stash = b""
-        self.intake.owe(-self.owed)
+        self.intake.owed.add(-self.owed)
         self.owed = 0
         self.intake.closed(self)
         self.socket.close()
         for exchange in waiting:
-            self.intake.gone(exchange)
+            self.intake.turns.drop(exchange)
 
 
 def _stranger(start: memoryview) -> str:

@@ -6,7 +6,7 @@
                                        ▲                                          │ room
     large, and no room ──line up──► not decoded, first come first served ◄────────┘
                                        │
-                                       └─ meanwhile the oldest fetches that wait for data are answered
+                                       └─ the oldest fetches that wait for data are answered early
 
 What it promises:
 
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.net.connection import Connection, Exchange
+    from millstream.net.member import Member, Request
 
 
 class Parking:
@@ -46,20 +46,20 @@ class Parking:
     def __init__(self, bytes_max: int, wake: Callable[[], None]) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
-        self.requests: dict[Exchange, int] = {}  # oldest first
-        self._ends: dict[Exchange, Callable[[], None]] = {}
-        self._line: OrderedDict[Connection, None] = OrderedDict()
+        self.requests: dict[Request, int] = {}  # oldest first
+        self._ends: dict[Request, Callable[[], None]] = {}
+        self._line: OrderedDict[Member, None] = OrderedDict()
         self._wake = wake
 
     # Those that wait for their answers
 
-    def park(self, exchange: "Exchange", weight: int) -> None:
+    def park(self, exchange: "Request", weight: int) -> None:
         """Park a decoded request of ``weight`` bytes. Its connection is not read until it is answered."""
         exchange.hold()
         self.requests[exchange] = weight
         self.bytes += weight
 
-    def leave(self, exchange: "Exchange") -> None:
+    def leave(self, exchange: "Request") -> None:
         """Remove a request that was answered, or whose response was dropped."""
         self.bytes -= self.requests.pop(exchange, 0)
         if self._line:
@@ -69,17 +69,17 @@ class Parking:
         """Whether the parked requests have reached the limit."""
         return self.bytes > self.bytes_max
 
-    def wait(self, exchange: "Exchange", end: Callable[[], None]) -> None:
+    def wait(self, exchange: "Request", end: Callable[[], None]) -> None:
         """Note that the request waits for an event. ``end`` answers it at once, with the data that are there."""
         self._ends[exchange] = end
         if self._line:
             self._wake()
 
-    def go_on(self, exchange: "Exchange") -> None:
+    def go_on(self, exchange: "Request") -> None:
         """Note that the wait is over."""
         self._ends.pop(exchange, None)
 
-    def end(self, exchange: "Exchange") -> bool:
+    def end(self, exchange: "Request") -> bool:
         """End the request's wait. False: it had none."""
         end = self._ends.pop(exchange, None)
         if end is not None:
@@ -88,7 +88,7 @@ class Parking:
 
     # Those that wait for room
 
-    def line_up(self, connection: "Connection", *, again: bool) -> None:
+    def line_up(self, connection: "Member", *, again: bool) -> None:
         """Put the connection's next request into the line; with ``again``, at the place that it had."""
         self._line[connection] = None
         if again:
@@ -99,7 +99,7 @@ class Parking:
         """Whether the line has a request."""
         return bool(self._line)
 
-    def admit(self) -> "Connection | None":
+    def admit(self) -> "Member | None":
         """Take the first connection from the line if there is room. Otherwise end waits; ``wake`` follows."""
         if self._line and self.is_full():
             self._make_room()
@@ -107,13 +107,13 @@ class Parking:
             return None
         return self._line.popitem(last=False)[0]
 
-    def closed(self, connection: "Connection") -> None:
+    def closed(self, connection: "Member") -> None:
         """Remove the connection from the line."""
         self._line.pop(connection, None)
 
     def _make_room(self) -> None:
         excess = self.bytes - self.bytes_max
-        ended: list[Exchange] = []
+        ended: list[Request] = []
         for exchange, weight in self.requests.items():
             if excess <= 0:
                 break

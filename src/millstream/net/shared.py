@@ -5,7 +5,7 @@ client that asks and reads slowly would fill the memory. Instead, the responses 
 The handler that caches it holds one reference; after a change, the old bytes are freed with the last response that has
 them.
 
-The memory counts as unsent (``net.intake.Intake.owe``) once, from the first response in flight until the last one was
+The memory counts as unsent (``net.owed.Owed.add``) once, from the first response in flight until the last one was
 sent or dropped.
 """
 
@@ -33,11 +33,11 @@ class Shared:
         """Add the reference of one response."""
         self.users += 1
         if self.users == 1:
-            self.intake.owe(len(self.data))
+            self.intake.owed.add(len(self.data))
 
     def release(self) -> None:
         """Remove the reference of a response that was sent or dropped."""
         self.users -= 1
         assert self.users >= 0
         if not self.users:
-            self.intake.owe(-len(self.data))
+            self.intake.owed.add(-len(self.data))

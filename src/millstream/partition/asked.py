@@ -1,4 +1,4 @@
-"""A request to a partition that is answered later: exactly once, whatever its verb raises.
+"""A request to a partition that is answered later: exactly once, even if its verb raises.
 
 ::
 
@@ -31,10 +31,10 @@ class Asked(Generic[Result]):
         self._verb = verb
         self._done: Callable[[Result], None] | None = done
         self._refusal = refusal
-        partition.asked.add(self)
+        partition.waiters.requests.add(self)
 
     def __call__(self, result: Result) -> None:
-        self._partition.asked.discard(self)
+        self._partition.waiters.requests.discard(self)
         done, self._done = self._done, None
         if done is not None:
             done(result)

@@ -9,7 +9,7 @@ it and calls `Boundary.failed`, by ``Partition.failed``, ``OpenLog.failed`` or `
 
 ::
 
-    entry ─► verb ─✗─► Boundary.failed ──at once──► gate FAILED, log cut off: nothing of it changes any more
+    entry ─► verb ─✗─► Boundary.failed ──at once──► gate FAILED, log cut off: nothing of it changes from here on
                             │                        the turn's tick is whole records again, memory set aside is back
                             └─────────in its own turn─► who waits is answered, group and archive closed, memory given
                                                         back, the table's entry is `Faulty`
@@ -26,7 +26,7 @@ write-ahead log's files its records go to a file of the partition at the next ch
 parked requests         answered: batches that were appended, and deletions, with REQUEST_TIMED_OUT, because
                         their outcome is unknown; those that wait to be appended with KAFKA_STORAGE_ERROR
 producers' budget       given back
-coordinators            told that the partition goes, as when another replica is to lead
+coordinators            notified that the partition closes, as when another replica is to lead
 ======================  ====================================================================================
 
 **What is a fault of the shard.** An exception that was raised by the shared structures themselves (write-ahead log,
@@ -35,8 +35,9 @@ arena, rings, reactor, checkpoints), an undoing that raises, and any exception o
 **Promises.** A partition that failed answers KAFKA_STORAGE_ERROR, appends and acknowledges nothing, and pins nothing.
 What was acknowledged is in its segments, its ``quarantine`` file or the write-ahead log: a start, or ``millstream topic
 repair``, opens it again with all of it. There is one ERROR line with the traceback; later exceptions of the same
-partition are consequences and are not logged. In a cluster the replica leads and acknowledges no more, and the others
-elect a leader among themselves. **Crash.** As any crash.
+partition are consequences and are not logged. In a cluster the replica leads and acknowledges no more, and another
+replica leads; it votes on from its durable term (``raft.failed_voter``), until a repair or the next start. One that
+could not be opened at a start is silent. **Crash.** As any crash.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Boundary:
 
     def watch(self, partition: Partition) -> None:
         """Stand around a partition that was just opened."""
-        partition.log.on_failed = partial(self.failed, partition)
+        partition.log.owner.on_failed = partial(self.failed, partition)
 
     def failed(self, partition: Partition, verb: str, error: Exception) -> None:
         """A verb of a partition has raised ``error``, which is being handled: end the partition.
@@ -124,7 +125,7 @@ class Boundary:
             faulty = Faulty(partition.name, partition.index, partition.raft_group, reason, directory, damaged=False)
             faulty.records = partition.high_watermark
             self._table.replace(partition.topic_id, faulty)
-        for answer in partition.waiting():
+        for answer in partition.waiters.take_all():
             self._own(partition, answer)
         for step in self._steps:
             self._own(partition, partial(step, partition))
@@ -158,9 +159,6 @@ def words_of(error: Exception) -> str:
     """An exception in one line."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
-
-NOT_SERVED: Final = ErrorCode.KAFKA_STORAGE_ERROR
-"""Answer of a partition that failed."""
 
 UNKNOWN: Final = ErrorCode.REQUEST_TIMED_OUT
 """Answer to a request whose outcome a failure has left unknown."""

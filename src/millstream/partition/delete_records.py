@@ -10,8 +10,9 @@ any, topic without ``delete``             POLICY_VIOLATION: the key's last recor
 ========================================  =============================================
 
 The answer comes after the sync of the note that moves the start, so no crash brings a record back whose
-deletion a client had confirmed. Readers find the new start at once. Without memory for the note the request waits for
-it, like the broker's own appends; a partition that closes meanwhile is unknown.
+deletion a client had confirmed. Where the object store acknowledges in the place of the disk (``shared.wal=object``),
+it comes when an entry there has the start. Readers find the new start at once. Without memory for the note the request
+waits for it, like the broker's own appends; a partition that closes before that is unknown.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ Deleted = tuple[int, int]
 NO_LOW_WATERMARK: Final = -1
 
 _LINES: Final = RateLimit(per_minute=30)
-"""Of this process: records are gone for good, but applications may do that all the time."""
+"""Of this process: records are lost, but applications may do that all the time."""
 
 
 def delete_records(partition: Partition, offset: Offset, done: Callable[[Deleted], None]) -> None:
@@ -68,7 +69,7 @@ def _delete_records(partition: Partition, offset: Offset, done: Asked[Deleted]) 
             return True
 
     def propose() -> bool:
-        if partition.refusal or start <= partition.log.start_offset:
+        if partition.refusal or start <= partition.settled_start:
             settled(partition.refusal)
             return True
         try:
@@ -78,15 +79,15 @@ def _delete_records(partition: Partition, offset: Offset, done: Asked[Deleted]) 
         except MillstreamError as error:
             settled(error.code)
         else:
-            partition.trims.append((start, settled))
+            partition.waiters.trims.append((start, settled))
         return True
 
     if attempt():
         return
-    if partition.delayed is None:
+    if partition.admission is None:
         done((int(ErrorCode.KAFKA_STORAGE_ERROR), NO_LOW_WATERMARK))
     else:
-        partition.delayed.add_own(attempt)
+        partition.admission.add_own(attempt)
 
 
 def _judged(partition: Partition, offset: int) -> tuple[ErrorCode, int]:

@@ -2,13 +2,13 @@
 
 Every shard applies the same metadata. For each partition the table gets an entry; the home shard also opens the log,
 rebuilds what the log implies (term, idempotent producers) and only then lets requests in. A partition whose log
-recovery found faulty is entered as such: it is refused by name and the rest goes on.
+recovery found faulty is entered as such: it is refused by name, and the others are served.
 
 The term of a partition (its leader epoch) never falls, and it is another one after each crash: a suffix that was
-visible but not synced (``write.caching``) and is gone must not be mistaken for what takes its place (KIP-101), and a
+visible but not synced (``write.caching``) and was lost must not be mistaken for what takes its place (KIP-101), and a
 client that has seen a term believes no lower one (KIP-320). A log remembers only the terms that something was written
 in, so the last of them counts together with what the state of the write-ahead log says of crashes (`WalState.term`).
-A partition that is created begins with 0, as Kafka's does. With several replicas the term is that of their votes.
+A new partition has term 0, as Kafka's has. With several replicas the term is that of their votes.
 """
 
 from collections.abc import Callable, Generator
@@ -26,20 +26,21 @@ from millstream.format.manifest import ArchiveId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.model.replication import NO_REPLICA, NO_TERM, ReplicaId, Term
-from millstream.partition.adopting import Adoption
+from millstream.partition.append.admission import Admission
+from millstream.partition.append.known_producers import enter_batch
 from millstream.partition.boundary import Boundary, is_of_the_shard, words_of
-from millstream.partition.delayed import DelayedAppends
-from millstream.partition.known_producers import enter_batch
-from millstream.partition.members import Members
+from millstream.partition.events.partition import EventsPartition
 from millstream.partition.meters import Meters
-from millstream.partition.moving import Place, change_replicas
 from millstream.partition.opening import open_with_room
 from millstream.partition.partition import Opened, Partition
-from millstream.partition.repairing import Looks, Repairs, put_aside_at_start
-from millstream.partition.replica import follow_group
-from millstream.partition.restoring import Restoration
+from millstream.partition.replica.adopting import Adoption
+from millstream.partition.replica.following import follow_group
+from millstream.partition.replica.members import Members
+from millstream.partition.replica.moving import Place, change_replicas
+from millstream.partition.replica.repairing import Looks, Repairs, put_aside_at_start
+from millstream.partition.replica.restoring import Restoration
 from millstream.partition.table import Adopting, Elsewhere, Faulty, PartitionTable, Remote, Restoring, Waiting
-from millstream.raft.group import Group
+from millstream.raft.group import Group, GroupRole
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.shard.context import Shard
 from millstream.storage.disk import FULL, exists
@@ -76,6 +77,14 @@ class ReplicatedGroups(Protocol):
         """Close a replica that ``open`` gave, before its log is deleted."""
         ...
 
+    def vote_on(self, log: Log, set_aside: Callable[[], None], *, has_led: bool) -> None:
+        """The replica of a log that has failed votes on."""
+        ...
+
+    def stop_voting(self, group: RaftGroupId) -> None:
+        """It is silent from now on."""
+        ...
+
 
 class Lifecycle:
     """Keeps the partition table in step with the metadata.
@@ -89,7 +98,7 @@ class Lifecycle:
         settings: Settings,
         storage: ShardStorage,
         table: PartitionTable,
-        delayed: DelayedAppends,
+        admission: Admission,
         *,
         clean: bool,
         groups: ReplicatedGroups | None = None,
@@ -100,7 +109,7 @@ class Lifecycle:
         self._settings = settings
         self._storage = storage
         self._table = table
-        self._delayed = delayed
+        self._admission = admission
         self._clean = clean
         self.me: ReplicaId = NO_REPLICA
         """This broker in the configurations of Raft groups."""
@@ -108,7 +117,7 @@ class Lifecycle:
         """Archives tiered topics; set before the first partition is opened."""
         self._budget = ProducerBudget(settings.producer_ids_max)
         self.meters = Meters(shard.stats)
-        self.boundary = Boundary(shard.reactor, storage, table, (self._close_archive, self._close_group))
+        self.boundary = Boundary(shard.reactor, storage, table, (self._close_archive, self._vote_on, self._close_group))
         table.on_count = self._count
         self._removing: dict[int, Place | None] = {}
         """Raft groups whose files are being removed, because this broker holds them no more; what is to be done then.
@@ -147,7 +156,7 @@ class Lifecycle:
     ) -> None:
         """Enter one partition; ``fresh`` says that it was created now, so that its log is empty.
 
-        ``voters`` are the replicas that its group began with, in order of preference for leadership, this broker's
+        ``voters`` are the first members of its group, in order of preference for leadership, this broker's
         among them; empty for a partition that has this one alone. ``members`` says more than that. ``known_term`` is
         the last one of which the cluster knows. ``on_open`` is called with the partition when it is in the table:
         later, if the disk is full now (`opening`), or the object store is asked for its files first (`restoring`).
@@ -246,7 +255,7 @@ class Lifecycle:
         if members.elect:
             producers.keep_changes()
         try:
-            log = self._storage.open_partition_log(
+            log = self._storage.registry.open_partition_log(
                 raft_group,
                 topic_id,
                 name,
@@ -264,7 +273,7 @@ class Lifecycle:
             producers.clear()
             self._leave_group(group)
             others = members.elect and len(members.voters) > 1 and not fresh and not members.was_alone
-            mends = others and log is not None and not log.lost and not config.has_events
+            mends = others and log is not None and not log.files.lost and not config.has_events
             if log is not None and mends and put_aside_at_start(self._storage, log, error.message):
                 return self.opened(name, topic_id, index, raft_group, config, fresh=False, members=members)
             operator_log.at(f"{name}/{index}").error("not served: %s", error.message)
@@ -311,16 +320,17 @@ class Lifecycle:
     ) -> Partition:
         """The partition of an open log and its group."""
         name = log.topic
-        log.producer_snapshot = producers.snapshot
-        log.active_producers = producers.last_offsets
-        log.producers = producers
+        log.owner.producer_snapshot = producers.snapshot
+        log.owner.active_producers = producers.last_offsets
+        log.owner.producers = producers
         group.write_caching = may_cache(name, config)
-        partition = Partition(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
-        partition.delayed = self._delayed
+        made = EventsPartition if config.has_events else Partition
+        partition = made(name, topic_id, index, raft_group, log, group, config, producers, self.meters)
+        partition.admission = self._admission
         _take_archive(partition, archive)
-        partition.opened_at = Opened(partition.high_watermark, log.durable_position)
+        partition.opened_at = Opened(partition.high_watermark, log.ends.durable_position)
         self._follow_members(partition, members)
-        log.first_unstable = partition.first_unstable
+        log.owner.first_unstable = partition.first_unstable
         self.boundary.watch(partition)
         return partition
 
@@ -330,23 +340,23 @@ class Lifecycle:
             follow_group(partition, self._table, self._shard.reactor.wall_ms)
             partition.group.events.on_install = partial(self._install, partition, members)
             if self.waits_for_store(partition.config):
-                partition.own_acks = None  # acks=1 waits for the store, too
+                partition.waiters.own_acks = None  # acks=1 waits for the store, too
         elif self._groups is not None or members.restores:
             # Clients know of it from other brokers, or since before the store was asked: batches were refused.
-            partition.expect_gaps(self._shard.reactor.wall_ms())
+            partition.gaps.expect(self._shard.reactor.wall_ms())
 
     def _open_group(
         self, raft_group: RaftGroupId, log: Log, members: Members, least_term: Term, *, fresh: bool
     ) -> Group:
         if members.elect:
             assert self._groups is not None, "a partition with several replicas on a single node"
-            if members.was_alone and not log.controls.entries:
+            if members.was_alone and not log.raft.controls.entries:
                 least_term = max(least_term, Term(next_term(log, self._storage.term, clean=self._clean)))
-            voters = () if members.learns and not log.lost else members.voters
+            voters = () if members.learns and not log.files.lost else members.voters
             return self._groups.open(
                 raft_group, log, Configuration(voters), least_term, members.first_term, created=fresh
             )
-        recovered = fresh and log.epoch >= 0  # from the object store, where no term is to be used again
+        recovered = fresh and log.raft.epoch >= 0  # from the object store, where no term is to be used again
         term = next_term(log, self._storage.term, clean=self._clean and not recovered)
         return SoleVoterGroup(log, max(0 if fresh and not recovered else term, least_term))
 
@@ -389,6 +399,18 @@ class Lifecycle:
             assert self._groups is not None
             self._groups.close(partition.group)
 
+    def _vote_on(self, partition: Partition) -> None:
+        """A partition has failed: its replica's vote still counts (`raft.failed_voter`)."""
+        if partition.group.elects and self._groups is not None:
+            set_aside = partial(self._storage.checkpointer.failed_logs.add, partition.log)
+            has_led = partition.group.role is GroupRole.LEADING
+            self._groups.vote_on(partition.log, set_aside, has_led=has_led)
+
+    def stop_voting(self, raft_group: RaftGroupId) -> None:
+        """A partition that has failed is repaired, or removed."""
+        if self._groups is not None:
+            self._groups.stop_voting(raft_group)
+
     def change_replicas(self, place: Place) -> None:
         """Other brokers hold a partition than before; see `moving`."""
         if place.raft_group in self._removing:
@@ -397,7 +419,7 @@ class Lifecycle:
             change_replicas(self, self._shard, self._storage, self._table, place)
 
     def remove(self, place: Place, begin: Callable[[Callable[[], None]], None]) -> None:
-        """This broker holds a partition no more: ``begin`` removes its files, and calls back."""
+        """This broker no longer holds a partition: ``begin`` removes its files, and calls back."""
         self._removing[place.raft_group] = None
 
         def removed() -> None:
@@ -413,7 +435,7 @@ class Lifecycle:
 
     def reopen(self, topic_id: bytes, entry: Faulty, config: TopicConfig, members: Members) -> Partition | Faulty:
         """Open a partition that failed again, with what was put aside of it; the entry that takes its place. Everything
-        of it must be out of the write-ahead log (``Checkpointer.is_setting_aside``).
+        of it must be out of the write-ahead log (``Checkpointer.failed_logs``).
 
         Raises:
             OSError: the disk is full; nothing has changed.
@@ -482,7 +504,7 @@ class Lifecycle:
             _take_archive(partition, self._open_archive(partition.topic_id, index, log, group, config))
 
     def delete(self, name: str, topic_id: bytes) -> None:
-        """A topic is gone: answer who waits, drop its logs and files."""
+        """A topic was deleted: answer its waiters, drop its logs and files."""
         for entry in self._table.by_id.get(topic_id, ()):
             if isinstance(entry, Waiting):
                 self._storage.removals.remove(entry.directory, _nothing)
@@ -497,6 +519,7 @@ class Lifecycle:
             partition.producers.clear()
             self._storage.delete_log(partition.log, _nothing)
         for entry in faulty:
+            self.stop_voting(entry.raft_group)
             self._storage.delete_faulty(entry.raft_group, entry.directory)
 
 
@@ -505,6 +528,7 @@ def _take_archive(partition: Partition, archive: PartitionArchive | None) -> Non
     partition.archive = archive
     if archive is not None:
         archive.limit = lambda: min(partition.log.stable_offset, partition.last_stable_offset)
+        archive.start.on_safe = partition.settle_trims
 
 
 def may_cache(name: str, config: TopicConfig) -> bool:
@@ -515,18 +539,18 @@ def may_cache(name: str, config: TopicConfig) -> bool:
 
 def next_term(log: Log, least: Term, *, clean: bool) -> int:
     """The term to lead in, at least ``least``. ``clean`` says that the last stop was an orderly one."""
-    last = log.epoch if clean else log.epoch + 1
+    last = log.raft.epoch if clean else log.raft.epoch + 1
     return max(last, least)
 
 
 def replay_producers(log: Log, producers: ProducerState, now_ms: int) -> None:
     """Rebuild the idempotent producers of a log: the last snapshot, then every batch header behind it.
 
-    A snapshot from before the log's start counts for nothing: what its producers wrote between the two is gone, and one
-    that is taken for less far than he is could not go on.
+    A snapshot from before the log's start counts for nothing: what its producers wrote between the two was deleted,
+    and a producer whose sequence is remembered too low could not continue.
     """
     start = log.start_offset
-    snapshot = log.snapshots.newest
+    snapshot = log.files.snapshots.newest
     if snapshot is not None and snapshot[0] >= start:
         offset, data = snapshot
         try:

@@ -1,5 +1,6 @@
 """What produce and fetch count: one set of counters per shard, bound once, bumped in place on the hot path."""
 
+from millstream.partition.events.pools import pool_meters
 from millstream.telemetry.metrics import StatsSlab
 
 
@@ -13,6 +14,7 @@ class Meters:
         "duplicates",
         "evicted",
         "fetched",
+        "pools",
         "produced_bytes",
         "records",
         "rejected",
@@ -32,6 +34,7 @@ class Meters:
         self.cut = stats.counter("kafka_fetch_cut")
         self.sessions = stats.gauge("kafka_fetch_sessions")
         self.evicted = stats.counter("kafka_fetch_sessions_evicted")
+        self.pools = pool_meters(stats)
 
     def count_sessions(self, open_now: int, evictions: int) -> None:
         """A full fetch was answered: there may be another session, and one may have made room for it."""

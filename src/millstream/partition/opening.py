@@ -1,7 +1,7 @@
 """Opening a replica on a disk that may be full: at the start of a broker, and while it runs.
 
 Opening writes: an index that is missing or damaged is completed from its segment. A full disk is waited for, and the
-partition is refused meanwhile as one that is not held here. **Any other failure** of the disk is that partition's
+partition is refused until then as one that is not held here. **Any other failure** of the disk is that partition's
 (``Lifecycle.opened``). **Crash.** The next start opens the partition.
 """
 
@@ -33,7 +33,7 @@ def open_with_room(
     opened: Callable[[], Partition | Faulty],
     done: Callable[[Partition | Faulty], None],
 ) -> None:
-    """Call ``done`` with what ``opened`` gives, now or when there is room; never if it is not wanted any more.
+    """Call ``done`` with what ``opened`` gives, now or when there is room; never if it is no longer wanted.
 
     Args:
         name: topic and partition, for the log.

@@ -16,7 +16,7 @@ _SLICE: Final = 64
 
 
 class TopicCounts(msgspec.Struct, gc=False):
-    """One topic's partitions on one shard. Counters begin when the partitions were opened."""
+    """One topic's partitions on one shard. Counters start when the partitions are opened."""
 
     partitions: int = 0
     records: int = 0
@@ -30,9 +30,9 @@ class TopicCounts(msgspec.Struct, gc=False):
         log = partition.log
         self.partitions += 1
         self.records += partition.high_watermark - partition.log_start_offset
-        self.size_bytes += log.durable_position - log.segments_list.first.stream
+        self.size_bytes += log.ends.durable_position - log.files.segments.first.stream
         self.received_records += partition.high_watermark - partition.opened_at.end_offset
-        self.received_bytes += log.durable_position - partition.opened_at.position
+        self.received_bytes += log.ends.durable_position - partition.opened_at.position
         self.fetched_bytes += partition.fetched_bytes
 
     def merge(self, other: "TopicCounts") -> None:

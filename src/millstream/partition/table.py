@@ -12,8 +12,8 @@ from millstream.config.topic_properties import TopicConfig
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId, ShardId
-from millstream.partition.members import Members
 from millstream.partition.partition import Partition
+from millstream.partition.replica.members import Members
 from millstream.shard.context import Shard
 
 
@@ -91,7 +91,7 @@ class Restoring(Waiting):
         self._waiting: Callable[[], None] | None = None
 
     def when_answered(self, done: Callable[[], None]) -> None:
-        """Call ``done`` when no files can appear any more."""
+        """Call ``done`` when no more files can appear."""
         if self.asked:
             self._waiting = done
         else:
@@ -153,7 +153,9 @@ class PartitionTable:
         self._led: list[OnPartition] = []
 
     def on_open(self, callback: OnPartition) -> None:
-        """Call ``callback`` for every partition that this shard begins to serve, those that it serves now included."""
+        """Call ``callback`` for every partition that this shard serves from then on, and those that it serves now
+        included.
+        """
         self._opened.append(callback)
         for partition in list(self._serving):
             callback(partition)
@@ -163,7 +165,7 @@ class PartitionTable:
         self._closed.append(callback)
 
     def on_lead(self, callback: OnPartition) -> None:
-        """Call ``callback`` for every partition that this shard begins to lead in a new term."""
+        """Call ``callback`` for every partition that this shard leads in a new term."""
         self._led.append(callback)
 
     def leads(self, partition: Partition) -> None:

@@ -5,6 +5,9 @@
     accept ─► first frame ─► HELLO: to the shard that it wants (``on_hello``)
                           └► PROBE: answered with what this broker is, and closed
 
+With TLS (``secured``) eight clear bytes come first. A connection for a shard is passed on with them, and the shard does
+the handshake; a probe is answered here, behind a handshake.
+
 The process that accepts is not the one that owns the connection afterwards, so exactly the first frame is read. A
 connection without a whole first frame within `OPENING_TIMEOUT_US`, or with another one, is closed. At most
 `OPENINGS_MAX` connections wait for their first frame. A further one closes the oldest, so that silent strangers keep no
@@ -17,8 +20,8 @@ from typing import Final
 
 from millstream.errors import Corruption
 from millstream.peers.frames import FrameKind
+from millstream.peers.greeting import Greetings
 from millstream.peers.hello import (
-    Hello,
     Probe,
     Refusal,
     RefusalReason,
@@ -28,6 +31,8 @@ from millstream.peers.hello import (
 )
 from millstream.peers.link import refuse
 from millstream.peers.receiving import FirstFrame
+from millstream.peers.secured import OPENING_BYTES, OpeningKind, PeerTls, decode_opening
+from millstream.secure.tls_socket import TlsSocket
 from millstream.shard.reactor import Reactor, Timer
 from millstream.telemetry.log import RateLimit, log
 
@@ -40,8 +45,10 @@ OPENING_BYTES_MAX: Final = 8 << 10
 ACCEPTS_A_TURN: Final = 16
 _LINES_A_MINUTE: Final = 6
 
-OnHello = Callable[[socket.socket, Hello, bytes], bool]
-"""``on_hello(sock, hello, head)`` takes the connection over; False if it cannot."""
+OnHello = Callable[[socket.socket, int, bytes], bool]
+"""``on_hello(sock, target, start)`` takes the connection over for a shard; False if it cannot. ``start`` is what was
+read: the hello's head, or the clear bytes before TLS.
+"""
 
 
 class PeerListener:
@@ -51,8 +58,11 @@ class PeerListener:
     Invariants: every entry of ``_openings`` is watched by the reactor and has a pending timer.
     """
 
-    def __init__(self, reactor: Reactor, says: Callable[[], Probe], on_hello: OnHello) -> None:
+    def __init__(
+        self, reactor: Reactor, says: Callable[[], Probe], on_hello: OnHello, tls: PeerTls | None = None
+    ) -> None:
         """``says`` returns this broker's answer to probes."""
+        self._greetings = None if tls is None else Greetings(reactor, tls, OPENING_BYTES_MAX, self._on_greeting)
         self._reactor = reactor
         self._says = says
         self._on_hello = on_hello
@@ -73,6 +83,8 @@ class PeerListener:
             self._listener = None
         for sock in list(self._openings):
             self._drop(sock)
+        if self._greetings is not None:
+            self._greetings.close()
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -90,6 +102,9 @@ class PeerListener:
 
     def _on_readable(self, sock: socket.socket) -> None:
         try:
+            if self._greetings is not None:
+                self._on_opening(sock, self._greetings)
+                return
             frame = self._openings[sock][0].receive(sock)
             if frame is None:
                 return
@@ -97,7 +112,7 @@ class PeerListener:
             if kind is FrameKind.HELLO:
                 self._forget(sock)
                 hello = decode_hello(head)
-                if not self._on_hello(sock, hello, head):
+                if not self._on_hello(sock, hello.target, head):
                     refuse(sock, Refusal(RefusalReason.NOT_READY, "this broker takes no connections now: try again"))
             elif kind is FrameKind.PROBE:
                 decode_probe(head)
@@ -110,9 +125,40 @@ class PeerListener:
         except (OSError, EOFError):
             self._drop(sock)
         except Corruption as error:
-            if self._strangers.allows():
-                log.warning("closed a connection to the peer listener: %s%s", error.message, self._strangers.left_out())
+            self._tell(error)
             self._drop(sock)
+
+    def _on_opening(self, sock: socket.socket, greetings: Greetings) -> None:
+        """The clear bytes, all at once: a sender sends them in one piece."""
+        start = sock.recv(OPENING_BYTES, socket.MSG_PEEK)
+        if not start:
+            raise EOFError
+        if len(start) < OPENING_BYTES:
+            return
+        kind, target = decode_opening(sock.recv(OPENING_BYTES))
+        self._forget(sock)
+        if kind is OpeningKind.BROKER:
+            if not self._on_hello(sock, target, start):
+                sock.close()  # the dialler tries again
+            return
+        greetings.take(sock)
+
+    def _on_greeting(self, sock: TlsSocket, frame: tuple[FrameKind, bytes] | str) -> None:
+        """A probe over TLS, or (a text) the reason why it is missing."""
+        try:
+            if isinstance(frame, str) or frame[0] is not FrameKind.PROBE:
+                raise Corruption(frame if isinstance(frame, str) else f"the first frame is of kind {frame[0].name}")
+            decode_probe(frame[1])
+            sock.sendmsg(encode_probe(self._says(), answer=True))
+        except Corruption as error:
+            self._tell(error)
+        except OSError:
+            pass
+        sock.close()
+
+    def _tell(self, error: Corruption) -> None:
+        if self._strangers.allows():
+            log.warning("closed a connection to the peer listener: %s%s", error.message, self._strangers.left_out())
 
     def _forget(self, sock: socket.socket) -> None:
         opening = self._openings.pop(sock, None)

@@ -24,14 +24,17 @@ are silent after the first.
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from millstream.iobuf import IoBuf
 from millstream.model.replication import ReplicaId
 from millstream.peers.beats import BeatsIn, BeatsOut
 from millstream.peers.frames import HEAD_BYTES_MAX, Buffer, FrameKind, encode_frame
 from millstream.peers.hello import Hello, Refusal, Seed
 from millstream.peers.items import Beat, Item, encode_item
-from millstream.peers.link import Events, Link
+from millstream.peers.link import Events, Link, TlsLink
 from millstream.peers.raft_items import RaftItem, encode_raft
+from millstream.peers.secured import PeerTls
 from millstream.shard.context import Shard
 from millstream.shard.reactor import Timer
 from millstream.telemetry.log import log
@@ -135,6 +138,26 @@ class TurnFrame:
         self._beats = {}
 
 
+class Way(msgspec.Struct, frozen=True):
+    """How a shard connects to another: what it says first, and whether with TLS."""
+
+    scratch: memoryview
+    hello: Hello
+    tls: PeerTls | None
+
+    def link(self, shard: Shard, family: int, address: tuple[object, ...], host: str, events: Events) -> Link:
+        """A link that connects to ``address``, which is that of ``host``.
+
+        Raises:
+            OSError: no socket can be made, or the address cannot be reached at all.
+        """
+        if self.tls is None:
+            return Link.dial(shard, self.scratch, family, address, self.hello, events)
+        link = TlsLink.dial(shard, self.scratch, family, address, self.hello, events)
+        link.secure(self.tls, host)
+        return link
+
+
 class Dial:
     """The connection to one shard of one peer.
 
@@ -145,9 +168,8 @@ class Dial:
     def __init__(
         self,
         shard: Shard,
-        scratch: memoryview,
+        way: Way,
         where: Callable[[], Seed | None],
-        hello: Hello,
         name: str,
         random: Random,
         opened: Callable[["Dial"], None],
@@ -159,9 +181,9 @@ class Dial:
         link ends.
         """
         self._shard = shard
-        self._scratch = scratch
+        self._way = way
         self._where = where
-        self._hello = hello
+        self._host = ""
         self._random = random
         self._opened = opened
         self._on_turn = turn
@@ -172,7 +194,6 @@ class Dial:
         self.link: Link | None = None
         self.turn = TurnFrame()
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
-        self._ending = False
         self._retry: Timer | None = None
         self._wait_us = BACKOFF_MIN_US
         self._opened_us = 0
@@ -189,6 +210,7 @@ class Dial:
         if address is None:
             self._again()
             return
+        self._host = address.host
         self._shard.reactor.resolve(address.host, address.port, self._resolved)
 
     def stop(self) -> None:
@@ -217,7 +239,7 @@ class Dial:
         family, address = found
         events = Events(self._on_opened, self._on_frame, self._on_drained, self._on_closed)
         try:
-            self.link = Link.dial(self._shard, self._scratch, family, address, self._hello, events)
+            self.link = self._way.link(self._shard, family, address, self._host, events)
         except OSError as error:
             self._failed(error.strerror or str(error))
 

@@ -21,7 +21,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -40,6 +40,8 @@ from millstream.peers.hello import (
 )
 from millstream.peers.items import Item, encode_item
 from millstream.peers.receiving import FrameReceiver
+from millstream.peers.secured import OpeningKind, PeerTls, encode_opening
+from millstream.secure.words import say
 from millstream.shard.context import Shard
 
 HANDSHAKE_TIMEOUT_US: Final = 5_000_000
@@ -94,8 +96,8 @@ class Link:
         "remote",
     )
 
-    def __init__(self, shard: Shard, scratch: memoryview, sock: socket.socket, hello: Hello, events: Events) -> None:
-        """For `dial` and `accept`."""
+    def __init__(self, shard: Shard, scratch: memoryview, sock: Any, hello: Hello, events: Events) -> None:
+        """For `dial` and `accept`. ``sock`` is a socket, or a ``TlsSocket``."""
         self._shard = shard
         self._socket = sock
         self._fd = sock.fileno()
@@ -117,8 +119,14 @@ class Link:
 
     @classmethod
     def dial(
-        cls, shard: Shard, scratch: memoryview, family: int, address: tuple[object, ...], hello: Hello, events: Events
-    ) -> "Link":
+        cls,
+        shard: Shard,
+        scratch: memoryview,
+        family: int,
+        address: tuple[object, ...],
+        hello: Hello,
+        events: Events,
+    ) -> Self:
         """A connection to ``address`` (as ``getaddrinfo`` gives it), on which ``hello`` is said first.
 
         Raises:
@@ -137,9 +145,7 @@ class Link:
         return link
 
     @classmethod
-    def accept(
-        cls, shard: Shard, scratch: memoryview, sock: socket.socket, hello: Hello, remote: Hello, events: Events
-    ) -> "Link":
+    def accept(cls, shard: Shard, scratch: memoryview, sock: Any, hello: Hello, remote: Hello, events: Events) -> Self:
         """The accepting side of a connection on which ``remote`` was said; ``hello`` is sent as welcome."""
         sock.setblocking(False)
         link = cls(shard, scratch, sock, hello, events)
@@ -195,9 +201,15 @@ class Link:
                 self.end(os.strerror(error))
                 return
             self._connecting = False
-            hello = encode_hello(self._hello)
-            self._outbox.push(hello, sum(map(len, hello)), None)
             self._shard.reactor.add_reader(self._fd, self._on_readable)
+            self._on_connected()
+            return
+        self._send()
+
+    def _on_connected(self) -> None:
+        """Say hello."""
+        hello = encode_hello(self._hello)
+        self._outbox.push(hello, sum(map(len, hello)), None)
         self._send()
 
     def _send(self) -> None:
@@ -280,6 +292,72 @@ class Link:
             self._events.closed(self, reason)
 
 
+class TlsLink(Link):
+    """A link with TLS. The descriptor is not readable for plaintext that waits inside the socket, so it is asked again
+    in the next turn.
+
+    Invariants: ``_dialling`` is set during the dialling side's handshake.
+    """
+
+    __slots__ = ("_asks", "_dialling", "_host")
+
+    def __init__(self, shard: Shard, scratch: memoryview, sock: Any, hello: Hello, events: Events) -> None:
+        super().__init__(shard, scratch, sock, hello, events)
+        self._asks = False
+        self._host = ""
+        self._dialling: PeerTls | None = None
+
+    def secure(self, tls: PeerTls, host: str) -> None:
+        """Of a link that dials: how it is encrypted, and the name that the certificate has to have."""
+        self._dialling = tls
+        self._host = host
+
+    def receive_rest(self) -> None:
+        """Of an accepted link: receive what came with the hello."""
+        self._ask_again()
+
+    def _on_connected(self) -> None:
+        assert self._dialling is not None
+        self._writing = False
+        self._shard.reactor.remove_writer(self._fd)
+        opening = encode_opening(OpeningKind.BROKER, self._hello.target)
+        plain: Any = self._socket
+        try:
+            self._socket = self._dialling.dial(plain, self._host, opening)
+        except OSError as error:
+            self.end(_words(error))
+            return
+        self._handshake()
+
+    def _handshake(self) -> None:
+        try:
+            done = self._socket.handshake()
+        except OSError as error:
+            self.end(f"TLS failed with {self._host}: {say(error)}")
+            return
+        if done:
+            self._dialling = None
+            super()._on_connected()
+            self._ask_again()
+
+    def _on_readable(self) -> None:
+        if self._dialling is not None:
+            self._handshake()
+            return
+        super()._on_readable()
+        self._ask_again()
+
+    def _ask_again(self) -> None:
+        if not self.closed and self._socket.more and not self._asks:
+            self._asks = True
+            self._shard.reactor.call_soon(self._asked)
+
+    def _asked(self) -> None:
+        self._asks = False
+        if not self.closed:
+            self._on_readable()
+
+
 def answer(link: Link, *items: Item) -> None:
     """Send ``items`` back on the connection that a peer dialled. A peer that takes no answers loses the connection."""
     if link.queued_bytes > ANSWER_BYTES_MAX:
@@ -288,7 +366,7 @@ def answer(link: Link, *items: Item) -> None:
         link.send(encode_frame(FrameKind.TURN, [encode_item(item) for item in items]))
 
 
-def refuse(sock: socket.socket, refusal: Refusal) -> None:
+def refuse(sock: Any, refusal: Refusal) -> None:
     """Answer a hello with ``refusal`` and close the connection. The refusal fits the empty buffer of the socket."""
     try:
         sock.setblocking(False)
@@ -298,7 +376,7 @@ def refuse(sock: socket.socket, refusal: Refusal) -> None:
     sock.close()
 
 
-def tune(sock: socket.socket) -> None:
+def tune(sock: Any) -> None:
     """Options of every connection between brokers: no delay, and an end when the peer has vanished."""
     if sock.family == socket.AF_UNIX:
         return

@@ -27,7 +27,7 @@ import struct
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 from socket import socket as TcpSocket  # noqa: N812
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -39,7 +39,9 @@ from millstream.model.replication import ReplicaId, node_of
 from millstream.peers.beats import BeatsIn
 from millstream.peers.calls import Calls
 from millstream.peers.contact_items import CONTACT_VERSION, Followed, Led, LedAgain
-from millstream.peers.dial import Dial, Random
+from millstream.peers.dial import Dial, Random, Way
+from millstream.peers.frames import HELLO_BYTES_MAX, FrameKind
+from millstream.peers.greeting import Greetings
 from millstream.peers.hello import Hello, Refusal, RefusalReason, Seed, agreed_version, decode_hello
 from millstream.peers.items import (
     Answer,
@@ -56,9 +58,11 @@ from millstream.peers.items import (
     decode_items,
     encode_item,
 )
-from millstream.peers.link import Events, Link, answer, refuse
+from millstream.peers.link import Events, Link, TlsLink, answer, refuse
 from millstream.peers.raft_items import RaftItem, encode_raft
 from millstream.peers.receiving import SCRATCH_BYTES, slice_body
+from millstream.peers.secured import PeerTls
+from millstream.secure.tls_socket import TlsSocket
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 from millstream.telemetry.log import RateLimit, log
@@ -72,7 +76,7 @@ LINKS_MAX: Final = 1024
 """Accepted connections of a shard: 256 shards of four peers."""
 
 _FORWARD: Final = struct.Struct("<qI")
-_LINES_A_MINUTE: Final = 6
+_refusals: Final = RateLimit(per_minute=6)
 
 
 class Inbound(msgspec.Struct, frozen=True):
@@ -112,10 +116,14 @@ class Network:
         admit: Callable[[Hello], Refusal | None],
         inbound: Inbound,
         random: Random,
+        tls: PeerTls | None = None,
     ) -> None:
         """``hello`` describes this shard; its ``target`` is replaced by that of each dial. ``address_of`` returns the
-        peer address of a broker, ``admit`` the reason why a hello is refused.
+        peer address of a broker, ``admit`` the reason why a hello is refused. With ``tls`` all connections have it.
         """
+        greetings = None if tls is None else Greetings(shard.reactor, tls, HELLO_BYTES_MAX, self._on_greeting)
+        self._greetings = greetings
+        """Accepted connections with TLS until their hello; None without TLS."""
         self._shard = shard
         self._hello = hello
         self._address_of = address_of
@@ -126,7 +134,6 @@ class Network:
         self._dials: dict[tuple[NodeId, int], Dial] = {}
         self._homes: dict[tuple[ReplicaId, int], int] = {}
         self._accepted: dict[Link, dict[bool, BeatsIn]] = {}
-        self._refusals = RateLimit(_LINES_A_MINUTE)
         self.calls = Calls(shard.reactor, self._dial)
         """Requests to other brokers and from them."""
         self.on_opened: Callable[[NodeId, int], None] = _ignore
@@ -143,6 +150,8 @@ class Network:
         for link in list(self._accepted):
             link.close()
         self._accepted = {}
+        if self._greetings is not None:
+            self._greetings.close()
         self.calls.stop()
 
     # Sending
@@ -235,9 +244,8 @@ class Network:
             name = f"broker {node}" if not shard else f"broker {node}, shard {shard}"
             dial = self._dials[node, shard] = Dial(
                 self._shard,
-                self._scratch,
+                Way(self._scratch, msgspec.structs.replace(self._hello, target=shard), self._tls),
                 partial(self._address_of, node),
-                msgspec.structs.replace(self._hello, target=shard),
                 name,
                 self._random,
                 lambda dial, at=(node, shard): self._opened(at, dial),
@@ -266,9 +274,29 @@ class Network:
     # Accepting
 
     def accept(self, sock: TcpSocket, opening: bytes) -> None:
-        """Take over a connection on which a hello with the head ``opening`` was received."""
+        """Take over a connection on which a hello with the head ``opening`` was received. With TLS the hello is yet to
+        come.
+        """
+        if self._greetings is None:
+            self._greeted(sock, opening)
+        else:
+            self._greetings.take(sock)
+
+    @property
+    def _tls(self) -> PeerTls | None:
+        return None if self._greetings is None else self._greetings.tls
+
+    def _on_greeting(self, sock: TlsSocket, frame: tuple[FrameKind, bytes] | str) -> None:
+        """The first frame of a connection with TLS, or (a text) the reason why it is missing."""
+        if isinstance(frame, str) or frame[0] is not FrameKind.HELLO:
+            self._refused(frame if isinstance(frame, str) else f"its first frame is of kind {frame[0].name}")
+            sock.close()
+            return
+        self._greeted(sock, frame[1])
+
+    def _greeted(self, sock: Any, head: bytes) -> None:
         try:
-            remote = decode_hello(opening)
+            remote = decode_hello(head)
         except Corruption as error:
             self._refused(error.message)
             sock.close()
@@ -287,13 +315,16 @@ class Network:
                 link.close()
                 self._forget_link(link)
         events = Events(_ignore, self._on_turn, _ignore, self._on_accepted_closed)
-        link = Link.accept(self._shard, self._scratch, sock, hello, remote, events)
+        kind = Link if self._greetings is None else TlsLink
+        link = kind.accept(self._shard, self._scratch, sock, hello, remote, events)
         if not link.closed:
             self._accepted[link] = {reply: BeatsIn() for reply in (False, True)}
+        if isinstance(link, TlsLink):
+            link.receive_rest()
 
     def _refused(self, why: str) -> None:
-        if self._refusals.allows():
-            log.warning("refused a connection of another broker: %s%s", why, self._refusals.left_out())
+        if _refusals.allows():
+            log.warning("refused a connection of another broker: %s%s", why, _refusals.left_out())
 
     def _on_accepted_closed(self, link: Link, reason: str) -> None:
         remote = link.remote

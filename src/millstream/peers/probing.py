@@ -9,22 +9,26 @@ that changes, and every `REMIND_US`.
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from millstream.errors import MillstreamError
 from millstream.peers.formation import Formation, Outcome
 from millstream.peers.frames import FrameKind
 from millstream.peers.hello import Seed, decode_probe, encode_probe
 from millstream.peers.receiving import FirstFrame
+from millstream.peers.secured import OpeningKind, PeerTls, encode_opening
+from millstream.secure.words import say
 from millstream.shard.reactor import Reactor, Timer
-from millstream.telemetry.log import log
+from millstream.telemetry.log import RateLimit, log
 
 PASS_US: Final = 100_000
 ANSWER_TIMEOUT_US: Final = 3_000_000
 REMIND_US: Final = 15_000_000
 
 ANSWER_BYTES_MAX: Final = 64 << 10
+_failures: Final = RateLimit(per_minute=6)
 
 
 class Probing:
@@ -34,7 +38,10 @@ class Probing:
     no shard. Invariants: every question that is open is in ``_open``.
     """
 
-    def __init__(self, reactor: Reactor, formation: Formation, done: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, reactor: Reactor, formation: Formation, done: Callable[[Outcome], None], tls: PeerTls | None = None
+    ) -> None:
+        self._tls = tls
         self._reactor = reactor
         self._formation = formation
         self._done = done
@@ -50,7 +57,7 @@ class Probing:
         busy = {question.seed for question in self._open}
         for seed in self._formation.unanswered:
             if seed not in busy:
-                self._open.add(_Question(self._reactor, seed, self._formation, self._ended))
+                self._open.add(_Question(self._reactor, seed, self._formation, self._ended, self._tls))
         self._reactor.call_later(PASS_US, self.start)
         self._remind()
 
@@ -80,14 +87,21 @@ class _Question:
     """
 
     def __init__(
-        self, reactor: Reactor, seed: Seed, formation: Formation, ended: Callable[["_Question"], None]
+        self,
+        reactor: Reactor,
+        seed: Seed,
+        formation: Formation,
+        ended: Callable[["_Question"], None],
+        tls: PeerTls | None,
     ) -> None:
         self.seed = seed
+        self._tls = tls
+        self._handshakes = False
         self._reactor = reactor
         self._formation = formation
         self._asked_in = formation.round
         self._ended = ended
-        self._socket: socket.socket | None = None
+        self._socket: Any = None  # a socket, or a TlsSocket around it
         self._connecting = False
         self._answer = FirstFrame(ANSWER_BYTES_MAX)
         self._closed = False
@@ -134,16 +148,28 @@ class _Question:
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 raise OSError(error, os.strerror(error))
-            sock.sendmsg(encode_probe(self._formation.probe))
+            if self._tls is None:
+                sock.sendmsg(encode_probe(self._formation.probe))
+            else:
+                self._socket = self._tls.dial(sock, self.seed.host, encode_opening(OpeningKind.PROBE))
+                self._handshakes = True
+                self._on_readable()
         except OSError:
             self._end()
 
     def _on_readable(self) -> None:
         assert self._socket is not None
         try:
+            if self._handshakes:
+                if not self._socket.handshake():
+                    return
+                self._handshakes = False
+                self._socket.sendmsg(encode_probe(self._formation.probe))
             frame = self._answer.receive(self._socket)
-            if frame is None:
-                return
+            while frame is None:
+                if self._tls is None:
+                    return
+                frame = self._answer.receive(self._socket)
             kind, head = frame
             if kind is FrameKind.PROBE_ANSWER:
                 self._formation.answered(self.seed, decode_probe(head), self._asked_in)
@@ -151,6 +177,10 @@ class _Question:
             return
         except MillstreamError as error:
             log.warning("%s:%d answers no question of a broker: %s", self.seed.host, self.seed.port, error.message)
+        except ssl.SSLError as error:
+            if _failures.allows():
+                more = _failures.left_out()
+                log.warning("TLS failed with %s:%d: %s%s", self.seed.host, self.seed.port, say(error), more)
         except (OSError, EOFError):
             pass  # asked again in the next pass
         self._end()

@@ -50,9 +50,6 @@ from millstream.peers.file_items import FilesPart, FilesWanted
 GroupMessage: TypeAlias = Message | FilesWanted | FilesPart
 """A message between two replicas of a group: of the cores, or of the shells."""
 
-MEMBERS_MAX: Final = 255
-"""Replicas in each part of a configuration."""
-
 _PREFIX: Final = struct.Struct("<BB6xqq")
 _COUNTS: Final = struct.Struct("<HHI")
 _RUN: Final = struct.Struct("<qq")

@@ -17,8 +17,7 @@ connection, which releases what was reserved (``drop``).
 """
 
 from collections.abc import Callable, Sequence
-from socket import socket as TcpSocket  # noqa: N812
-from typing import Final
+from typing import Any, Final
 
 from millstream.errors import Corruption
 from millstream.iobuf import Arena, IoBuf, MemoryClass, receive_buffer
@@ -74,7 +73,7 @@ class FrameReceiver:
         self.dropped_bodies = 0
         """Bodies that were thrown away for lack of memory."""
 
-    def receive(self, sock: TcpSocket) -> int:
+    def receive(self, sock: Any) -> int:
         """Read once and pass on every frame that is whole then. Returns the number of bytes, 0 at the end of stream.
 
         Raises:
@@ -146,7 +145,7 @@ class FrameReceiver:
             self.dropped_bodies += 1
         return body
 
-    def _receive_into(self, frame: _Unfinished, sock: TcpSocket) -> int:
+    def _receive_into(self, frame: _Unfinished, sock: Any) -> int:
         """Receive more of ``frame``, and pass it on when it is whole."""
         if frame.head_have < len(frame.head):
             count = sock.recv_into(memoryview(frame.head)[frame.head_have :])
@@ -194,7 +193,7 @@ class FirstFrame:
         self._data = bytearray()
         self._header: FrameHeader | None = None
 
-    def receive(self, sock: TcpSocket) -> tuple[FrameKind, bytes] | None:
+    def receive(self, sock: Any) -> tuple[FrameKind, bytes] | None:
         """Kind and head of the frame; None if a part is still missing.
 
         Raises:
@@ -217,7 +216,7 @@ class FirstFrame:
             return None
         return header.kind, bytes(check_head(header, self._data))
 
-    def _take(self, sock: TcpSocket, size: int) -> None:
+    def _take(self, sock: Any, size: int) -> None:
         part = sock.recv(size - len(self._data))
         if not part:
             raise EOFError("the connection ended within its first frame")

@@ -13,8 +13,9 @@ from millstream.pipeline.tables.guard import Moved
 from millstream.pipeline.tables.table import CommitRecord, Table
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
-_ATTEMPTS: Final = 4
+ATTEMPTS: Final = 4
 _FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 5.0
 
 
 def attempted(
@@ -24,10 +25,12 @@ def attempted(
     pause: Callable[[float], None],
     *,
     claim: bool = False,
+    attempts: int = ATTEMPTS,
 ) -> str:
     """Call ``commit``, which adds the record to the table, until the table has it; returns the table's version.
 
     ``claim``: the record is there when the guard has its epoch and its writer, for it has no batch of its own.
+    ``attempts`` is how often it is tried.
 
     Raises:
         Unavailable: it could not be added; the same record may be tried again.
@@ -35,7 +38,7 @@ def attempted(
         Rejected: the table does not take it, and no other attempt changes that.
     """
     what = f"batch {record.batch} of {record.owner}"
-    for attempt in range(1, _ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         try:
             commit()
             return table.version()
@@ -54,9 +57,9 @@ def attempted(
         if isinstance(problem, Rejected | Moved):
             raise problem
         _LOG.warning("%s: commit attempt %d failed: %s", what, attempt, problem)
-        if attempt == _ATTEMPTS:
+        if attempt == attempts:
             raise Unavailable(f"{what} could not be committed: {problem}") from problem
-        pause(_FIRST_PAUSE_S * 2**attempt)
+        pause(min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S))
     raise AssertionError("the last attempt returns or raises")
 
 

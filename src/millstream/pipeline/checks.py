@@ -7,24 +7,28 @@ can be named. ``Settings`` is a checked declaration with its quantities as numbe
 import datetime as dt
 import re
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
-import msgspec
+import pyarrow as pa
 
+from millstream.config.yaml_file import Path, Problem
 from millstream.errors import Rejected
-from millstream.pipeline.model import SINK_KINDS, TABLE_KINDS, Pipeline, SideTable, Sink, Source
+from millstream.pipeline.model import SINK_KINDS, TABLE_KINDS, PartitionPart, Pipeline, SideTable, Sink, Source
 from millstream.pipeline.wire_schemas import has_schema_ids, registry_decoder_of
 from millstream.spark.declared import parse_schema
 from millstream.spark.options import READ, parse_options
 from millstream.spark.values import Decoder, JsonDecoder, RawDecoder, StringDecoder
 
-Path: TypeAlias = tuple[str | int, ...]
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _VIEW: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_DURATIONS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
+_DURATIONS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_PART: Final = re.compile(r"(\w+)\s*\(\s*(?:(\d+)\s*,)?\s*([^()]+?)\s*\)")
+_TIME_PARTS: Final = ("year", "month", "day", "hour")
+_NUMBER_PARTS: Final = ("bucket", "truncate")
+_MERGED_BYTES: Final = 128 << 20
+"""Log of a batch whose changes are in the driver's memory."""
 _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 METADATA_NAMES: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp")
@@ -42,16 +46,6 @@ _TAKEN_OPTIONS: Final = {
 }  # fmt: skip
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """One fault. ``at_key``: it is the key that is wrong. ``line`` and ``column`` count inside of a text, from 1."""
-
-    path: Path
-    message: str
-    at_key: bool = False
-    line: int = 0
-    column: int = 0
-
-
 def problems_of(pipeline: Pipeline) -> list[Problem]:
     """Everything that is wrong with a declaration; empty if nothing is."""
     return list(_problems(pipeline))
@@ -65,6 +59,52 @@ def kind_of(sink: Sink) -> str:
 def target_of(sink: Sink) -> str:
     """The path, table or topic of a sink, as declared."""
     return getattr(sink, kind_of(sink))
+
+
+def key_of(sink: Sink) -> tuple[str, ...]:
+    """The columns of a sink's key, as declared."""
+    return (sink.key,) if isinstance(sink.key, str) else tuple(sink.key or ())
+
+
+def shown_mode(sink: Sink) -> str:
+    """What rows of a sink's table mean, for people: ``append``, or ``upsert by id``."""
+    key = ", ".join(key_of(sink)) or "the table's identifier fields"
+    return sink.mode if sink.mode == "append" else f"{sink.mode} by {key}"
+
+
+def batch_bytes(pipeline: Pipeline, sink: Sink) -> int:
+    """Bytes of log that a batch of a sink has at most."""
+    declared = size(pipeline.source.max_bytes)
+    return declared if sink.mode == "append" else min(declared, _MERGED_BYTES)
+
+
+def partition_part(text: str) -> PartitionPart:
+    """A part of a partition key, such as ``country``, ``day(time)`` or ``bucket(16, id)``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    text = text.strip()
+    if "(" not in text and ")" not in text and text:
+        return PartitionPart(text)
+    match = _PART.fullmatch(text)
+    if match is None or match[1].lower() not in (*_TIME_PARTS, *_NUMBER_PARTS):
+        known = ", ".join(
+            [*(f"{name}(column)" for name in _TIME_PARTS), *(f"{name}(n, column)" for name in _NUMBER_PARTS)]
+        )
+        raise ValueError(f"{text!r} is no part of a partition key; known are a column, {known}")
+    name = match[1].lower()
+    if (name in _NUMBER_PARTS) != (match[2] is not None) or match[2] == "0":
+        raise ValueError(f"{name} takes {'a number above 0 and ' if name in _NUMBER_PARTS else ''}a column")
+    return PartitionPart(match[3].strip(), name, int(match[2] or 0))
+
+
+def sort_column(text: str) -> tuple[str, bool]:
+    """A column of a sort order, and whether it descends: ``id`` or ``id desc``."""
+    name, _, direction = text.strip().rpartition(" ")
+    if name and direction.lower() in ("asc", "desc"):
+        return name.strip(), direction.lower() == "desc"
+    return text.strip(), False
 
 
 def sink_name(sink: Sink) -> str:
@@ -135,7 +175,7 @@ def size(text: str) -> int:
 
 def _problems(pipeline: Pipeline) -> Iterator[Problem]:
     if not _NAME.fullmatch(pipeline.pipeline):
-        yield Problem(("pipeline",), "a name has letters, digits, dot, dash and underscore, at most 100 of them")
+        yield Problem(("pipeline",), "a name has letters, digits, dot, dash and underscore, at most 249 of them")
     yield from _source_problems(pipeline.source)
     yield from _side_table_problems(pipeline)
     yield from _transform_problems(pipeline)
@@ -159,6 +199,7 @@ def _source_problems(source: Source) -> Iterator[Problem]:
         if name in names[:index]:
             yield Problem(path, f"topic {name} stands here twice")
     yield from _schema_problems(("source",), source)
+    yield from _key_format_problems(source)
     try:
         start_ms(source.start)
     except ValueError:
@@ -217,6 +258,13 @@ def _schema_problems(path: Path, declared: Source | SideTable) -> Iterator[Probl
             yield Problem((*path, "schema", field.name), f"{field.name} is the name of a column of the pipeline's own")
 
 
+def _key_format_problems(source: Source) -> Iterator[Problem]:
+    if source.key_format in ("avro", "protobuf") and source.registry is None:
+        yield Problem(
+            ("source", "key_format"), f"key_format {source.key_format} needs registry: where the key's schema is"
+        )
+
+
 def _registry_problems(path: Path, declared: Source | SideTable) -> Iterator[Problem]:
     if declared.schema is not None:
         yield Problem((*path, "schema"), f"format {declared.format} has its schema in the registry", at_key=True)
@@ -267,6 +315,8 @@ def _sink_problems(pipeline: Pipeline) -> Iterator[Problem]:
     seen: set[str] = set()
     for index, sink in enumerate(pipeline.sinks):
         path: Path = ("sinks", index)
+        yield from _key_problems(path, sink, pipeline)
+        yield from _create_problems((*path, "create"), sink)
         kinds = [kind for kind in SINK_KINDS if getattr(sink, kind) is not None]
         if len(kinds) != 1:
             given = " and ".join(kinds) or "none"
@@ -286,19 +336,101 @@ def _sink_problems(pipeline: Pipeline) -> Iterator[Problem]:
         yield from _topic_sink_problems(path, sink) if kinds[0] == "topic" else _table_sink_problems(path, sink)
 
 
+def _key_problems(path: Path, sink: Sink, pipeline: Pipeline) -> Iterator[Problem]:
+    """What is wrong with the mode of a sink, and with its key."""
+    key, place = key_of(sink), (*path, "key")
+    if sink.topic is not None:
+        if sink.mode != "append":
+            yield Problem((*path, "mode"), "a mode is for tables", at_key=True)
+        if len(key) > 1 or sink.key == []:
+            yield Problem(place, "the key of a topic's records is one column")
+        return
+    if sink.mode == "append":
+        if sink.key is not None:
+            yield Problem(place, "a key is for topics, and for modes upsert and changelog", at_key=True)
+        return
+    if sink.parquet is not None and sink.mode == "upsert":
+        yield Problem((*path, "mode"), "rows of plain Parquet are not replaced: mode upsert is for Delta and Iceberg")
+        return
+    if not key and (sink.iceberg is None or sink.mode == "changelog"):
+        yield Problem((*path, "mode"), f"mode {sink.mode} needs key: the columns that tell rows apart")
+    if len(set(key)) < len(key):
+        yield Problem(place, "a column stands here twice")
+    try:
+        seconds(sink.keep_deletes)
+    except ValueError as error:
+        yield Problem((*path, "keep_deletes"), str(error))
+    if pipeline.transform is None and sink.sql is None:
+        yield from _key_column_problems(place, key, pipeline.source)
+    kind = pipeline.source.key_format
+    if kind == "string" and len(key) > 1:
+        yield Problem(("source", "key_format"), "a key of several columns is not one text: say json, avro or protobuf")
+
+
+def _create_problems(path: Path, sink: Sink) -> Iterator[Problem]:
+    """What is wrong with the table that a sink would make."""
+    create = sink.create
+    if create is None:
+        return
+    if sink.delta is None and sink.iceberg is None:
+        yield Problem(path, "create is for Delta and Iceberg tables", at_key=True)
+        return
+    for index, text in enumerate(create.partition):
+        try:
+            part = partition_part(text)
+        except ValueError as error:
+            yield Problem((*path, "partition", index), str(error))
+            continue
+        if sink.delta is not None and part.transform != "identity":
+            yield Problem((*path, "partition", index), f"Delta partitions by columns; make {text} one in the query")
+    if sink.delta is not None and create.sort:
+        yield Problem((*path, "sort"), "a Delta table has no sort order", at_key=True)
+    if sink.delta is not None and create.location is not None:
+        yield Problem((*path, "location"), "the location of a Delta table is the path after delta:", at_key=True)
+
+
+def _key_column_problems(place: Path, key: tuple[str, ...], source: Source) -> Iterator[Problem]:
+    """What is wrong with a key whose columns are fields of the value."""
+    if has_schema_ids(source):
+        return  # the registry has the schema
+    try:
+        fields = {field.name: field.type for field in decoder_of(source).fields}
+    except Rejected:
+        return  # not inferred yet, or wrong, and that is said elsewhere
+    for name in key:
+        if name not in fields and name != "_key":
+            known = ", ".join((*fields, "_key"))
+            yield Problem(
+                place, f"{name} is no column of the rows; they have {known}, and transform.sql can make others"
+            )
+        elif name in fields and pa.types.is_floating(fields[name]):
+            yield Problem(
+                place, f"{name} is {fields[name]}, and such numbers are no key: two that look the same may differ"
+            )
+        elif name in fields and pa.types.is_nested(fields[name]):
+            yield Problem(place, f"{name} is {fields[name]}, and a key has simple columns")
+
+
 def _topic_sink_problems(path: Path, sink: Sink) -> Iterator[Problem]:
     yield from _topic_problems((*path, "topic"), sink.topic or "")
     if sink.catalog is not None:
         yield Problem((*path, "catalog"), "a catalog is for Iceberg", at_key=True)
+    if sink.upkeep is not None:
+        yield Problem((*path, "upkeep"), "upkeep is for tables", at_key=True)
 
 
 def _table_sink_problems(path: Path, sink: Sink) -> Iterator[Problem]:
     if sink.delivery == "at-least-once":
         yield Problem((*path, "delivery"), "a table gets every row exactly once; leave delivery out")
-    if sink.key is not None:
-        yield Problem((*path, "key"), "a key is for topics", at_key=True)
     if sink.catalog is not None and sink.iceberg is None:
         yield Problem((*path, "catalog"), "a catalog is for Iceberg", at_key=True)
+    if sink.upkeep is not None and sink.parquet is not None:
+        yield Problem((*path, "upkeep"), "a Parquet directory has no versions that could be expired", at_key=True)
+    for name in ("every", "keep") if sink.upkeep is not None else ():
+        try:
+            seconds(getattr(sink.upkeep, name))
+        except ValueError as error:
+            yield Problem((*path, "upkeep", name), str(error))
     if sink.iceberg is not None and not re.fullmatch(r"[\w-]+(\.[\w-]+)+", sink.iceberg):
         yield Problem((*path, "iceberg"), f"{sink.iceberg!r} is not of the form namespace.table")
 

@@ -28,28 +28,37 @@ import msgspec
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.attempt import attempted
+from millstream.pipeline.changes import Changes
 from millstream.pipeline.dead_letters import finish_replay
 from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.generations import Generations
+from millstream.pipeline.ranges import Ranges
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.tables.guard import Moved, reaches, require_own, set_back
 from millstream.pipeline.tables.table import CommitRecord, Table
+from millstream.pipeline.upkeep import Schedule
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _CLAIMS: Final = 5
 """Attempts to claim a table that other runs claim at the same time."""
-COMPACT_EVERY: Final = 10
-"""Commits between two looks at whether there are many small files."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that is ready to be committed."""
+    """A batch that is ready to be committed: files of new rows, or, in a table with keys, changes of rows. ``rows`` and
+    ``bytes`` are what changes were made of.
+    """
 
     query: str
     number: int
     offsets: str
-    files: tuple[WrittenFile, ...]
+    files: tuple[WrittenFile, ...] = ()
     rejected: int = 0
     dead_letters: tuple[WrittenFile, ...] = ()
+    changes: Changes | None = None
+    rows: int = 0
+    bytes: int = 0
+    generations: Generations = {}
+    ranges: Ranges = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -64,8 +73,9 @@ class TableSink:
     """Commits the batches of one sink. Open it before the first batch; one thread at a time.
 
     Invariants: batches come in order; ``last`` is the record of the sink's last commit, of this run or an earlier
-    one. ``begin`` is where the sink began, for its first record, ``cluster`` what it reads. With ``replay`` a table
-    that was set back is taken from where it stands, and ``lost`` is the record that it was set back behind.
+    one. ``begin`` is where the sink started, for its first record, ``cluster`` and ``registry`` what it reads. With
+    ``replay`` a table that was set back is taken from where it stands, and ``lost`` is the record that it was set
+    back behind.
     """
 
     def __init__(
@@ -84,15 +94,15 @@ class TableSink:
         self.last: CommitRecord | None = None
         self.begin = ""
         self.cluster = ""
+        self.registry = ""
         self.lost: CommitRecord | None = None
         self._replay = replay
         self._guard: CommitRecord | None = None
         self._writer = f"host {socket.gethostname()}, process {os.getpid()}, run {uuid.uuid4().hex[:8]}"
         self._pipeline = pipeline
         self._sink = sink
-        self._compact = compact
+        self.upkeep = Schedule(compact=compact)
         self._pause = pause
-        self._commits = 0
         self._was_missing = False
         self.letters_schema: Any = None
 
@@ -103,7 +113,7 @@ class TableSink:
 
         Raises:
             Rejected: the table was set back behind that batch, or made again, and nothing is to be replayed.
-            Unavailable: runs of the name that begin at once take it from each other.
+            Unavailable: runs of the name that start at once take it from each other.
         """
         if self._guard is None:
             if self.table.exists():
@@ -139,7 +149,7 @@ class TableSink:
         attempted(self.table, claim, lambda: self.table.claim(claim, found), self._pause, claim=True)
         guard = self.table.guard(self._owner)
         if guard is None or (guard.epoch, guard.writer) != (claim.epoch, claim.writer):
-            raise Moved("another run has claimed the table meanwhile")
+            raise Moved("another run has claimed the table at the same time")
         self._guard, self.last = guard, guard if guard.begun else None
         self.lost = lost
 
@@ -175,7 +185,9 @@ class TableSink:
         if self._guard is None:
             self._take()
             if self._was_missing and self.last is not None:
-                raise Unavailable(f"{self._owner}: another run of this pipeline began at the same time; start it again")
+                raise Unavailable(
+                    f"{self._owner}: another run of this pipeline started at the same time; start it again"
+                )
         if self.last is not None:
             self._publish(self.last)
         if self.dead_letters is not None:
@@ -202,16 +214,18 @@ class TableSink:
             self._publish(last)
             return Outcome(last, self.table.version(), repeated=True)
         record = self._record(batch)
-        version = self._commit(record, list(batch.files))
+        version = self._commit(record, batch)
         self._guard = self.last = record
         self._publish(record)
-        self._commits += 1
-        if self._compact and self._commits % COMPACT_EVERY == 0:
+        if self.upkeep.merge_due():
             self._merge()
+        if self.upkeep.expire_due():
+            self._expire(self.upkeep.keep_days)
         return Outcome(record, version, repeated=False)
 
     def _record(self, batch: Batch) -> CommitRecord:
-        rows, size = sum(file.rows for file in batch.files), sum(file.bytes for file in batch.files)
+        rows = batch.rows + sum(file.rows for file in batch.files)
+        size = batch.bytes + sum(file.bytes for file in batch.files)
         last = self.last
         return CommitRecord(
             pipeline=self._pipeline,
@@ -230,6 +244,10 @@ class TableSink:
             epoch=self._epoch,
             writer=self._writer,
             cluster=self.cluster,
+            registry=self.registry,
+            generations=batch.generations,
+            ranges=batch.ranges,
+            key=self.table.key,
         )
 
     @property
@@ -249,8 +267,8 @@ class TableSink:
         letters, files = self.dead_letters, list(record.dead_letters)
         attempted(letters, own, lambda: letters.commit(own, files), self._pause)
 
-    def _commit(self, record: CommitRecord, files: list[WrittenFile]) -> str:
-        after = self._guard
+    def _commit(self, record: CommitRecord, batch: Batch) -> str:
+        after, files = self._guard, list(batch.files)
         return attempted(self.table, record, lambda: self.table.commit(record, files, after), self._pause)
 
     def _merge(self) -> None:
@@ -265,3 +283,16 @@ class TableSink:
             else:
                 if gone:
                     _LOG.info("merged small files of %s: %d fewer", table.location.address, gone)
+
+    def _expire(self, keep_days: float) -> None:
+        """Expire old versions of both tables. A failure is logged, as of ``_merge``."""
+        for table in (self.table, self.dead_letters):
+            if table is None or not table.exists():
+                continue
+            try:
+                gone = table.expire(keep_days)
+            except Exception as error:  # noqa: BLE001 (no row depends on it)
+                _LOG.warning("old versions of %s could not be expired: %s", table.shown, error)
+            else:
+                if gone:
+                    _LOG.info("expired old versions of %s: %d", table.shown, gone)

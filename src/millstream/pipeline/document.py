@@ -1,72 +1,15 @@
-"""A pipeline file: YAML whose every complaint names line and column.
+"""A pipeline file: YAML whose every complaint names line and column (`config.yaml_file`).
 
-``read`` parses the text into plain values and remembers where each stands; ``load`` makes a ``Pipeline`` of them and
-reports everything that is wrong at once, in the order of the file. A path such as ``("sinks", 0, "delta")`` leads from
-the document's root to a value. Tags other than YAML's own are refused by the safe loader; a key that stands twice in a
-mapping is an error, because one of the two would be lost.
+``load`` makes a ``Pipeline`` of it and reports everything that is wrong at once, in the order of the file.
 """
 
-import difflib
 import os
-import re
-from collections.abc import Mapping, Sequence
-from types import UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from millstream.errors import Rejected
-from millstream.pipeline.checks import Path, Problem, problems_of
-from millstream.pipeline.extra import need_extra
+from millstream.config.yaml_file import Document, InvalidFile, complaints, converted, read_file
+from millstream.pipeline.checks import problems_of
 from millstream.pipeline.model import Pipeline
-
-_MAX_BYTES: Final = 1 << 20
-_MAX_DEPTH: Final = 32
-_MAX_VALUES: Final = 10_000
-"""Also the bound on what aliases may multiply."""
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`")
-_ENUM: Final = re.compile(r"Invalid enum value (.+?)(?= - at |$)")
-_PATH: Final = re.compile(r" - at `\$?(.*?)`$")
-_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-
-
-class SourcePosition(msgspec.Struct, frozen=True):
-    """Where a value begins; line and column count from 1. ``text_line`` is where the text of a block scalar begins."""
-
-    line: int
-    column: int
-    text_line: int
-
-
-class Document(msgspec.Struct, frozen=True):
-    """The plain values of a file and where they stand. ``keys`` are the places of mapping keys."""
-
-    name: str
-    value: Any
-    positions: Mapping[Path, SourcePosition]
-    keys: Mapping[Path, SourcePosition]
-
-    def position(self, path: Path) -> SourcePosition:
-        """The place of a value, or of the closest one above it that the file has."""
-        while path and path not in self.positions:
-            path = path[:-1]
-        return self.positions.get(path, SourcePosition(1, 1, 1))
-
-    def complain(self, problem: Problem) -> str:
-        """``file:line:column: sentence``."""
-        position = self.keys.get(problem.path) if problem.at_key else None
-        position = position or self.position(problem.path)
-        line = position.text_line + problem.line - 1 if problem.line else position.line
-        column = problem.column if problem.line else position.column
-        return f"{self.name}:{line}:{column}: {problem.message}"
-
-
-class InvalidPipeline(Rejected):
-    """A pipeline that cannot run as it is written; ``problems`` holds one sentence for each fault."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -81,167 +24,13 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     """Read and check a pipeline file.
 
     Raises:
-        InvalidPipeline: something is wrong with it; the message has a line for each problem.
+        InvalidFile: something is wrong with it; the message has a line for each problem.
         OSError: the file cannot be read.
     """
     name = os.fspath(path)
-    with open(name, "rb") as file:
-        text = file.read(_MAX_BYTES + 1)
-    if len(text) > _MAX_BYTES:
-        raise InvalidPipeline([f"{name}: larger than 1 MiB, which no pipeline is"])
-    document = read(text, name)
-    try:
-        pipeline = msgspec.convert(document.value, Pipeline)
-    except msgspec.ValidationError as error:
-        raise InvalidPipeline([document.complain(_problem(str(error), document.value))]) from None
+    document = read_file(name)
+    pipeline = converted(document, Pipeline)
     found = problems_of(pipeline)
     if found:
-        complaints = sorted(found, key=lambda problem: _order(document, problem))
-        raise InvalidPipeline([document.complain(problem) for problem in complaints])
+        raise InvalidFile(complaints(document, found))
     return Loaded(pipeline, document, os.path.dirname(os.path.abspath(name)))
-
-
-def read(text: bytes, name: str) -> Document:
-    """Plain values and their places.
-
-    Raises:
-        InvalidPipeline: the text is no YAML, or not of the kind that a pipeline is.
-    """
-    yaml = need_extra("yaml", "pipeline files")
-    positions: dict[Path, SourcePosition] = {}
-    keys: dict[Path, SourcePosition] = {}
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if root is None:
-            raise InvalidPipeline([f"{name}:1:1: the file is empty"])
-        value = _value(yaml, root, (), positions, keys, name)
-    except yaml.MarkedYAMLError as error:
-        position = error.problem_mark or error.context_mark
-        where = f"{position.line + 1}:{position.column + 1}" if position else "1:1"
-        said = " ".join(part for part in (error.context, error.problem) if part)
-        raise InvalidPipeline([f"{name}:{where}: {said}"]) from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise InvalidPipeline([f"{name}:1:1: not readable as YAML: {error}"]) from None
-    if not isinstance(value, dict):
-        raise InvalidPipeline([f"{name}:1:1: a pipeline is a mapping with the keys pipeline, source and sinks"])
-    return Document(name, value, positions, keys)
-
-
-def _value(
-    yaml: Any, node: Any, path: Path, positions: dict[Path, SourcePosition], keys: dict[Path, SourcePosition], name: str
-) -> Any:
-    position = node.start_mark
-    block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
-    positions[path] = SourcePosition(position.line + 1, position.column + 1, position.line + (2 if block else 1))
-    if len(path) > _MAX_DEPTH or len(positions) > _MAX_VALUES:
-        what = f"nested deeper than {_MAX_DEPTH}" if len(path) > _MAX_DEPTH else f"more than {_MAX_VALUES} values"
-        raise InvalidPipeline([f"{name}:{position.line + 1}:{position.column + 1}: {what}, which no pipeline is"])
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(yaml, child, (*path, index), positions, keys, name) for index, child in enumerate(node.value)]
-    if isinstance(node, yaml.MappingNode):
-        found: dict[str, Any] = {}
-        for key_node, child in node.value:
-            key, place = str(key_node.value), key_node.start_mark
-            if key in found:
-                raise InvalidPipeline([f"{name}:{place.line + 1}:{place.column + 1}: {key} stands here twice"])
-            keys[(*path, key)] = SourcePosition(place.line + 1, place.column + 1, place.line + 1)
-            found[key] = _value(yaml, child, (*path, key), positions, keys, name)
-        return found
-    loader = yaml.SafeLoader("")
-    try:
-        return loader.construct_object(node)
-    finally:
-        loader.dispose()
-
-
-def _problem(text: str, value: Any) -> Problem:
-    """What msgspec says about a value, as a problem at a place."""
-    place = _PATH.search(text)
-    path, text = _located(place[1], text, value) if place else ((), text)
-    sentence = _PATH.sub("", text)
-    unknown = _UNKNOWN.match(sentence)
-    if unknown:
-        name = unknown[1]
-        known = _fields_at(path)
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}" if known else ""
-        return Problem((*path, name), f"{name} is not known here{hint}", at_key=True)
-    enum = _ENUM.match(sentence)
-    if enum:
-        kinds = [field.type for field in _struct_fields(path[:-1]) if field.encode_name in path[-1:]]
-        hint = f"; known are {', '.join(_choices_of(kinds[0]))}" if kinds else ""
-        return Problem(path, f"{enum[1]} is unknown{hint}")
-    sentence = sentence.replace("Object missing required field", "missing").replace("`", "")
-    return Problem(path, sentence[:1].lower() + sentence[1:])
-
-
-def _located(steps: str, text: str, value: Any) -> tuple[Path, str]:
-    """The place that msgspec's steps lead to in a document, and what is wrong there.
-
-    ``[...]`` is one of a mapping's values, which msgspec does not name: the first that is no value of the mapping's
-    type alone has the fault.
-    """
-    path: Path = ()
-    for match in _STEP.finditer(steps):
-        if match[1] is not None:
-            path = (*path, match[1])
-        elif match[2].isdigit():
-            path = (*path, int(match[2]))
-        else:
-            return _in_mapping(path, text, value)
-    return path, text
-
-
-def _in_mapping(path: Path, text: str, value: Any) -> tuple[Path, str]:
-    mapping = value
-    for step in path:
-        mapping = mapping[step]
-    kind = get_args(_kind_at(path))[-1]
-    for key, entry in mapping.items():
-        try:
-            msgspec.convert(entry, kind)
-        except msgspec.ValidationError as error:
-            place = _PATH.search(str(error))
-            inner, found = _located(place[1], str(error), entry) if place else ((), str(error))
-            return (*path, key, *inner), found
-    return path, text
-
-
-def _fields_at(path: Path) -> list[str]:
-    """The keys that the model knows at a place."""
-    return [field.encode_name for field in _struct_fields(path)]
-
-
-def _struct_fields(path: Path) -> Sequence[Any]:
-    """The fields of the model's structure at a place; none if there is no structure."""
-    try:
-        return msgspec.structs.fields(_kind_at(path))
-    except TypeError:
-        return ()
-
-
-def _kind_at(path: Path) -> Any:
-    """The model's type at a place; None if the model has no such place."""
-    kind: Any = Pipeline
-    for step in path:
-        if get_origin(kind) in (list, dict):
-            kind = get_args(kind)[-1]
-        else:
-            kind = next((f.type for f in msgspec.structs.fields(kind) if f.encode_name == step), None)
-        if get_origin(kind) in (Union, UnionType):
-            kind = next(option for option in get_args(kind) if option is not type(None))
-        if kind is None:
-            return None
-    return kind
-
-
-def _choices_of(kind: Any) -> list[str]:
-    """The texts that a literal type, or one of a union, allows."""
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
-    return [text for option in get_args(kind) for text in _choices_of(option)]
-
-
-def _order(document: Document, problem: Problem) -> tuple[int, int]:
-    position = document.position(problem.path)
-    return position.line, position.column

@@ -13,14 +13,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.pipeline.layout import Rules, file_schema, in_file, rules_of, sorted_batch, split
+from millstream.pipeline.layout import Rules, directory_of, file_schema, in_file, rules_of, sorted_batch, split
 from millstream.pipeline.locations import Location
 from millstream.pipeline.statistics import Bounds, file_stats
 
 GROUP_BYTES: Final = 64 << 20
 """Arrow bytes of a row group: large enough to compress well, small enough that two of them fit any worker."""
 _FILE_BYTES: Final = 512 << 20
-"""Arrow bytes after which a task begins another file; on disk it is a fraction of that."""
+"""Arrow bytes after which a task starts another file; on disk it is a fraction of that."""
 _HELD_BYTES: Final = 256 << 20
 """Arrow bytes that the open files of all partitions hold together."""
 _OPEN_FILES: Final = 64
@@ -75,7 +75,7 @@ class FileWriter:
         if not batch.num_rows:
             return
         for key, rows in split(batch, self._rules.partition):
-            file = self._open.pop(key, None) or _OpenFile(self._location, self._stem, self._wanted, self._rules, key)
+            file = self._open.pop(key, None) or self._begin(key)
             self._open[key] = file
             self._held_bytes += file.add(in_file(rows, self._schema, self._wanted))
             if file.held_bytes >= GROUP_BYTES:
@@ -96,6 +96,10 @@ class FileWriter:
             self._finish(key)
         return self.files
 
+    def _begin(self, key: str) -> "_OpenFile":
+        stem = directory_of(key, self._schema) + self._stem
+        return _OpenFile(self._location, stem, self._wanted, self._rules, key)
+
     def _finish(self, key: str) -> None:
         file = self._open.pop(key)
         self._held_bytes -= file.flush()
@@ -114,9 +118,8 @@ class _OpenFile:
         self._written = 0
         self._metadata: list[Any] = []
         self._bounds = Bounds(schema)
-        filesystem, path = location.open()
         self._name = f"{stem}-{uuid.uuid4().hex[:12]}.parquet"
-        self._stream: Any = filesystem.open_output_stream(f"{path}/{self._name}")
+        self._stream = location.create(self._name)
         self._writer: Any = pq.ParquetWriter(
             self._stream,
             schema,

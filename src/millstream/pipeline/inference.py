@@ -1,38 +1,33 @@
-"""Columns of JSON values that nobody has declared: inferred once from the first records, then the same for ever.
+"""Columns of JSON values that are not declared: inferred once from the first records, then the same for ever.
 
 ``inferred`` reads up to ``SAMPLE`` records of a topic, from its beginning, and takes each member's type from them:
 ``boolean``, ``bigint`` (``decimal(38, 0)`` beyond 64 bits), ``double``, ``string``, ``array<…>``, ``struct<…>``; a
 member that is only ever null is a string. A member without one type (two types in the sample, an object without
 members, deep nesting) is ``json``: its values are kept as JSON text. What was found is kept in the state directory and
-used by every later run, so that columns do not depend on when a run begins. Records that do not fit it are dead
+used by every later run, so that columns do not depend on when a run starts. Records that do not fit it are dead
 letters; members that came later are ignored, until the file declares them.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from millstream.pipeline.model import Pipeline, SideTable, Source
+from millstream.pipeline.model import Pipeline
 from millstream.pipeline.rows import METADATA
 from millstream.pipeline.start import source_options
 from millstream.pipeline.state import PipelineState
+from millstream.pipeline.wire_schemas import needs_inference
 from millstream.spark.bounds import subscription
-from millstream.spark.filters import Predicate
 from millstream.spark.inferred import infer as infer_fields
 from millstream.spark.logs import Logs
 from millstream.spark.options import READ, parse_options
 from millstream.spark.plan import plan_batch
-from millstream.spark.wanted import Column
+from millstream.spark.wanted import Column, Predicate
 
 SAMPLE: Final = 10_000
 """Records of a topic, spread over its partitions."""
 _OWN_NAMES: Final = frozenset(name for name, _, _ in METADATA)
-
-
-def needs_inference(declared: Source | SideTable) -> bool:
-    """Whether a source is JSON and says nothing of its members."""
-    return declared.format == "json" and declared.schema is None and declared.registry is None
 
 
 def inferred(pipeline: Pipeline, state: PipelineState, *, pin: bool) -> Pipeline:
@@ -51,20 +46,27 @@ def inferred(pipeline: Pipeline, state: PipelineState, *, pin: bool) -> Pipeline
         return pipeline
     known = state.schemas()
     before = dict(known)
-    source, tables = pipeline.source, dict(pipeline.tables)
-    if needs_inference(source):
-        if "source" not in known:
-            known["source"] = infer(_sample(source_options(pipeline)))
-        source = msgspec.structs.replace(source, schema=known["source"])
-    for name, table in tables.items():
-        if needs_inference(table):
-            if name not in known:
-                options = {"kafka.bootstrap.servers": pipeline.brokers, "subscribe": table.topic}
-                known[name] = infer(_sample(options))
-            tables[name] = msgspec.structs.replace(table, schema=known[name])
+    named: dict[str, tuple[Any, dict[str, str]]] = {"source": (pipeline.source, source_options(pipeline))}
+    for name, table in pipeline.tables.items():
+        named[name] = table, pipeline.reach | {"subscribe": table.topic}
+    for name, (declared, options) in named.items():
+        if needs_inference(declared) and name not in known:
+            known[name] = infer(sample(options))
     if pin and known != before:
         state.keep_schemas(known)
-    return msgspec.structs.replace(pipeline, source=source, tables=tables)
+    return with_schemas(pipeline, known)
+
+
+def with_schemas(pipeline: Pipeline, known: Mapping[str, Mapping[str, str]]) -> Pipeline:
+    """The declaration with the schemas that earlier runs have inferred, by name of their view; no broker is asked."""
+
+    def held(declared: Any, name: str) -> Any:
+        if name not in known or not needs_inference(declared):
+            return declared
+        return msgspec.structs.replace(declared, schema=dict(known[name]))
+
+    tables = {name: held(table, name) for name, table in pipeline.tables.items()}
+    return msgspec.structs.replace(pipeline, source=held(pipeline.source, "source"), tables=tables)
 
 
 def infer(values: Iterable[bytes]) -> dict[str, str]:
@@ -72,8 +74,8 @@ def infer(values: Iterable[bytes]) -> dict[str, str]:
     return infer_fields(values, _OWN_NAMES, "source.schema")
 
 
-def _sample(options: dict[str, str]) -> Iterable[bytes]:
-    """Values from the beginning of each partition."""
+def sample(options: dict[str, str]) -> Iterable[bytes]:
+    """Values from the beginning of each partition, ``SAMPLE`` together at most; those that are null are left out."""
     from millstream.spark.read import read_task
 
     base = {name: text for name, text in options.items() if not name.startswith("max")}

@@ -14,8 +14,10 @@ with the rule and, where the rows carry it, the record: nothing of it is written
 
 import datetime as dt
 import decimal
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -27,6 +29,10 @@ from millstream.errors import Rejected
 FILE_NAME: Final = b"millstream.file-name"
 FIELD_ID: Final = b"PARQUET:field_id"
 _RULES: Final = b"millstream.rules"
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_DIRECTORY: Final = 250
+"""Longest name of a directory; file systems take 255 bytes."""
+_NO_DIRECTORY: Final = re.compile(r"^\.|[/\\\x00-\x1f\x7f]")
 _PLACE: Final = ("_topic", "_partition", "_offset")
 
 
@@ -113,8 +119,16 @@ def conform(batch: Any, schema: Any) -> Any:
                 f"column {missing[0]} is required in the table, and {_place(batch, missing[1])} has no value for it; "
                 "filter such rows out or fill the column in the query"
             )
-        arrays.append(column.view(field.type) if loose is not field.type else column)
+        arrays.append(_required(column, field.type) if loose is not field.type else column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def require_partitions(batch: Any, schema: Any) -> None:
+    """Raises an error of any kind if a row of a conformed batch has no partition, such as a time beyond the year 9999
+    in a table by day.
+    """
+    for field in rules_of(schema).partition:
+        _texts(batch.column(field.column).unique(), field)
 
 
 def sorted_batch(table: Any, sort: Sequence[SortField]) -> Any:
@@ -160,6 +174,28 @@ def split(batch: Any, partition: Sequence[PartitionField]) -> Iterator[tuple[str
         begin = end
     for key, parts in joined.items():
         yield key, pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+
+
+def directory_of(key: str, schema: Any) -> str:
+    """The directory of a partition's files, with a slash at its end: ``country=de/``. Empty without one.
+
+    Some readers of Delta take partition values from it and not from the commit, so it has the form that delta-rs
+    writes. What cannot be the name of a directory has none. Partitions of Iceberg need none.
+    """
+    fields = [field for field in rules_of(schema).partition if not field.transform]
+    if not key or not fields:
+        return ""
+    texts = msgspec.json.decode(key, type=dict[str, str | None])
+    parts: list[str] = []
+    for field in fields:
+        text = texts[field.name]
+        kind = schema.field(field.column).type
+        if text is not None and pa.types.is_timestamp(kind):
+            text = text.replace("T", " ").removesuffix("Z")
+        value = _NO_VALUE if text is None else quote(text, safe="")
+        parts.append(f"{field.name}={value}")
+    named = all(len(part.encode()) <= _DIRECTORY and not _NO_DIRECTORY.search(part) for part in parts)
+    return "".join(f"{part}/" for part in parts) if named else ""
 
 
 def _file_field(field: Any) -> Any:
@@ -211,6 +247,16 @@ def _first_missing(array: Any, field: Any, path: str) -> tuple[str, int] | None:
             at = int(np.searchsorted(ends - ends[0], found[1], side="right")) - 1
             return found[0], at
     return None
+
+
+def _required(column: Any, kind: Any) -> Any:
+    """A column as a type with requirements, which its values meet."""
+    try:
+        return column.view(kind)
+    except (
+        pa.ArrowInvalid
+    ):  # of nulls that belong to no row: in front of a slice, or inside of a structure that is null
+        return column.take(pa.array(np.arange(len(column)))).view(kind)
 
 
 def _loose(kind: Any) -> Any:

@@ -1,7 +1,7 @@
 """Maintenance of a pipeline's Delta and Iceberg tables while it does not run: small files merged, old versions expired.
 
 Each merge and each expiry is one commit of the table, so readers see the same rows throughout, and a crash leaves whole
-steps: the next call does the rest. The pipeline's lock is held meanwhile. A table that the pipeline has not written to
+steps: the next call does the rest. The pipeline's lock is held until then. A table that the pipeline has not written to
 is left alone, and so is everything that no commit of a table has removed.
 """
 
@@ -15,7 +15,7 @@ from millstream.pipeline.checks import kind_of, sink_name
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.state import PipelineState
-from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table, shown_target
+from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, DELETES_SUFFIX, open_table, shown_target
 
 
 class Maintained(msgspec.Struct, frozen=True):
@@ -45,8 +45,8 @@ def maintain(
     Args:
         pipeline: the checked declaration.
         directory: what relative paths in it are relative to.
-        keep_days: versions that are younger stay, for readers that have begun and for time travel.
-        watch: hears of each table that is begun.
+        keep_days: versions that are younger stay, for readers that have started and for time travel.
+        watch: gets the name of each table first.
         stopped: is asked between two steps.
 
     Raises:
@@ -61,11 +61,12 @@ def maintain(
     with PipelineState(state_directory(pipeline, directory)).running():
         for sink in sinks:
             owner = f"{pipeline.pipeline}.{sink_name(sink)}"
-            for suffix in ("", DEAD_LETTERS_SUFFIX):
+            for suffix in ("", DEAD_LETTERS_SUFFIX, *([DELETES_SUFFIX] if sink.mode == "upsert" else [])):
                 shown = shown_target(sink, directory) + suffix
                 watch(shown)
                 try:
-                    table = open_table(sink, directory, suffix=suffix)
+                    key = open_table(sink, directory).key if suffix == DELETES_SUFFIX else ()
+                    table = open_table(sink, directory, suffix=suffix, key=key)
                     if table.last(owner) is None:
                         continue
                     merged = expired = 0
@@ -76,7 +77,7 @@ def maintain(
                 except MillstreamError:
                     raise
                 except Exception as error:  # any error of the table's library
-                    raise Unavailable(f"{shown}: {error}; the same command goes on from here") from error
+                    raise Unavailable(f"{shown}: {error}; the same command continues from here") from error
                 done.append(Maintained(shown, merged, expired, stopped()))
                 if stopped():
                     return done

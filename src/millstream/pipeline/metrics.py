@@ -2,7 +2,7 @@
 
 ``METRICS`` declares each figure once. A scrape reads the sinks' counters as they are; it asks Spark for the newest
 offsets that its source has reported, and no broker and no table. A scrape that fails disturbs no batch. The port is
-open while the run is; a port that is taken ends the run before it begins.
+open while the run is; a port that is taken ends the run before it starts.
 """
 
 import json
@@ -23,7 +23,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One figure of a sink: ``read`` gives its value, or None where there is none yet."""
+    """One figure of a sink: ``read`` gives its value, or None before the first."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -76,7 +76,7 @@ def served(address: str, pipeline: str, sinks: Sequence[SinkQuery]) -> Generator
         sinks: those of the run; the sequence may grow.
 
     Raises:
-        Unavailable: nobody can listen there.
+        Unavailable: cannot listen there.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -98,7 +98,7 @@ def served(address: str, pipeline: str, sinks: Sequence[SinkQuery]) -> Generator
     try:
         server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
     except OSError as error:
-        raise Unavailable(f"metrics: nobody can listen at {address}: {error.strerror or error}") from error
+        raise Unavailable(f"metrics: cannot listen at {address}: {error.strerror or error}") from error
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()

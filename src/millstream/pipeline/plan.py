@@ -1,27 +1,22 @@
-"""What a run would do, before it does anything: how much there is to read, in how many tasks, and Spark's query.
+"""What a run would do, before it does anything: how much there is to read, and in how many tasks.
 
-``analyse`` lets Spark look at the queries without a broker or a table; schemas with ids are asked for at the registry.
-``plan`` also asks the cluster what lies ahead of each sink; it creates nothing and pins nothing.
+``plan`` asks the cluster what lies ahead of each sink; it starts no Spark, creates nothing and pins nothing.
+``query_names`` and ``explain`` say what becomes of the rows.
 """
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
 
-from millstream.pipeline.checks import kind_of, sink_name, size
-from millstream.pipeline.inference import inferred
+from millstream.pipeline.checks import batch_bytes, kind_of, shown_mode, sink_name
 from millstream.pipeline.model import Pipeline, Sink
-from millstream.pipeline.query import arrow_schema, make_side_tables, optimised_plan, result_of, share_of, stream
-from millstream.pipeline.source import ROWS_FORMAT
-from millstream.pipeline.source import source_options as format_options
+from millstream.pipeline.query_names import Columns
 from millstream.pipeline.start import declared_start, open_logs, source_options
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import shown_target
-from millstream.pipeline.task import SourceSettings
-from millstream.pipeline.topic_query import records_of
-from millstream.pipeline.wire_schemas import pinned, with_kept_columns
 from millstream.spark.bounds import starting
 from millstream.spark.logs import Logs
 from millstream.spark.offsets import read_offset
@@ -50,13 +45,16 @@ class PartitionPlan(msgspec.Struct, frozen=True):
 
 
 class SinkPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would do for one sink. ``columns`` are name and type; ``query`` is Spark's optimised plan."""
+    """What a run would do for one sink. ``columns`` are name and type; ``query`` is Spark's optimised plan.
+    Both are None where Spark was not asked.
+    """
 
     sink: str
     kind: str
+    mode: str
     target: str
-    columns: list[tuple[str, str]]
-    query: str
+    columns: Columns | None
+    query: str | None
     direct: bool
     begun: bool
     partitions: list[PartitionPlan]
@@ -72,49 +70,38 @@ def is_direct(pipeline: Pipeline, sink: Sink) -> bool:
     return kind_of(sink) != "topic" and pipeline.transform is None and sink.sql is None
 
 
-def shares(spark: SparkSession, pipeline: Pipeline, directory: str) -> Iterator[DataFrame]:
-    """What each sink gets of the result, as a query that is not started. Errors as of ``analyse``."""
-    pipeline = pinned(pipeline)
-    make_side_tables(spark, pipeline, empty=True)
-    settings = SourceSettings(pipeline.source, "drop", "", "", None)
-    options = {**source_options(pipeline), "startingOffsets": "earliest"}
-    source = stream(spark, ROWS_FORMAT, format_options(settings, None, options))
-    for index, sink in enumerate(pipeline.sinks):
-        yield share_of(spark, result_of(spark, pipeline, source, directory), sink, index)
+class Analysed(msgspec.Struct, frozen=True):
+    """What is known of one sink's rows: columns, None if Spark alone knows them, and Spark's plan if it was asked."""
+
+    columns: Columns | None
+    query: str | None = None
 
 
-def analyse(spark: SparkSession, pipeline: Pipeline, directory: str) -> list[tuple[list[tuple[str, str]], str]]:
-    """Columns and optimised plan of each sink.
-
-    Raises:
-        QueryProblem: Spark does not take a query.
-        Rejected: a table could not have the columns of a result, or the registry lacks a subject.
-        Unavailable: the registry does not answer.
-    """
-    found: list[tuple[list[tuple[str, str]], str]] = []
-    for index, (sink, frame) in enumerate(zip(pipeline.sinks, shares(spark, pipeline, directory), strict=True)):
-        if kind_of(sink) == "topic":
-            frame = records_of(frame, sink, index)
-        else:
-            arrow_schema(frame)
-        columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
-        found.append((columns, optimised_plan(frame)))
-    return found
+def cores_of(pipeline: Pipeline) -> int:
+    """Cores that a run has, as far as ``spark.master`` says it; those of this machine otherwise."""
+    local = re.fullmatch(r"local\[(\d+)\]", str(pipeline.spark.get("spark.master", "")))
+    return int(local[1]) if local else os.cpu_count() or 1
 
 
-def plan(spark: SparkSession, pipeline: Pipeline, directory: str, state: PipelineState) -> list[SinkPlan]:
+def plan(
+    pipeline: Pipeline, directory: str, state: PipelineState, analysed: Sequence[Analysed], cores: int
+) -> list[SinkPlan]:
     """What a run would do now, for each sink.
 
+    Args:
+        pipeline: the checked declaration.
+        directory: what relative paths in it are relative to.
+        state: how far its sinks are.
+        analysed: of each sink.
+        cores: that work at the same time.
+
     Raises:
-        MillstreamError: as ``analyse``, or the cluster does not answer.
+        MillstreamError: the cluster does not answer.
     """
-    pipeline = with_kept_columns(inferred(pipeline, state, pin=False), state)
-    analysed = analyse(spark, pipeline, directory)
-    cores = spark.sparkContext.defaultParallelism
     logs = open_logs(pipeline)
     try:
         plans: list[SinkPlan] = []
-        for sink, (columns, query) in zip(pipeline.sinks, analysed, strict=True):
+        for sink, known in zip(pipeline.sinks, analysed, strict=True):
             begun, partitions = _ahead(pipeline, sink, state, logs)
             total = sum(partition.bytes for partition in partitions)
             direct = is_direct(pipeline, sink)
@@ -123,16 +110,17 @@ def plan(spark: SparkSession, pipeline: Pipeline, directory: str, state: Pipelin
                 SinkPlan(
                     sink=sink_name(sink),
                     kind=kind_of(sink),
+                    mode=shown_mode(sink),
                     target=shown_target(sink, directory),
-                    columns=columns,
-                    query=query,
+                    columns=known.columns,
+                    query=known.query,
                     direct=direct,
                     begun=begun,
                     partitions=partitions,
                     offsets=sum(partition.end - partition.start for partition in partitions),
                     bytes=total,
                     tasks=sum(partition.tasks for partition in partitions),
-                    batches=_batches(pipeline, partitions),
+                    batches=_batches(pipeline, sink, partitions),
                     estimated_seconds=total / rate,
                 )
             )
@@ -142,7 +130,7 @@ def plan(spark: SparkSession, pipeline: Pipeline, directory: str, state: Pipelin
 
 
 def _ahead(pipeline: Pipeline, sink: Sink, state: PipelineState, logs: Logs) -> tuple[bool, list[PartitionPlan]]:
-    """Whether the sink has begun, and what is left to read."""
+    """Whether the sink has started, and what is left to read."""
     sink_state = state.sink(sink_name(sink))
     source_partitions = logs.source_partitions()
     finished = sink_state.finished_batch()
@@ -177,11 +165,11 @@ def _ahead(pipeline: Pipeline, sink: Sink, state: PipelineState, logs: Logs) -> 
     return finished is not None, plans
 
 
-def _batches(pipeline: Pipeline, partitions: list[PartitionPlan]) -> int:
+def _batches(pipeline: Pipeline, sink: Sink, partitions: list[PartitionPlan]) -> int:
     """Micro-batches that the limits make of what lies ahead."""
     total, rows = sum(p.bytes for p in partitions), sum(p.end - p.start for p in partitions)
     if not rows:
         return 0
-    by_bytes = -(-total // size(pipeline.source.max_bytes))
+    by_bytes = -(-total // batch_bytes(pipeline, sink))
     by_rows = -(-rows // pipeline.source.max_records) if pipeline.source.max_records else 1
     return max(1, by_bytes, by_rows)

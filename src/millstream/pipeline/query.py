@@ -7,19 +7,25 @@ the text that they are in.
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (the name that every Spark program gives them)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from millstream.config.yaml_file import Path
 from millstream.errors import Rejected
-from millstream.pipeline.checks import Path, decoder_of
+from millstream.pipeline.checks import decoder_of
+from millstream.pipeline.keys import require_key
 from millstream.pipeline.model import Pipeline, SideTable, Sink
+from millstream.pipeline.query_names import QueryProblem
+from millstream.pipeline.reach import is_compacted
+from millstream.pipeline.row_letters import Origins
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.source import TOPIC_FORMAT, FilesSource, RowsSource, TopicSource
 from millstream.spark.workers import patiently
@@ -31,18 +37,20 @@ _TOGETHER: Final = re.compile(
     re.MULTILINE,
 )
 """Steps of a plan whose rows come from several records. Spark marks those of a stream with a tilde."""
+_ROW_BY_ROW: Final = re.compile(
+    r"^[\s:+|~-]*(Project|Filter|Sort|Repartition\w*|RebalancePartitions|EventTimeWatermark|BatchEvalPython|ArrowEvalPython"
+    r"|\w*Relation\w*|LogicalRDD|InMemoryRelation)\b"
+)
+"""Steps of a plan that make no second row of a record. Other steps are taken for such as may."""
 
 _SOURCES: Final = {source.name(): source for source in (RowsSource, FilesSource, TopicSource)}
 
 
-class QueryProblem(Rejected):
-    """A query that Spark does not take. ``path`` names its text, ``line`` and ``column`` the place in it, from 1."""
-
-    def __init__(self, message: str, path: Path, line: int = 0, column: int = 0) -> None:
-        super().__init__(message)
-        self.path = path
-        self.line = line
-        self.column = column
+def origins_of(frame: DataFrame) -> Origins:
+    """What the rows of a frame tell about their records."""
+    plan = optimised_plan(frame)
+    named = {"_topic", "_partition", "_offset"} <= set(frame.columns) and _TOGETHER.search(plan) is None
+    return Origins(named, all(_ROW_BY_ROW.match(line) for line in plan.splitlines() if line.strip()))
 
 
 def register(spark: SparkSession) -> None:
@@ -54,7 +62,7 @@ def register(spark: SparkSession) -> None:
 def stream(spark: SparkSession, format_name: str, options: Mapping[str, str]) -> DataFrame:
     """A streaming DataFrame of one of the pipeline's formats; a Python worker of Spark's plans it.
 
-    The format is registered anew for each stream. Spark keeps one map of environment variables for each registration,
+    The format is registered again for each stream. Spark keeps one map of environment variables for each registration,
     and every stream adds to it when it starts, without a lock: two that start at once leave a map that no task can read
     (``java.io.OptionalDataException``).
 
@@ -108,6 +116,26 @@ def require_single_rows(frame: DataFrame, verb: str) -> DataFrame:
     return frame
 
 
+def require_mergeable(frame: DataFrame | None, schema: Any, key: Sequence[str], path: Path) -> None:
+    """Refuse rows that have no such key, or that come from several records.
+
+    Args:
+        frame: of a query, None without one.
+        schema: of the rows.
+        key: columns that tell rows apart.
+        path: the query's text.
+
+    Raises:
+        QueryProblem: they do.
+    """
+    try:
+        require_key(schema, key)
+        if frame is not None:
+            require_single_rows(frame, "merged")
+    except Rejected as error:
+        raise QueryProblem(error.message, path) from None
+
+
 def require_repeatable(frame: DataFrame, path: Path) -> None:
     """Refuse a query that Spark holds for not deterministic: ``rand()``, ``uuid()``, a function declared so.
 
@@ -141,23 +169,27 @@ def make_side_tables(spark: SparkSession, pipeline: Pipeline, *, empty: bool = F
             frame = spark.createDataFrame([], schema)
         else:
             # Read once and kept, so that every batch of a run joins with the same rows.
-            frame = patiently(_reading(spark, pipeline.brokers, table), f"reading table {name}")
+            frame = patiently(_reading(spark, pipeline, table), f"reading table {name}")
         frame.createOrReplaceTempView(name)
 
 
-def _reading(spark: SparkSession, brokers: str, table: SideTable) -> Callable[[], DataFrame]:
+def _reading(spark: SparkSession, pipeline: Pipeline, table: SideTable) -> Callable[[], DataFrame]:
     def read() -> DataFrame:
-        frame = _side_table(spark, brokers, table).cache()
+        frame = _side_table(spark, pipeline, table).cache()
         frame.count()  # Spark knows its size then, and sends small tables to the rows instead of sorting both
         return frame
 
     return read
 
 
-def _side_table(spark: SparkSession, brokers: str, table: SideTable) -> DataFrame:
-    """All records of a topic, as of now; those that do not decode are left out, as a join would not find them."""
-    options = {"kafka.bootstrap.servers": brokers, "subscribe": table.topic}
+def _side_table(spark: SparkSession, pipeline: Pipeline, table: SideTable) -> DataFrame:
+    """All records of a topic, as of now, or the latest of each key if the topic is compacted; those that do not decode
+    are left out, as a join would not find them.
+    """
+    options = pipeline.reach | {"subscribe": table.topic}
     raw = spark.read.format(TOPIC_FORMAT).options(**options).load()
+    if is_compacted(pipeline, table.topic):
+        raw = latest_values(raw)
     schema = _value_schema(table)
 
     def decode(batches: Any) -> Any:
@@ -169,6 +201,16 @@ def _side_table(spark: SparkSession, brokers: str, table: SideTable) -> DataFram
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return raw.select("value").mapInArrow(decode, spark_type(schema))
+
+
+def latest_values(raw: DataFrame) -> DataFrame:
+    """The last record of each key, without keys whose last record is a tombstone. A partition's last one is that of the
+    highest offset; between partitions, where a key may have moved, the timestamp decides.
+    """
+    own = F.max_by(F.struct("value", "timestamp", "partition"), F.col("offset")).alias("own")
+    of_partitions = raw.groupBy("key", "partition").agg(own)
+    last = F.max_by(F.struct("own.value"), F.struct("own.timestamp", "own.partition")).alias("last")
+    return of_partitions.groupBy("key").agg(last).select("last.value").where("value IS NOT NULL")
 
 
 def _value_schema(table: SideTable) -> Any:

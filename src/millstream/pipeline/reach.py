@@ -9,6 +9,7 @@ is noticed by the query that reads or writes it.
 import re
 from typing import Final
 
+from millstream.client.cluster import TOPIC_RESOURCE
 from millstream.errors import Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.pipeline.checks import kind_of, topics_of
@@ -18,11 +19,12 @@ from millstream.pipeline.start import open_logs
 from millstream.spark.logs import CREATE_IT, topic_error
 
 PATIENCE_S: Final = 5.0
-"""A person who waits for a plan hears after this time that no broker answers."""
+"""After this time a person who waits for a plan learns that no broker answers."""
 
 RUN_PATIENCE_S: Final = 30.0
 """A pipeline that is started together with its broker waits this long for it."""
 
+_POLICY: Final = "cleanup.policy"
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
@@ -50,7 +52,7 @@ def require_topics(
 
     Raises:
         Missing: a topic does not exist; ``path`` names the value that says it.
-        NoBroker: nobody can be asked.
+        NoBroker: no broker answers.
         MillstreamError: the brokers refuse the question.
     """
     wanted: dict[str, tuple[str | int, ...]] = {}
@@ -71,6 +73,20 @@ def require_topics(
             raise Missing(f"topic {name} {CREATE_IT.format(name)}", path, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if found[name]:
             raise topic_error(name, found[name])
+
+
+def is_compacted(pipeline: Pipeline, topic: str) -> bool:
+    """Whether a topic has one present value for each key (``cleanup.policy``).
+
+    Raises:
+        MillstreamError: the brokers do not say it.
+    """
+    logs = open_logs(pipeline)
+    try:
+        settings = logs.cluster.describe_configs(TOPIC_RESOURCE, topic, [_POLICY])
+    finally:
+        logs.close()
+    return "compact" in (settings.get(_POLICY) or "")
 
 
 def _error_codes(pipeline: Pipeline, names: list[str], patience_s: float) -> dict[str, int]:

@@ -6,7 +6,7 @@
                           └ still wrong: stays a dead letter
 
 Each record ends up in one place: as rows of the table, or as a dead letter. ``letters`` says what a crash between the
-two commits does. The pipeline's lock is held, so no run goes on meanwhile. A query that puts records together
+two commits does. The pipeline's lock is held, so no run is active. A query that puts records together
 (aggregation, deduplication, a window) has no row that belongs to one record, and such a pipeline is refused. So are
 plain Parquet directories, from which no row can be removed, and topics, whose dead letters are another topic's records.
 """
@@ -14,7 +14,7 @@ plain Parquet directories, from which no row can be removed, and topics, whose d
 import os
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,20 +23,31 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.errors import Rejected
-from millstream.pipeline.checks import decoder_of, kind_of, sink_name, topics_of
+from millstream.pipeline.change_reader import ChangeReader
+from millstream.pipeline.checks import decoder_of, key_of, kind_of, sink_name, topics_of
 from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.dead_letters import REPLAY_QUERY, REPLAY_SUFFIX, encode_record_offsets, remove_dead_letters
-from millstream.pipeline.files import written
+from millstream.pipeline.fitted_rows import rows_that_fit
 from millstream.pipeline.inference import inferred
-from millstream.pipeline.locations import state_directory
+from millstream.pipeline.keyed_query import keyed_sink
+from millstream.pipeline.keyed_sink import KeyedSink
+from millstream.pipeline.locations import Location, state_directory
 from millstream.pipeline.model import Pipeline, Sink
-from millstream.pipeline.query import arrow_schema, make_side_tables, require_single_rows, result_of, share_of
+from millstream.pipeline.query import (
+    arrow_schema,
+    make_side_tables,
+    origins_of,
+    require_single_rows,
+    result_of,
+    share_of,
+)
 from millstream.pipeline.reach import require_topics
+from millstream.pipeline.result_rows import Target, write_result
+from millstream.pipeline.row_letters import PLACE, Origins, letters_of
 from millstream.pipeline.rows import METADATA, row_schema
 from millstream.pipeline.session import pipeline_session
 from millstream.pipeline.sink_query import NoWatch, Watch
 from millstream.pipeline.state import PipelineState
-from millstream.pipeline.table_query import rows_writer
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table, shown_target
 from millstream.pipeline.tables.table import RecordOffsets, Table
 from millstream.pipeline.task import batch_name
@@ -122,30 +133,50 @@ class _SinkReplay:
         self._decoder = decoder_of(pipeline.source)
         self._rows = row_schema(self._decoder.fields)
         self._run_id = uuid.uuid4().hex[:8]
+        self._reader: ChangeReader | None = None
+        self._schema: Any = None
+        self._staging = Location(state_directory(pipeline, directory)) / "unfit"
+
+    def _table_sink(self, table: Table, letters: Table | None, name: str) -> TableSink:
+        if self._sink.mode != "append":
+            return keyed_sink(self._pipeline.pipeline, self._sink, self._directory, table, letters, name)
+        return TableSink(table, letters, pipeline=self._pipeline.pipeline, sink=name, compact=False)
 
     def run(self) -> Replayed:
         name = sink_name(self._sink)
         table = open_table(self._sink, self._directory)
         letters = open_table(self._sink, self._directory, suffix=DEAD_LETTERS_SUFFIX)
         schema = arrow_schema(self._result(self._rows.empty_table()))
-        TableSink(table, letters, pipeline=self._pipeline.pipeline, sink=name).open(schema)  # finishes what was begun
-        sink = TableSink(table, None, pipeline=self._pipeline.pipeline, sink=name + REPLAY_SUFFIX, compact=False)
-        schema = sink.open(schema)
+        self._staging.remove()
+        self._staging.make()
+        self._table_sink(table, letters, name).open(schema)  # finishes what was started
+        sink = self._table_sink(table, None, name + REPLAY_SUFFIX)
+        schema = self._schema = sink.open(schema)
+        if isinstance(sink, KeyedSink):
+            self._reader = ChangeReader(self._pipeline.source, schema, key_of(self._sink) or table.key)
         seen = replayed = rows = 0
         reasons: dict[str, int] = {}
         for chunk in _chunks(letters, topics_of(self._pipeline.source)):
             seen += chunk.num_rows
+            tombstones = chunk.slice(0, 0)
+            if self._reader is not None:
+                without = chunk.column("value").is_null()
+                tombstones, chunk = chunk.filter(without), chunk.filter(chunk.column("value").is_valid())
             decoded = self._decoder.decode(chunk.column("value").combine_chunks().cast(pa.binary()))
             for reason in decoded.errors.drop_null().to_pylist():
                 reasons[reason] = reasons.get(reason, 0) + 1
             good = decoded.errors.is_null()
             chunk = chunk.filter(good)
-            if not chunk.num_rows:
+            if not chunk.num_rows + tombstones.num_rows:
                 continue
             columns = [*decoded.columns.filter(good).flatten(), *(chunk.column(name) for _, name, _ in METADATA)]
             source = pa.table(columns, names=self._rows.names).cast(self._rows)
-            rows += self._commit(sink, letters, source, _record_offsets(chunk), schema)
-            replayed += chunk.num_rows
+            if isinstance(sink, KeyedSink):
+                done = self._merge(sink, letters, source, pa.concat_tables([chunk, tombstones]), reasons)
+                rows, replayed = rows + done, replayed + done
+                continue
+            added, done = self._commit(sink, letters, source, chunk, reasons)
+            rows, replayed = rows + added, replayed + done
         return Replayed(
             sink=name, target=shown_target(self._sink, self._directory),
             letters=seen, replayed=replayed, rows=rows, reasons=reasons,
@@ -161,16 +192,94 @@ class _SinkReplay:
         result = result_of(self._spark, self._pipeline, frame, self._directory)
         return require_single_rows(share_of(self._spark, result, self._sink, self._index), "replayed")
 
-    def _commit(self, sink: TableSink, letters: Table, source: Any, record_offsets: RecordOffsets, schema: Any) -> int:
-        """Add the rows and remove the dead letters; returns the number of rows."""
+    def _commit(
+        self, sink: TableSink, letters: Table, source: Any, chunk: Any, reasons: dict[str, int]
+    ) -> tuple[int, int]:
+        """Add the rows and remove the dead letters, but for those that do not fit the table; returns the number of rows
+        and of dead letters.
+
+        Args:
+            sink: of the table.
+            letters: the table of dead letters.
+            source: the decoded records.
+            chunk: their dead letters.
+            reasons: counts those that do not fit.
+
+        Raises:
+            Rejected: a row does not fit, and does not say which record it is of.
+        """
         number = 0 if sink.last is None else sink.last.batch + 1
-        stem = f"replay-{batch_name(self._run_id, number)}"
         frame = self._result(source)
-        files = written(rows_writer(frame, sink.table.location.address, stem, schema).collect())
-        batch = Batch(query=REPLAY_QUERY, number=number, offsets=encode_record_offsets(record_offsets), files=files)
-        record = sink.commit(batch).record
+        stem = f"replay-{batch_name(self._run_id, number)}"
+        target = Target(sink.table.location.address, self._staging.address, stem, self._schema)
+        result = write_result(frame, target, origins_of(frame))
+        chunk = _without(chunk, result.letters.to_pylist(), reasons)
+        if not chunk.num_rows:
+            return 0, 0
+        offsets = encode_record_offsets(_record_offsets(chunk))
+        record = sink.commit(Batch(query=REPLAY_QUERY, number=number, offsets=offsets, files=result.files)).record
         remove_dead_letters(letters, record, time.sleep)
-        return record.rows
+        return record.rows, chunk.num_rows
+
+    def _merge(self, sink: KeyedSink, letters: Table, source: Any, chunk: Any, reasons: dict[str, int]) -> int:
+        """Add rows and tombstones and remove their dead letters; returns the number of records.
+
+        Args:
+            sink: of the table.
+            letters: the table of dead letters.
+            source: the decoded records of those with a value.
+            chunk: the dead letters of both.
+            reasons: counts those that have no key or do not fit.
+        """
+        assert self._reader is not None, "a table with keys has a reader of changes"
+        rows, read_key = self._result(source).toArrow(), self._reader.key
+        wanted = ChangeReader.row_schema(sink.table.columns(), read_key)
+        fitting: list[Any] = []
+        unfit: list[Any] = []
+        for batch in rows.to_batches():
+            found, faults = rows_that_fit(batch, wanted)
+            fitting.append(found)
+            unfit += letters_of(batch, faults, Origins(named=True, single_rows=False)).to_pylist() if faults else []
+        rows = pa.Table.from_batches(fitting, wanted)
+        rows = rows.filter(_elsewhere(rows, [f"_{name}" for name in PLACE], unfit))
+        chunk = _without(chunk, unfit, reasons)
+        tombstones = chunk.filter(chunk.column("value").is_null())
+        generations = sink.generations()
+        read = self._reader.read(rows, tombstones, generations, lambda _: {})
+        chunk = _without(chunk, read.letters.to_pylist(), reasons)
+        if not chunk.num_rows:
+            return 0
+        number = 0 if sink.last is None else sink.last.batch + 1
+        batch = Batch(
+            query=REPLAY_QUERY, number=number, offsets=encode_record_offsets(_record_offsets(chunk)),
+            rows=read.changes.rows.num_rows, generations=generations,
+        )  # fmt: skip
+        batch = sink.filled(batch, read.changes, f"replay-{batch_name(self._run_id, number)}")
+        remove_dead_letters(letters, sink.commit(batch).record, time.sleep)
+        return chunk.num_rows
+
+
+def _without(chunk: Any, unfit: Sequence[Mapping[str, Any]], reasons: dict[str, int]) -> Any:
+    """Dead letters but those that are still unfit, which ``reasons`` counts.
+
+    Raises:
+        Rejected: a row is unfit, and does not say which record it is of.
+    """
+    for letter in unfit:
+        if letter["topic"] is None:
+            raise Rejected(
+                f"{letter['error']}; the query does not pass on _topic, _partition and _offset, so the row names no "
+                "dead letter: add them to the query"
+            )
+        reasons[letter["error"]] = reasons.get(letter["error"], 0) + 1
+    return chunk.filter(_elsewhere(chunk, PLACE, unfit))
+
+
+def _elsewhere(rows: Any, columns: Sequence[str], letters: Sequence[Mapping[str, Any]]) -> Any:
+    """Whether each row is of another record than these dead letters, as a boolean array."""
+    gone = {tuple(letter[name] for name in PLACE) for letter in letters}
+    places = zip(*(rows.column(name).to_pylist() for name in columns), strict=True)
+    return pa.array([place not in gone for place in places], pa.bool_())
 
 
 def _chunks(letters: Table, topics: Sequence[str]) -> Iterator[Any]:
@@ -194,7 +303,7 @@ def _chunks(letters: Table, topics: Sequence[str]) -> Iterator[Any]:
 
 def _record_offsets(letters: Any) -> RecordOffsets:
     found: RecordOffsets = {}
-    columns = (letters.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    columns = (letters.column(name).to_pylist() for name in PLACE)
     for topic, partition, offset in zip(*columns, strict=True):
         found.setdefault(topic, {}).setdefault(partition, []).append(offset)
     return found

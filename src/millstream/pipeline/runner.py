@@ -7,11 +7,11 @@
                                         each micro-batch: job ► reports ► commit ► progress
 
 A sink catches up first, in batches as large as ``source.max_bytes``, one right after the other; then, unless the
-pipeline ends there, the same checkpoint goes on with the declared trigger. A crash at any point costs the work of the
+pipeline ends there, the same checkpoint continues with the declared trigger. A crash at any point costs the work of the
 batch it fell into: Spark repeats the batch with the same offsets, and the table knows whether it has it.
 
-A stop is asked for by SIGTERM, SIGINT or ``Run.stop``: a batch that is being committed is finished, one that has not
-begun does not begin. A query that fails ends the run with its reason; other sinks are stopped and lose nothing. A query
+A stop is asked for by SIGTERM, SIGINT or ``Run.stop``: a batch that is being committed is finished, one that waits
+does not start. A query that fails ends the run with its reason; other sinks are stopped and lose nothing. A query
 that lost a Python worker is started again. So is one that met records of a newer schema: the batch was not committed,
 the run takes the latest schema from the registry, widens the table, and repeats the batch. And so is one whose table
 was changed by its owner: the batch is done again by the table's new rules, or the run ends and names the rule.
@@ -21,7 +21,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -32,10 +32,11 @@ from millstream.pipeline.checks import decoder_of, kind_of, problems_of, seconds
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline
+from millstream.pipeline.ranges import Bounds
 from millstream.pipeline.reach import RUN_PATIENCE_S, require_topics
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
-from millstream.pipeline.start import Offsets, open_logs
+from millstream.pipeline.start import open_logs
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import open_table, shown_target
 from millstream.pipeline.wire_schemas import fitted, keep_columns, pinned, with_kept_columns
@@ -69,12 +70,13 @@ class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did. ``stopped``: it was asked to end."""
+    """What a run did. ``stopped``: it was asked to end. ``notes`` say what a backfill did not read, and why."""
 
     pipeline: str
     seconds: float
     stopped: bool
     sinks: list[SinkSummary]
+    notes: list[str] = []
 
 
 def run(
@@ -108,7 +110,7 @@ def run(
 def prepared(
     pipeline: Pipeline, directory: str, *, watch: Watch | None = None, replay: bool = False
 ) -> Generator["Run"]:
-    """A run that holds the pipeline's lock and has its tables open; its queries are gone when the block ends."""
+    """A run that holds the pipeline's lock and has its tables open; its queries have ended when the block ends."""
     found = problems_of(pipeline)
     if found:
         raise Rejected("; ".join(f"{'.'.join(map(str, problem.path))}: {problem.message}" for problem in found))
@@ -131,7 +133,7 @@ def prepared_run(running: "Run", state: PipelineState) -> Generator[None]:
 
 
 class Run:
-    """One run of a pipeline: made, opened, run, closed. ``until`` has, by sink, where reading ends for good."""
+    """One run of a pipeline: made, opened, run, closed. ``bounds`` says, by sink, what a backfill reads."""
 
     def __init__(
         self,
@@ -139,16 +141,19 @@ class Run:
         directory: str,
         state: PipelineState,
         watch: Watch,
-        until: Mapping[str, Offsets] | None = None,
+        bounds: Mapping[str, Bounds] | None = None,
         *,
         replay: bool = False,
+        session: "Callable[[Pipeline], SparkSession] | None" = None,
     ) -> None:
+        """``session`` gives the Spark session; by default it is the process's own."""
         self.sinks: list[SinkQuery] = []
+        self._session = session or _own_session
         self._pipeline = pipeline
         self._directory = directory
         self._state = state
         self._watch = watch
-        self._until = until or {}
+        self._bounds = bounds or {}
         self._replay = replay
         self._stopping = False
 
@@ -165,9 +170,8 @@ class Run:
             yield
 
     def open(self) -> None:
-        """Start Spark, open the tables, decide where each sink begins."""
+        """Start Spark, open the tables, decide where each sink starts."""
         from millstream.pipeline.query import make_side_tables
-        from millstream.pipeline.session import pipeline_session
 
         self._watch.phase(f"asking {self._pipeline.brokers} for the topics")
         require_topics(self._pipeline, patience_s=RUN_PATIENCE_S)
@@ -177,7 +181,7 @@ class Run:
         logs = open_logs(self._pipeline)
         try:
             self._watch.phase("starting Spark")
-            spark = pipeline_session(self._pipeline)
+            spark = self._session(self._pipeline)
             self._watch.phase("opening tables")
             make_side_tables(spark, self._pipeline)
             run_id = uuid.uuid4().hex[:8]
@@ -202,14 +206,15 @@ class Run:
                 table.inspect(schema)
 
     def _opened(self, index: int, run_id: str, spark: "SparkSession", logs: Logs) -> SinkQuery:
+        from millstream.pipeline.keyed_query import KeyedQuery
         from millstream.pipeline.table_query import TableQuery
         from millstream.pipeline.topic_query import TopicQuery
 
         sink = self._pipeline.sinks[index]
         name = sink_name(sink)
-        kind = TopicQuery if kind_of(sink) == "topic" else TableQuery
-        state, until = self._state.sink(name), self._until.get(name)
-        made = kind(self._pipeline, index, self._directory, state, run_id, self._watch, until, replay=self._replay)
+        kind = TopicQuery if kind_of(sink) == "topic" else TableQuery if sink.mode == "append" else KeyedQuery
+        state, bounds = self._state.sink(name), self._bounds.get(name)
+        made = kind(self._pipeline, index, self._directory, state, run_id, self._watch, bounds, replay=self._replay)
         made.open(spark, logs)
         return made
 
@@ -221,10 +226,9 @@ class Run:
             MillstreamError: as ``open``.
         """
         from millstream.pipeline.query import make_side_tables
-        from millstream.pipeline.session import pipeline_session
 
         index, before = self.sinks.index(sink), sink.schema
-        self._replay = False  # what was there to replay when the run began is being replayed
+        self._replay = False  # what was there to replay when the run started is being replayed
         if failure.table_changed:
             _LOG.info("%s; opening it again", failure.message)
             self._watch.phase(f"{sink.name}: {sink.target} was changed, opening it again")
@@ -236,7 +240,7 @@ class Run:
             _LOG.info("%s; taking the latest schema", failure.message)
             self._watch.phase(f"{sink.name}: a newer schema, widening {sink.target}")
         sink.close()
-        spark = pipeline_session(self._pipeline)
+        spark = self._session(self._pipeline)
         make_side_tables(spark, self._pipeline)
         logs = open_logs(self._pipeline)
         try:
@@ -247,19 +251,24 @@ class Run:
         self.sinks[index] = made
         return made
 
-    def run(self, once: bool) -> Summary:
+    def run(self, once: bool, *, catch_up: bool = True) -> Summary:
         """Start the queries and watch them; returns when all have ended.
+
+        With ``catch_up`` a sink first reads all that there is, batch after batch; without it the trigger counts from
+        the beginning, and no query is started twice.
 
         Raises:
             SinkFailed: one of them failed.
         """
         begun = time.monotonic()
         every = seconds(self._pipeline.trigger.every)
+        first = None if catch_up else every
         self._watch.begin(self.sinks)
         for sink in self.sinks:
-            sink.start(None)
+            sink.start(first)
         waiting = list(self.sinks)
         while waiting:
+            self._watch.tick()
             if self._stopping:
                 for sink in waiting:
                     sink.stop()
@@ -271,19 +280,19 @@ class Run:
                 except SinkFailed as failure:
                     if failure.schema_changed or failure.table_changed:
                         waiting[waiting.index(sink)] = made = self._reopened(sink, failure)
-                        made.start(None)
+                        made.start(first)
                         continue
                     if not failure.transient or sink.restarts >= RESTARTS:
                         raise
                     sink.restarts += 1
                     _LOG.warning("%s; restart %d of %d", failure.message, sink.restarts, RESTARTS)
                     time.sleep(restart_pause_s(sink.restarts))
-                    sink.start(None)
+                    sink.start(first)
                     continue
                 if once or self._stopping:
                     waiting.remove(sink)
                 else:
-                    self._watch.phase(f"{sink.name}: caught up, going on every {self._pipeline.trigger.every}")
+                    self._watch.phase(f"{sink.name}: caught up, continuing every {self._pipeline.trigger.every}")
                     sink.start(every)
         return Summary(
             pipeline=self._pipeline.pipeline,
@@ -301,6 +310,12 @@ class Run:
     def close(self) -> None:
         for sink in self.sinks:
             sink.close()
+
+
+def _own_session(pipeline: Pipeline) -> "SparkSession":
+    from millstream.pipeline.session import pipeline_session
+
+    return pipeline_session(pipeline)
 
 
 def _summary(sink: SinkQuery) -> SinkSummary:

@@ -20,9 +20,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from millstream.errors import Rejected
-from millstream.pipeline.checks import METADATA_NAMES, kind_of, sink_name
+from millstream.pipeline.checks import METADATA_NAMES, key_of, kind_of, sink_name
+from millstream.pipeline.explain import shares
 from millstream.pipeline.model import EXACTLY_ONCE, Pipeline, SideTable, Sink, Source
-from millstream.pipeline.plan import shares
 from millstream.pipeline.start import declared_start, source_options
 from millstream.pipeline.wire_schemas import has_schema_ids, subject_of
 
@@ -65,6 +65,9 @@ def export(spark: SparkSession, pipeline: Pipeline, directory: str, target: str)
         if os.path.exists(path):
             raise Rejected(f"{path} is there already; export into another directory, or remove it")
     _check_names(pipeline)
+    for sink in pipeline.sinks:
+        if sink.mode != "append":
+            raise Rejected(f"sink {sink_name(sink)} has mode {sink.mode}, and exported projects only append")
     columns = [frame.columns for frame in shares(spark, pipeline, directory)]
     texts = [_spec(pipeline, target), _definitions(pipeline, directory, columns)]
     os.makedirs(target, exist_ok=True)
@@ -112,7 +115,7 @@ def _definitions(pipeline: Pipeline, directory: str, columns: list[list[str]]) -
     read = f'spark.readStream.format("millstream").options(\n        **{_mapping(options)}\n    ).load()'
     parts.append(_view("records", read))
     for name, table in pipeline.tables.items():
-        options = {"kafka.bootstrap.servers": pipeline.brokers, "subscribe": table.topic, **_value_options(table)}
+        options = pipeline.reach | {"subscribe": table.topic, **_value_options(table)}
         read = f'spark.read.format("millstream").options(\n        **{_mapping(options)}\n    ).load()'
         rows = f"{read}{_good(table, 'drop')}.drop({', '.join(map(_text, METADATA_NAMES))})"
         parts.append(_view(name, rows))
@@ -133,6 +136,7 @@ def _head(pipeline: Pipeline, directory: str) -> str:
         "",
         "Each run reads what is new and ends. Tables are in Spark's catalog, which outlives a run by this setting.",
         "Not taken over: formats and places of tables, the trigger, limits of a batch, and settings of Spark.",
+        "Compacted topics that are joined with are read whole, not as their latest values.",
         '"""',
         "",
     ]
@@ -221,7 +225,7 @@ def _sink(pipeline: Pipeline, sink: Sink, columns: list[str]) -> str:
         return _dataset("table", name, share)
     assert sink.topic is not None
     fields = ", ".join(f"`{one}`" for one in columns if one not in METADATA_NAMES)
-    key = f"CAST(`{sink.key}` AS STRING) AS key" if sink.key is not None else None
+    key = next((f"CAST(`{name}` AS STRING) AS key" for name in key_of(sink)), None)
     if key is None and "_key" in columns:
         key = "_key AS key"
     wanted = [*([key] if key else []), f"to_json(struct({fields})) AS value"]
@@ -229,7 +233,7 @@ def _sink(pipeline: Pipeline, sink: Sink, columns: list[str]) -> str:
 
 
 def _topic(pipeline: Pipeline, name: str, topic: str, rows: str, delivery: str) -> str:
-    options = {"kafka.bootstrap.servers": pipeline.brokers, "topic": topic, "delivery": delivery}
+    options = pipeline.reach | {"topic": topic, "delivery": delivery}
     made = f"dp.create_sink({_text(name)}, {_text('millstream')}, {_mapping(options, 1)})\n\n\n"
     return f"{made}@dp.append_flow(target={_text(name)})\ndef {name}():\n    return {rows}\n"
 

@@ -21,6 +21,7 @@ from millstream.pipeline.checks import sink_name
 from millstream.pipeline.layout import encode_schema
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import Pipeline
+from millstream.pipeline.ranges import Bounds, Ranges, after
 from millstream.pipeline.start import Offsets, encode_offsets, find_start, source_options
 from millstream.pipeline.state import Progress, SinkState
 from millstream.pipeline.tables.open_table import shown_target
@@ -55,15 +56,19 @@ class Watch(Protocol):
     """Follows a run. ``batch`` is called from threads of Spark's."""
 
     def phase(self, what: str) -> None:
-        """Something begins that takes a while."""
+        """Something starts that takes a while."""
         ...
 
     def begin(self, sinks: "list[SinkQuery]") -> None:
-        """The queries begin; each sink knows how many offsets are ahead of it."""
+        """The queries start; each sink knows how many offsets are ahead of it."""
         ...
 
     def batch(self, sink: "SinkQuery", done: BatchDone) -> None:
         """A batch has been committed."""
+        ...
+
+    def tick(self) -> None:
+        """Called several times a second while queries run, from the run's own thread."""
         ...
 
 
@@ -79,6 +84,9 @@ class NoWatch:
     def batch(self, sink: "SinkQuery", done: BatchDone) -> None:
         pass
 
+    def tick(self) -> None:
+        pass
+
 
 class SinkFailed(MillstreamError):
     """A sink's query ended with an error. ``transient``: a process of Spark's died or did not start in time.
@@ -92,7 +100,7 @@ class SinkFailed(MillstreamError):
 
 
 class _StopRequested(Exception):
-    """Ends a query before a batch begins."""
+    """Ends a query before a batch starts."""
 
 
 class SinkQuery:
@@ -101,7 +109,7 @@ class SinkQuery:
     ``rows``, ``rejected``, ``bytes`` and ``batches`` count this run, and ``origins`` the records that it read.
     ``backlog`` is how many offsets lie ahead when it opens, ``read`` how many of them and of later ones it has gone
     over. ``ends`` is where the last batch ended, ``done`` what it did, ``done_at`` when (seconds since 1970).
-    ``until`` is where reading ends for good; None is nowhere.
+    ``bounds`` says what a backfill reads; None is everything, without an end.
     ``replay``: what a table or a topic lost by being set back or made again is read again.
     ``restarts`` counts those since the last batch; the runner owns it, and a batch sets it to 0.
     """
@@ -114,7 +122,7 @@ class SinkQuery:
         state: SinkState,
         run_id: str,
         watch: Watch,
-        until: Offsets | None = None,
+        bounds: Bounds | None = None,
         *,
         replay: bool = False,
     ) -> None:
@@ -138,7 +146,7 @@ class SinkQuery:
         self._state = state
         self._run_id = run_id
         self._watch = watch
-        self._until = until
+        self._bounds = bounds
         self._starts: Offsets = {}
         self._frame: DataFrame | None = None
         self._query: StreamingQuery | None = None
@@ -211,7 +219,7 @@ class SinkQuery:
         )
 
     def close(self) -> None:
-        """Let nothing run any more; a batch that is cut off is repeated by the next run."""
+        """Stop what still runs; a batch that is cut off is repeated by the next run."""
         if self._query is not None and self._query.isActive:
             self._query.stop()
 
@@ -257,7 +265,7 @@ class SinkQuery:
 
     def _advance(self, number: int) -> int:
         """Move ``ends`` to where a batch ends; returns how many offsets that is."""
-        new = _positions(self._state.offsets(number))
+        new = self._ends_of(number)
         count = 0
         for topic, partitions in new.items():
             before = self.ends.get(topic, {})
@@ -265,9 +273,18 @@ class SinkQuery:
         self.ends = new
         return count
 
+    def _ends_of(self, number: int) -> Offsets:
+        """Where a batch ends."""
+        return _positions(self._state.offsets(number))
+
     def _begin_at(self, logs: Logs, last: CommitRecord | None) -> dict[str, str]:
         """Options of the source; also finds out how much lies ahead."""
-        starts = self._starts = find_start(self._pipeline, self._state, last, logs, replay=self.replay)
+        bounds = self._bounds
+        if bounds is None:
+            starts = find_start(self._pipeline, self._state, last, logs, replay=self.replay)
+        else:
+            starts = {topic: dict(offsets) for topic, offsets in bounds.start.items()}
+        self._starts = starts
         finished = self._state.finished_batch()
         self.ends = _positions(self._state.offsets(finished)) if finished is not None else starts
         source_partitions = logs.source_partitions()
@@ -278,12 +295,12 @@ class SinkQuery:
             at = oldest[place.key].offset if at < 0 else at
             self.ends.setdefault(place.topic, {})[str(place.partition)] = at
             end = newest[place.key].offset
-            if self._until is not None:
-                end = min(end, self._until.get(place.topic, {}).get(str(place.partition), 0))
+            if bounds is not None:
+                end = min(end, bounds.until.get(place.topic, {}).get(str(place.partition), 0))
             self.backlog += max(0, end - at)
         options = source_options(self._pipeline)
-        if self._until is not None:
-            options["endingOffsets"] = encode_offsets(self._until)
+        if bounds is not None:
+            options["endingOffsets"] = encode_offsets(bounds.until)
         return {**options, "startingOffsets": msgspec.json.encode(starts).decode()}
 
     def _source_settings(
@@ -310,7 +327,13 @@ class SinkQuery:
             batch_rows=done.rows,
             offsets=self.ends,
             left=max(0, self.backlog - self.read),
+            ranges=self._held(self.ends),
         )
+
+    def _held(self, ends: Mapping[str, Mapping[str, int]]) -> Ranges:
+        """The ranges that backfills have read into the table when this one has read so far; none of another query."""
+        bounds = self._bounds
+        return {} if bounds is None else after(bounds.done, bounds.start, ends)
 
     def _failed(self, error: StreamingQueryException) -> SinkFailed:
         if isinstance(self._failure, MillstreamError):

@@ -1,8 +1,8 @@
-"""Where a sink begins, decided once and then the same for ever.
+"""Where a sink starts, decided once and then the same for ever.
 
-Three sources, in this order: the checkpoint (it has begun, and ``start.json`` says where), the table (the checkpoint is
-gone, but the table's record says how far this sink had come), the declaration (``source.start``, resolved to offsets by
-asking the cluster). What was resolved is pinned before the first batch runs.
+Three sources, in this order: the checkpoint (the sink has started, and ``start.json`` says where), the table (the
+checkpoint is lost, but the table's record says how far this sink had come), the declaration (``source.start``, resolved
+to offsets by asking the cluster). What was resolved is pinned before the first batch runs.
 """
 
 import json
@@ -28,10 +28,10 @@ _LOG: Final = logging.getLogger("millstream.pipeline")
 
 
 def source_options(pipeline: Pipeline) -> dict[str, str]:
-    """Options of the topic source, but for where it begins."""
+    """Options of the topic source, but for where it starts."""
     source = pipeline.source
     options = {name: option_text(value) for name, value in source.options.items()}
-    options["kafka.bootstrap.servers"] = pipeline.brokers
+    options |= pipeline.reach
     options["subscribe"] = ",".join(topics_of(source))
     options["maxBytesPerTrigger"] = str(size(source.max_bytes))
     if source.max_records is not None:
@@ -40,7 +40,7 @@ def source_options(pipeline: Pipeline) -> dict[str, str]:
 
 
 def declared_start(pipeline: Pipeline) -> dict[str, str]:
-    """The option that says where a new sink begins."""
+    """The option that says where a new sink starts."""
     moment = start_ms(pipeline.source.start)
     if moment is None:
         return {"startingOffsets": pipeline.source.start}
@@ -50,7 +50,7 @@ def declared_start(pipeline: Pipeline) -> dict[str, str]:
 def find_start(
     pipeline: Pipeline, state: SinkState, last: CommitRecord | None, logs: Logs, *, replay: bool = False
 ) -> Offsets:
-    """Offsets at which a sink begins; pins them if they are new.
+    """Offsets at which a sink starts; pins them if they are new.
 
     Args:
         pipeline: the declaration.
@@ -78,7 +78,7 @@ def find_start(
         return _complete(pinned, source_partitions)
     if last is not None:
         _LOG.warning(
-            "%s: its checkpoint is gone; going on where the table says it was, batch %d", last.sink, last.batch
+            "%s: its checkpoint is missing; continuing where the table says it was, batch %d", last.sink, last.batch
         )
         found = {topic: dict(ends) for topic, ends in offsets_of(last).items() if topic not in replaced}
     elif pinned is not None:
@@ -99,7 +99,7 @@ def require_same_topics(last: CommitRecord, logs: Logs) -> None:
     """
     replaced = _replaced_topics(last, logs, logs.source_partitions())
     if replaced:
-        raise Rejected(f"{last.sink}: {'; '.join(replaced.values())}; what the pipeline left out is not there any more")
+        raise Rejected(f"{last.sink}: {'; '.join(replaced.values())}; what the pipeline left out is no longer there")
 
 
 def _replaced_topics(last: CommitRecord, logs: Logs, source_partitions: Sequence[SourcePartition]) -> dict[str, str]:
@@ -135,11 +135,11 @@ def open_logs(pipeline: Pipeline) -> Logs:
 
 
 def check_checkpoint(state: SinkState, last: CommitRecord | None, table: str, *, replay: bool = False) -> bool:
-    """Whether a sink may go on from its checkpoint. It may not if another run of the pipeline has gone further: then
-    the table says where to go on, and the checkpoint is to be forgotten. So it is with ``replay`` where it is ahead.
+    """Whether a sink may continue from its checkpoint. It may not if another run of the pipeline has gone further: then
+    the table says where to continue, and the checkpoint is to be forgotten. So it is with ``replay`` where it is ahead.
 
     Raises:
-        Rejected: the checkpoint is ahead of the table, and going on would leave a hole.
+        Rejected: the checkpoint is ahead of the table, and continuing would leave a hole.
     """
     query, finished, ahead = state.query_id(), state.finished_batch(), False
     if query is None:
@@ -162,7 +162,7 @@ def check_checkpoint(state: SinkState, last: CommitRecord | None, table: str, *,
     if ahead or (finished is not None and (committed is None or committed < finished)):
         if replay:
             return False
-        reached = "begins behind the table's last batch" if finished is None else f"has finished batch {finished}"
+        reached = "starts behind the table's last batch" if finished is None else f"has finished batch {finished}"
         holds = "none of this query's batches" if committed is None else f"batch {committed}"
         raise Rejected(
             f"the checkpoint {reached}, and the table {table} holds {holds}: the table was "
@@ -179,7 +179,7 @@ def _positions(offset: Mapping[str, Any]) -> Offsets:
 
 
 def _complete(offsets: Mapping[str, Mapping[str, int]], source_partitions: Sequence[SourcePartition]) -> Offsets:
-    """With partitions that have appeared since, from their beginning; without those that are gone."""
+    """With partitions that have appeared since, from their beginning; without those that no longer exist."""
     found: Offsets = {}
     for place in source_partitions:
         at = offsets.get(place.topic, {}).get(str(place.partition), EARLIEST)

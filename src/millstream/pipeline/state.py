@@ -1,14 +1,16 @@
-"""The state directory of a pipeline: checkpoints, where each sink began, what runs, and how far it is.
+"""The state directory of a pipeline: checkpoints, where each sink started, what runs, and how far it is.
 
 ::
 
     <state>/lock                    held by the process that runs the pipeline; its content is that process's id
     <state>/schemas.json            schemas of JSON values that were inferred, if any
     <state>/columns.json            columns of views whose records have schema ids, if any
-    <state>/<sink>/start.json       offsets at which the sink began, written once before its first batch
+    <state>/<sink>/start.json       offsets at which the sink started, written once before its first batch
     <state>/<sink>/checkpoint/      Spark's own; its ``metadata`` names the query
+    <state>/<sink>.id               of a topic sink: tells this directory from others
     <state>/<sink>/progress.json    figures of the last batch, replaced whole
     <state>/~backfill/              the same for a backfill
+    <state>/instance                names the directory of ``pipeline serve`` in consumer groups
 
 Only the lock and the checkpoint decide anything. ``start.json`` pins the beginning, so that a first batch that is
 repeated after a crash covers the same records although the topic has grown or shrunk since. ``progress.json`` is for
@@ -24,6 +26,7 @@ import shutil
 import signal
 import tempfile
 import time
+import uuid
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
@@ -39,7 +42,8 @@ Offsets = dict[str, dict[str, int]]
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one sink. Counts are totals since its first batch; ``version`` is the table's, as text. ``left``
-    counts the offsets not read yet of those that were there when the run began.
+    counts the offsets not read yet of those that were there when the run started. ``ranges`` are those that backfills
+    have read.
     """
 
     sink: str
@@ -55,6 +59,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     batch_rows: int
     offsets: Mapping[str, Any]
     left: int
+    ranges: Mapping[str, Mapping[str, list[tuple[int, int]]]] = {}
 
 
 class PipelineState:
@@ -150,6 +155,15 @@ class PipelineState:
             time.sleep(_STOP_STEP_S)
         return True
 
+    def instance(self) -> str:
+        """A name of this directory that no other one has, made when it is first asked for."""
+        path = os.path.join(self.directory, "instance")
+        content = _read(path)
+        if content is None:
+            _write(path, uuid.uuid4().hex.encode(), sync=True, replace=False)
+            content = _read(path) or b""
+        return content.decode()
+
     def progress(self) -> list[Progress]:
         """What the sinks have left about themselves, by name."""
         try:
@@ -209,14 +223,14 @@ class SinkState:
         return max((int(name) for name in names if name.isdigit()), default=None)
 
     def start(self) -> Offsets | None:
-        """Offsets at which this sink began, by topic and partition."""
+        """Offsets at which this sink started, by topic and partition."""
         content = _read(os.path.join(self.directory, "start.json"))
         return None if content is None else json.loads(content)
 
     def pin_start(self, offsets: Offsets, *, replace: bool = False) -> Offsets:
-        """Decide where this sink begins; returns the offsets that hold from now on.
+        """Decide where this sink starts; returns the offsets that hold from now on.
 
-        The first decision holds, unless ``replace``: a run and a backfill may both begin for the first time at once,
+        The first decision holds, unless ``replace``: a run and a backfill may both start for the first time at once,
         and a record between two decisions would be read twice or never. The file is synced, because nothing else has
         these offsets until the first batch is done.
         """
@@ -225,6 +239,12 @@ class SinkState:
         held = offsets if made else self.start()
         assert held is not None, "start.json is never removed while its sink is open"
         return held
+
+    def identity(self) -> str:
+        """A random id that tells this directory from others, made on first use. It outlives ``forget``."""
+        path = f"{self.directory}.id"
+        _write(path, uuid.uuid4().hex.encode(), sync=True, replace=False)
+        return (_read(path) or b"").decode()
 
     def progress(self) -> Progress | None:
         content = _read(os.path.join(self.directory, "progress.json"))
@@ -235,6 +255,12 @@ class SinkState:
 
     def write_progress(self, progress: Progress) -> None:
         _write(os.path.join(self.directory, "progress.json"), msgspec.json.encode(progress), sync=False)
+
+    def restart(self) -> None:
+        """Remove what a query continues from; its figures stay."""
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.directory, "start.json"))
 
     def forget(self) -> None:
         """Remove everything, checkpoint included."""

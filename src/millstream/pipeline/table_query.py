@@ -1,27 +1,44 @@
 """A sink that is a table: tasks write Parquet files, the driver commits them, each batch once.
 
 Without a query between topic and table the source's own tasks write the files, and rows never enter the JVM; with one,
-the tasks at the query's end do.
+the tasks at the query's end do (``result_rows``).
 """
 
 import logging
+import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
+from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.commit import Batch, TableSink
-from millstream.pipeline.files import FILE_COLUMNS, FileWriter, WrittenFile, files_batch, written
+from millstream.pipeline.files import FileWriter, WrittenFile, written
 from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import Location
-from millstream.pipeline.query import arrow_schema, require_single_rows, result_of, share_of, source_schema, stream
+from millstream.pipeline.query import (
+    arrow_schema,
+    origins_of,
+    require_single_rows,
+    result_of,
+    share_of,
+    source_schema,
+    stream,
+)
+from millstream.pipeline.raw_records import raw_records
+from millstream.pipeline.result_rows import Result, Target, write_result
+from millstream.pipeline.row_letters import with_records
+from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.sink_query import BatchDone, SinkQuery
 from millstream.pipeline.source import FILES_FORMAT, ROWS_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import check_checkpoint, decode_offsets, encode_offsets
+from millstream.pipeline.tables.guard import held_of
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, open_table
-from millstream.pipeline.task import batch_name, clear_reports, read_reports
-from millstream.pipeline.wire_schemas import fitted
+from millstream.pipeline.tables.table import Table
+from millstream.pipeline.task import Report, SourceSettings, batch_name, clear_reports, read_reports
+from millstream.pipeline.wire_schemas import fitted, registry_mark, require_same_registry
 from millstream.spark.logs import Logs
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
@@ -35,9 +52,9 @@ class TableQuery(SinkQuery):
         keeps = pipeline.errors.mode == "dead_letter"
         table = open_table(sink, self._directory)
         letters = open_table(sink, self._directory, suffix=DEAD_LETTERS_SUFFIX) if keeps else None
-        self._table = TableSink(
-            table, letters, pipeline=pipeline.pipeline, sink=self.name, compact=sink.compact, replay=self.replay
-        )
+        self._table = self._table_sink(table, letters)
+        if sink.upkeep is not None:
+            self._table.upkeep.expire(sink.upkeep)
         self._table.cluster = logs.cluster.metadata([]).cluster_id or ""
         self._recall()
         letters_schema = self._table.open_dead_letters()
@@ -45,27 +62,48 @@ class TableQuery(SinkQuery):
         self._direct = pipeline.transform is None and sink.sql is None
         if self._direct:
             pipeline = self._pipeline = fitted(pipeline, table.columns())
-            self._schema = self._table.open(source_schema(pipeline))
-        written_here = table.location.address if self._direct else None
-        self._settings = self._source_settings(letters_address, written_here, letters_schema)
-        clear_reports(self._settings)
+            self._schema = self._open_table(source_schema(pipeline))
+        settings = self._source_settings(letters_address, None, letters_schema)
+        clear_reports(settings)
+        self._settings = self._place_files(settings)
+        self._unfit = Location(self._state.directory) / "unfit"
+        self._unfit.remove()
         self._take_hand_over()
         options = self._begin_at(logs, self._table.last)
-        self._table.begin = encode_offsets(self._until if self._until is not None else self._starts)
+        self._table.begin = encode_offsets(self._starts if self._bounds is None else self._bounds.hand_over)
         if self._direct:
             self._frame = stream(spark, FILES_FORMAT, format_options(self._settings, self._schema, options))
         else:
             source = stream(spark, ROWS_FORMAT, format_options(self._settings, None, options))
             result = result_of(spark, pipeline, source, self._directory)
             self._frame = share_of(spark, result, sink, self._index)
-            if self._until is not None:
+            if self._bounds is not None:
                 require_single_rows(self._frame, "backfilled")
-            self._schema = self._table.open(arrow_schema(self._frame))
+            self._schema = self._open_table(arrow_schema(self._frame))
+            self._origins = origins_of(self._frame)
+            self._unfit.make()
         self.version = table.version()
 
+    def _table_sink(self, table: Table, letters: Table | None) -> TableSink:
+        """What commits the batches."""
+        return TableSink(
+            table, letters,
+            pipeline=self._pipeline.pipeline, sink=self.name, compact=self._sink.compact, replay=self.replay,
+        )  # fmt: skip
+
+    def _open_table(self, schema: Any) -> Any:
+        """Make or widen the tables for rows of a schema; returns the schema of the files that tasks write."""
+        written = self._table.open(schema)
+        self._place = self._table.table.location.address
+        return written
+
+    def _place_files(self, settings: SourceSettings) -> SourceSettings:
+        """Decide where tasks write files; returns the settings of their source."""
+        return msgspec.structs.replace(settings, table=self._place) if self._direct else settings
+
     def _take_hand_over(self) -> None:
-        """Begin where a backfill ends that was there before the first run. Another backfill may decide meanwhile."""
-        if self._until is None and self._table.last is None and self._state.start() is None:
+        """Start where a backfill ends that was there before the first run. Another one may decide at the same time."""
+        if self._bounds is None and self._table.last is None and self._state.start() is None:
             backfill = self._table.table.last(f"{self._pipeline.pipeline}.{self.name}~backfill")
             if backfill is not None:
                 self._state.pin_start(decode_offsets(backfill.begin))
@@ -73,7 +111,12 @@ class TableQuery(SinkQuery):
     def _recall(self) -> None:
         """Claim the table, and learn from it how far this sink has come and whether its checkpoint fits."""
         last = self._table.take()
+        if self._bounds is not None and held_of(last) != self._bounds.done:
+            raise Unavailable(f"{self.name}: another backfill has read since; the same command reads what is left")
         lost = self._table.lost
+        self._table.registry = registry_mark(self._pipeline.source)
+        if last is not None and not self.replay:
+            require_same_registry(self._pipeline.source, last.registry, self.name)
         if lost is not None:
             _LOG.warning("%s: the table was set back; what it lost is read again", self.name)
             self._state.forget()
@@ -88,19 +131,15 @@ class TableQuery(SinkQuery):
 
     def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
         table = self._table
-        files: tuple[WrittenFile, ...] = ()
-        rejected, letters = 0, ()
+        offsets = msgspec.json.encode(self._state.offsets(number)).decode()
+        batch = Batch(query=query, number=number, offsets=offsets, ranges=self._held(self._ends_of(number)))
         if not table.holds(query, number):
-            files = self._write(frame, number)
+            result = self._write(frame, number)
             reports = read_reports(self._settings, number)
             self._note_origins(reports)
-            rejected = sum(report.rejected for report in reports)
-            letters = tuple(file for report in reports for file in report.dead_letters)
-        offsets = msgspec.json.encode(self._state.offsets(number)).decode()
-        outcome = table.commit(
-            Batch(query=query, number=number, offsets=offsets, files=files, rejected=rejected, dead_letters=letters)
-        )
-        clear_reports(self._settings, number)
+            batch = self._filled(batch, result, reports)
+        outcome = table.commit(batch)
+        self._clear(number)
         record = outcome.record
         self.total_rows, self.total_rejected = record.total_rows, record.total_rejected
         self.total_bytes = record.total_bytes
@@ -116,23 +155,51 @@ class TableQuery(SinkQuery):
             version=outcome.version,
         )
 
-    def _write(self, frame: DataFrame, number: int) -> tuple[WrittenFile, ...]:
-        if not self._direct:
-            stem = f"part-{batch_name(self._run_id, number)}"
-            frame = rows_writer(frame, self._table.table.location.address, stem, self._schema)
-        return written(frame.collect())
+    def _filled(self, batch: Batch, result: Result, reports: Sequence[Report]) -> Batch:
+        """The batch with what its tasks have written and reported."""
+        letters = [file for report in reports for file in report.dead_letters]
+        letters += self._write_letters(result.letters, batch.number)
+        return msgspec.structs.replace(
+            batch,
+            files=result.files,
+            rejected=sum(report.rejected for report in reports) + result.letters.num_rows,
+            dead_letters=tuple(letters),
+        )
+
+    def _clear(self, number: int) -> None:
+        """Remove what the tasks of a committed batch have left."""
+        clear_reports(self._settings, number)
+
+    def _write(self, frame: DataFrame, number: int) -> Result:
+        if self._direct:
+            return Result(written(frame.collect()), DEAD_LETTER_SCHEMA.empty_table())
+        stem = f"part-{batch_name(self._run_id, number)}"
+        target = Target(self._place, self._unfit.address, stem, self._schema)
+        result = write_result(frame, target, self._origins)
+        if self._table.dead_letters is None:
+            return result
+        letters = with_records(result.letters, lambda wanted: raw_records(self._pipeline, wanted))
+        return Result(result.files, letters)
+
+    def _write_letters(self, letters: Any, number: int) -> Sequence[WrittenFile]:
+        """Keep dead letters that the driver has.
+
+        Raises:
+            Rejected: there are some, and the pipeline wants to fail.
+        """
+        if letters.num_rows and self._pipeline.errors.mode == "fail":
+            raise Rejected(_sentence(letters.slice(0, 1).to_pylist()[0]))
+        table, schema = self._table.dead_letters, self._table.letters_schema
+        if table is None or not letters.num_rows:
+            return ()
+        stem = f"part-{batch_name(self._run_id, number)}-driver-{uuid.uuid4().hex[:6]}"
+        writer = FileWriter(table.location, stem, schema)
+        for part in letters.combine_chunks().to_batches():
+            writer.write(conform(part, schema))
+        return writer.close()
 
 
-def rows_writer(frame: DataFrame, address: str, stem: str, schema: Any) -> DataFrame:
-    """A frame with a row for each file that the tasks of ``frame`` have written to ``address`` when it is collected."""
-
-    def write(batches: Any) -> Any:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        writer = FileWriter(Location(address), f"{stem}-{context.partitionId() if context else 0}", schema)
-        for batch in batches:
-            writer.write(conform(batch, schema))
-        yield files_batch(writer.close())
-
-    return frame.mapInArrow(write, FILE_COLUMNS)
+def _sentence(letter: Mapping[str, Any]) -> str:
+    """Why a run ends at this dead letter."""
+    at = "" if letter["topic"] is None else f"{letter['topic']}-{letter['partition']}, offset {letter['offset']}: "
+    return f"{at}{letter['error']}; errors.mode dead_letter keeps such records apart and continues"

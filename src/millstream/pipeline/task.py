@@ -16,16 +16,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of
 from millstream.pipeline.files import GROUP_BYTES, FileWriter, WrittenFile, files_batch
+from millstream.pipeline.fitted_rows import rows_that_fit
 from millstream.pipeline.layout import conform, decode_schema
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import ErrorMode, Source
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA, METADATA, row_schema
-from millstream.spark.fitting import Fault, isolated
+from millstream.spark.fitting import Fault
 from millstream.spark.registry_values import RegistryDecoder
 from millstream.spark.stats import ReadStats
 from millstream.spark.task import ReadTask
@@ -37,7 +39,9 @@ class SourceSettings(msgspec.Struct, frozen=True):
 
     ``reports`` and ``dead_letters`` are directories; ``dead_letters`` is None where they are not kept. ``table`` is the
     directory of the table that a task without a query writes to. ``run`` differs each time a pipeline is started.
-    ``letters_schema`` is the schema of a dead-letter table's files, as text.
+    ``letters_schema`` is the schema of a dead-letter table's files, as text. With ``tombstones``, a directory, records
+    without a value are kept there and are no rows; ``key`` names columns that rows must have a value in, or their
+    records are dead letters.
     """
 
     source: Source
@@ -48,11 +52,14 @@ class SourceSettings(msgspec.Struct, frozen=True):
     table: str | None = None
     letters_schema: str | None = None
     fail_on_schema: bool = False
+    tombstones: str | None = None
+    key: tuple[str, ...] = ()
 
 
 class Report(msgspec.Struct, frozen=True):
     """What a task has done: rows decoded, records rejected, files with dead letters, where records were read from, and
-    by schema id the fields that were left out because no column is for them.
+    by schema id the fields that were left out because no column is for them. ``tombstones`` are files of records
+    without a value, in the form of dead letters.
     """
 
     rows: int = 0
@@ -60,6 +67,7 @@ class Report(msgspec.Struct, frozen=True):
     dead_letters: tuple[WrittenFile, ...] = ()
     origins: ReadStats = msgspec.field(default_factory=ReadStats)
     left_out: dict[int, tuple[str, ...]] = {}
+    tombstones: tuple[WrittenFile, ...] = ()
 
 
 def batch_name(run: str, batch: int) -> str:
@@ -83,21 +91,25 @@ def decoded_rows(
 
     decoder = decoder_of(settings.source, fail_on_schema=settings.fail_on_schema)
     schema = row_schema(decoder.fields)
-    letters = _DeadLetters(settings, f"part-{batch_name(settings.run, batch)}-{task.index}")
+    stem = f"part-{batch_name(settings.run, batch)}-{task.index}"
+    letters, tombstones = _DeadLetters(settings, stem), _Tombstones(settings, stem)
     rows, origins = 0, ReadStats()
     for records in read_task(task, origins, held_bytes=held_bytes):
+        records = tombstones.taken_out(records)
         decoded = _decoded(decoder, records)
         if decoded.errors.null_count < len(decoded.errors):
             letters.add(records, decoded.errors, decoded.places)
             records, decoded = _without_bad(records, decoded)
         columns = [*decoded.columns.flatten(), *(records.column(name) for _, name, _ in METADATA)]
         found = pa.RecordBatch.from_arrays(columns, schema=schema)
+        if settings.key:
+            found, records = _with_keys(found, records, settings.key, letters)
         if table is not None:
             found = _conformed(found, records, table, letters)
         rows += found.num_rows
         yield found
     left_out = decoder.left_out if isinstance(decoder, RegistryDecoder) else {}
-    report = Report(rows, letters.count, tuple(letters.close()), origins, left_out)
+    report = Report(rows, letters.count, tuple(letters.close()), origins, left_out, tuple(tombstones.close()))
     location = Location(settings.reports) / batch_name(settings.run, batch)
     location.make()
     location.write(f"{task.index}.json", msgspec.json.encode(report))
@@ -127,6 +139,43 @@ def clear_reports(settings: SourceSettings, batch: int | None = None) -> None:
     (location if batch is None else location / batch_name(settings.run, batch)).remove()
 
 
+class _Tombstones:
+    """Takes records without a value out of what a task reads, and keeps them."""
+
+    def __init__(self, settings: SourceSettings, stem: str) -> None:
+        self._writer: FileWriter | None = None
+        if settings.tombstones is not None:
+            self._writer = FileWriter(Location(settings.tombstones), f"{stem}-tombstones", DEAD_LETTER_SCHEMA)
+
+    def taken_out(self, records: Any) -> Any:
+        gone = records.column("value").is_null()
+        if self._writer is None or not gone.true_count:
+            return records
+        kept = records.filter(gone)
+        arrays = [kept.column(name) for name in DEAD_LETTER_SCHEMA.names[:-2]]
+        arrays += [pa.nulls(kept.num_rows, pa.string())] * 2
+        self._writer.write(conform(pa.RecordBatch.from_arrays(arrays, schema=DEAD_LETTER_SCHEMA), DEAD_LETTER_SCHEMA))
+        return records.filter(records.column("value").is_valid())
+
+    def close(self) -> Sequence[WrittenFile]:
+        return () if self._writer is None else self._writer.close()
+
+
+def _with_keys(rows: Any, records: Any, key: Sequence[str], letters: "_DeadLetters") -> tuple[Any, Any]:
+    """Rows that have a key, and their records; the others become dead letters."""
+    faults: dict[int, Fault] = {}
+    for name in key:
+        column = rows.column(name)
+        for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)) if column.null_count else ():
+            faults.setdefault(int(index), Fault(f"{name} is null, and it is the key of the table's rows", name))
+    if not faults:
+        return rows, records
+    errors, places = fault_arrays(faults, rows.num_rows)
+    letters.add(records, errors, places)
+    good = errors.is_null()
+    return rows.filter(good), records.filter(good)
+
+
 class _DeadLetters:
     """Collects the undecodable records of a task."""
 
@@ -144,7 +193,7 @@ class _DeadLetters:
         if self._fail:
             raise Rejected(
                 f"{_place(records, 0)} does not decode: {errors[0].as_py()}; errors.mode dead_letter keeps such "
-                "records apart and goes on"
+                "records apart and continues"
             )
         self.count += records.num_rows
         if self._writer is not None:
@@ -158,20 +207,10 @@ class _DeadLetters:
 
 def _conformed(rows: Any, records: Any, table: Any, letters: _DeadLetters) -> Any:
     """Rows in the table's columns, without those that do not fit, whose records become dead letters."""
-    try:
-        return conform(rows, table)
-    except Exception:  # noqa: BLE001 (of any kind: the faulty rows are found below)
-        faults: dict[int, Fault] = {}
-    kind = pa.struct(list(table))
-
-    def part(start: int, end: int) -> Any:
-        return conform(rows.slice(start, end - start), table).to_struct_array().cast(kind)
-
-    found = isolated(rows.num_rows, part, pa.nulls(1, kind), faults)
-    errors, places = fault_arrays(faults, rows.num_rows)
-    letters.add(records, errors, places)
-    kept = found.filter(errors.is_null())
-    return pa.RecordBatch.from_arrays(kept.flatten(), schema=table)
+    found, faults = rows_that_fit(rows, table)
+    if faults:
+        letters.add(records, *fault_arrays(faults, rows.num_rows))
+    return found
 
 
 def _decoded(decoder: Decoder, records: Any) -> Decoded:
@@ -181,7 +220,7 @@ def _decoded(decoder: Decoder, records: Any) -> Decoded:
     except SchemaRefused as error:
         raise Rejected(
             f"{_place(records, error.row)}: {error.message}; nothing of its batch was committed. errors.on_schema "
-            "dead_letter keeps such records apart and goes on"
+            "dead_letter keeps such records apart and continues"
         ) from error
 
 

@@ -3,9 +3,11 @@
 The rows of a batch, and then its dead letters, are a write of the Spark sink each: named by the checkpoint's query,
 numbered by the batch. A batch that is repeated after a crash runs its tasks again, which report what they count and
 keep, and writes only what is missing. Dead letters go to ``errors.topic``, as they were, with the reason and their
-origin in headers. With ``delivery: at-least-once`` a repeated batch is written again.
+origin in headers. With ``delivery: at-least-once`` a repeated batch is written again. ``topic_guard`` keeps runs with
+other state directories away.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,16 +16,20 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that every Spark program gives them)
 
-from millstream.errors import Rejected
-from millstream.pipeline.checks import METADATA_NAMES
+from millstream.errors import MillstreamError, Rejected
+from millstream.pipeline.checks import METADATA_NAMES, key_of
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import Sink
-from millstream.pipeline.query import QueryProblem, require_repeatable, result_of, share_of, stream
+from millstream.pipeline.query import require_repeatable, result_of, share_of, stream
+from millstream.pipeline.query_names import QueryProblem
+from millstream.pipeline.reach import is_compacted
 from millstream.pipeline.sink_query import BatchDone, SinkQuery
 from millstream.pipeline.source import ROWS_FORMAT, TOPIC_FORMAT
 from millstream.pipeline.source import source_options as format_options
+from millstream.pipeline.start import open_logs
 from millstream.pipeline.task import clear_reports, read_reports
+from millstream.pipeline.topic_guard import TopicGuard
 from millstream.spark.logs import Logs, topic_error
 
 _JSON: Final = {
@@ -58,9 +64,31 @@ class TopicQuery(SinkQuery):
         source = stream(spark, ROWS_FORMAT, format_options(self._settings, None, options))
         frame = share_of(spark, result_of(spark, self._pipeline, source, self._directory), self._sink, self._index)
         self._frame = records_of(frame, self._sink, self._index)
+        if "key" not in self._frame.columns:
+            self._require_uncompacted(topic)
+        self._guard = None
+        if self._delivery == "exactly-once":
+            self._guard = TopicGuard(self._pipeline.pipeline, self.name, topic, self._state.identity())
+            self._guard.claim(logs.cluster, replay=self.replay)  # last: what is wrong above claims nothing
+
+    def _require_uncompacted(self, topic: str) -> None:
+        """Refuse records without a key for a topic that keeps the last record of each key.
+
+        Raises:
+            QueryProblem: the topic is one. Brokers that do not say so take the records or refuse them.
+        """
+        compacted = False
+        with contextlib.suppress(MillstreamError):
+            compacted = is_compacted(self._pipeline, topic)
+        if compacted:
+            message = f"topic {topic} is compacted, so its records need a key: name a column with key:"
+            raise QueryProblem(message, ("sinks", self._index, "topic"))
 
     def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
         name = f"{self._pipeline.pipeline}.{self.name}.{query}"
+        if self._guard is not None:
+            with contextlib.closing(open_logs(self._pipeline)) as logs:
+                self._guard.require(logs.cluster)
         counted = Observation()
         rows = frame.observe(counted, F.count(F.lit(1)).alias("rows"), F.sum(F.length("value")).alias("bytes"))
         write_topic(rows, self._options(self._sink.topic, name, number))
@@ -90,7 +118,7 @@ class TopicQuery(SinkQuery):
 
     def _options(self, topic: str | None, name: str, number: int) -> dict[str, str]:
         """Options of one write of a batch."""
-        options = {"kafka.bootstrap.servers": self._pipeline.brokers, "topic": str(topic), "delivery": self._delivery}
+        options = self._pipeline.reach | {"topic": str(topic), "delivery": self._delivery}
         if self._delivery == "exactly-once":
             options |= {"write.id": name, "write.number": str(number)}
         return options
@@ -114,7 +142,7 @@ def records_of(frame: DataFrame, sink: Sink, index: int) -> DataFrame:
         QueryProblem: the key is no column of the result, or the query gives other rows when it is repeated.
         Rejected: no column is left.
     """
-    key = sink.key
+    key = next(iter(key_of(sink)), None)
     if sink.delivery != "at-least-once":
         require_repeatable(frame, ("sinks", index, "topic"))
     if key is not None and key not in frame.columns:
@@ -140,9 +168,8 @@ def send_dead_letters(
     spark: SparkSession, options: Mapping[str, str], location: Location, files: Sequence[WrittenFile]
 ) -> None:
     """Write dead letters to their topic: key and value as they were, the rest in headers."""
-    filesystem, path = location.open()
-    table: Any = pq.read_table([f"{path}/{file.path}" for file in files], filesystem=filesystem)
-    frame = spark.createDataFrame(table).coalesce(1)  # one task, and so one transaction, in whatever order files come
+    table: Any = pq.read_table([f"{location.address}/{file.path}" for file in files])
+    frame = spark.createDataFrame(table).coalesce(1)  # one task, and so one transaction, in any order of the files
     headers = F.array(
         *(
             F.struct(F.lit(f"millstream.{name}").alias("key"), F.col(name).cast("string").cast("binary").alias("value"))

@@ -1,4 +1,4 @@
-"""Values with schema ids in a pipeline: the columns of a run are fixed when it begins.
+"""Values with schema ids in a pipeline: the columns of a run are fixed when it starts.
 
 ``pinned`` asks the registry once for the latest schema of each subject and puts the answer into the declaration, which
 travels to all tasks. ``schemas.decoded`` says what becomes of records of other versions. A record of a newer version
@@ -16,15 +16,16 @@ from typing import Any, Final
 import msgspec
 
 from millstream.errors import Rejected
+from millstream.pipeline.changes import CHANGE, GENERATION
 from millstream.pipeline.layout import decode_schema, encode_schema
 from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Pipeline, SideTable, Source
 from millstream.pipeline.rows import METADATA, row_schema
 from millstream.pipeline.state import PipelineState
-from millstream.spark.registry_values import RegistryDecoder, latest_schema
+from millstream.spark.registry_values import RegistryDecoder, latest_schema, mark_of, schema_mark
 
 WIRE_FORMATS: Final = ("avro", "protobuf")
-_OWN_NAMES: Final = frozenset(name for name, _, _ in METADATA)
+_OWN_NAMES: Final = frozenset((*(name for name, _, _ in METADATA), GENERATION, CHANGE))
 
 
 def registry_decoder_of(declared: Source | SideTable, *, fail_on_schema: bool = False) -> RegistryDecoder:
@@ -98,6 +99,11 @@ def has_schema_ids(declared: Source | SideTable) -> bool:
     return declared.format in WIRE_FORMATS or (declared.format == "json" and declared.registry is not None)
 
 
+def needs_inference(declared: Source | SideTable) -> bool:
+    """Whether a source is JSON and says nothing of its members."""
+    return declared.format == "json" and declared.schema is None and declared.registry is None
+
+
 def subject_of(declared: Source | SideTable) -> str:
     """The subject that the columns come from."""
     topic = declared.topic if isinstance(declared.topic, str) else declared.topic[0]
@@ -114,6 +120,33 @@ def pinned(pipeline: Pipeline) -> Pipeline:
     source = _pinned(pipeline.source, ("source",))
     tables = {name: _pinned(table, ("tables", name)) for name, table in pipeline.tables.items()}
     return msgspec.structs.replace(pipeline, source=source, tables=tables)
+
+
+def registry_mark(source: Source) -> str:
+    """What tells a source's registry from others: the id and a digest of the schema that columns are of. Empty
+    without a registry. ``pinned`` comes first.
+    """
+    return "" if source.pinned is None else schema_mark(source.pinned)
+
+
+def require_same_registry(source: Source, mark: str, sink: str) -> None:
+    """Refuse a registry that gives another schema for the id that a record names.
+
+    Raises:
+        Rejected: it does, or it has no such id.
+        Unavailable: the registry does not answer.
+    """
+    if not mark or source.registry is None:
+        return
+    schema_id = int(mark.partition(":")[0])
+    found = mark_of(source.registry, schema_id)
+    if found != mark:
+        what = "no schema" if found is None else "another schema"
+        raise Rejected(
+            f"{sink}: the table has rows of another registry: {source.registry} has {what} under id {schema_id}, whose "
+            "schema the table's record knows, and ids in records would be misread. Name the registry that the "
+            "records were written with; 'millstream pipeline run --replay' continues with this one"
+        )
 
 
 def _pinned(declared: Any, path: tuple[str, ...]) -> Any:

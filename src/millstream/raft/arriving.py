@@ -10,10 +10,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from millstream.core.raft.messages import TermRun
 from millstream.errors import Rejected
 from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.raft.shortened import shortened
 from millstream.raft.stored import encoded
 from millstream.storage.log.entries import SentEntries, check_place, parse_entries
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.core.raft.messages import Append
     from millstream.core.raft.raft import Raft
+    from millstream.model.replication import RaftPosition
     from millstream.storage.log.log import Log
 
 
@@ -45,7 +48,7 @@ def arrived(
                 return None
             cut = entries.entries[len(entries.entries) // 2].position
             entries = entries.up_to(cut)
-            append = shortened(append, cut)
+            append = _shortened(append, cut)
         else:
             return append, entries
 
@@ -58,3 +61,15 @@ def _check_place(log: Log, core: Raft, append: Append, entries: SentEntries) -> 
     start = core.lacks_from(append)
     if start is not None:
         check_place(log, entries, start)
+
+
+def _shortened(append: Append, end: RaftPosition) -> Append:
+    """The append with the entries up to ``end``, which lies between two of them and after ``prev``."""
+    runs: list[TermRun] = []
+    for run in append.runs:
+        if run.end_position >= end:
+            runs.append(TermRun(end, run.term))
+            break
+        runs.append(run)
+    controls = tuple(entry for entry in append.controls if entry.position < end)
+    return msgspec.structs.replace(append, runs=tuple(runs), controls=controls)

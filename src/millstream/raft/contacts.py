@@ -5,12 +5,12 @@
     leader:    settled with a peer ─► joins the set for it ─Led──► accepted there ─Followed─► heartbeats are left out
     interval:  LedAgain(number of the set) ──► time of the set's contact ──Followed(number, left out)──► time of contact
 
-A heartbeat does three things: it says how far the group has committed, hears what the follower has, and renews the
+A heartbeat does three things: it says how far the group has committed, learns what the follower has, and renews the
 contact of both. For a group that is *settled* (`core.raft.leading.is_settled`) only the contact is left, and a set
 renews that of any number of groups in one step. A deadline or a vote request of a group uses the set's time of contact.
 
-Invariants, on which every guard of the core (election timeout, check of the quorum, votes refused while a leader is
-heard, replicas in sync) depends:
+Invariants, on which every guard of the core (election timeout, check of the quorum, votes refused while a leader
+is alive, replicas in sync) depends:
 
 1. A leader's set has a group only while that replica leads it in the term that the set names. The set that is sent
    next after the leadership has ended is another one.
@@ -18,8 +18,8 @@ heard, replicas in sync) depends:
    not changed its term, role or leader since. Else it names the group in each answer until another set arrives.
 3. A leader counts an answer's time for a group only if the answer is to the set with which the group joined, or to a
    later one, and does not name it.
-4. Heartbeats are left out only for a group that is settled and in an answered set. Whatever happens to the group ends
-   that: heartbeats and appends go on beside the set, as if there were none. A peer that is not connected gets none.
+4. Heartbeats are left out only for a group that is settled and in an answered set. Any event of the group ends that:
+   heartbeats and appends are sent as if it were in no set. A peer that is not connected gets none.
 5. An answer is given, and a set is sent, after all that has happened in the turn was carried out.
 
 **Bad input.** A group that is not here is named in the answer. **Crash.** Sets are in memory: the session of a new life
@@ -93,6 +93,8 @@ class LedSets:
         self._transport = transport
         self._sets: dict[tuple[ReplicaId, ShardId], _Set] = {}
         self._of: dict[int, dict[ReplicaId, _Set]] = {}
+        self.is_due = False
+        """`send` is called at the end of the turn. The shard writes it."""
 
     def rests(self, group: ContactGroup, peer: ReplicaId) -> bool:
         """Whether a heartbeat of ``group`` to ``peer`` may be left out now. A group that is settled joins the set."""
@@ -114,7 +116,7 @@ class LedSets:
         return False
 
     def leave(self, group: ContactGroup) -> None:
-        """The group has no leader here any more, or has another term."""
+        """The group no longer has a leader here, or has another term."""
         for of_peer in list(self._of.get(group.group, {}).values()):
             self._take_out(of_peer, group.group)
 
@@ -150,7 +152,7 @@ class LedSets:
         )
 
     def answered_us(self, group: RaftGroupId, peer: ReplicaId) -> TimeUs | None:
-        """When a peer answered last the set that has a group; None if it never did, or there is none."""
+        """When a peer last answered the set that has a group; None without an answer or a set."""
         of_peer = self._of.get(group, {}).get(peer)
         return of_peer.answered_us if of_peer is not None and of_peer.acknowledged >= of_peer.joined[group] else None
 
@@ -228,7 +230,7 @@ class HeardSets:
 
     def on_led(self, now: TimeUs, sender: ReplicaId, item: Led | LedAgain, answer: Answer) -> Iterable[int]:
         """A set has arrived, or its repetition. `answers` answers it, at the end of the turn. Returns the groups that
-        are in no set any more.
+        are no longer in a set.
         """
         out: Iterable[int] = ()
         key = (sender, item.session)
@@ -246,22 +248,22 @@ class HeardSets:
         return out
 
     def heard_us(self, group: RaftGroupId) -> TimeUs | None:
-        """When the set was heard last that has a group; None if there is none."""
+        """When the set that has a group arrived last; None without a set."""
         heard = self._of.get(group)
         return heard.heard_us if heard is not None else None
 
     def times(self) -> Iterable[TimeUs]:
-        """When each set that has groups was heard last."""
+        """When each set that has groups arrived last."""
         return [heard.heard_us for heard in self._sets.values() if heard.groups]
 
     def silent_since(self, at_us: int) -> Iterable[int]:
-        """The groups of sets that were not heard since then."""
+        """The groups of sets that have not arrived since then."""
         for heard in self._sets.values():
             if heard.heard_us <= at_us:
                 yield from heard.groups
 
     def groups_since(self, at_us: int) -> set[int]:
-        """The groups of sets that were heard since then."""
+        """The groups of sets that have arrived since then."""
         return set[int]().union(*(heard.groups for heard in self._sets.values() if heard.heard_us >= at_us))
 
     def drop(self, group: ContactGroup) -> None:

@@ -59,7 +59,7 @@ class Sets(Protocol):
         ...
 
     def oldest_us(self, after_us: int) -> TimeUs | None:
-        """The oldest contact of any set that has groups, of those later than ``after_us``; None if there is none."""
+        """The oldest contact of any set that has groups, of those later than ``after_us``; None without one."""
         ...
 
     def silent_since(self, at_us: int) -> Iterable[RaftGroupId]:

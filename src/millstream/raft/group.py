@@ -68,10 +68,10 @@ class GroupEvents:
         "on_truncate",
     )
 
-    on_commit: Callable[[int], None]
+    on_commit: Callable[[Offset], None]
     """The high watermark has moved to the offset given (exclusive)."""
     on_synced: Callable[[Offset], None]
-    """This replica leads and has synced its own log up to the given offset (exclusive), whatever the others have. A
+    """This replica leads and has synced its own log up to the given offset (exclusive); the others may not have. A
     sole voter never calls it, because its synced entries are committed.
     """
     on_lead: Callable[[Term], None]
@@ -224,7 +224,7 @@ class Group(Protocol):
         ...
 
     def propose_log_start(self, offset: Offset) -> None:
-        """Let the log start at ``offset``. When that is agreed each replica trims its log (``log.on_trimmed``).
+        """Let the log start at ``offset``. When that is agreed each replica trims its log (``log.owner.on_trimmed``).
 
         Raises:
             Retriable: this replica does not lead.
@@ -240,7 +240,7 @@ class Group(Protocol):
         ...
 
     def transfer(self, to: ReplicaId) -> None:
-        """Begin to hand the leadership over to another voter; ``on_resign`` follows when that has succeeded.
+        """Start to hand the leadership over to another voter; ``on_resign`` follows when that has succeeded.
 
         Raises:
             Retriable: this replica does not lead, or hands over already.

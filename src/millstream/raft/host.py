@@ -56,7 +56,7 @@ class HostedGroup(Protocol):
         ...
 
     def peer_lost(self, peer: ReplicaId) -> None:
-        """The connection to a peer ended; messages under way are lost."""
+        """The connection to a peer ended; messages in flight are lost."""
         ...
 
     def try_again(self) -> None:
@@ -89,14 +89,6 @@ class GroupHost(Protocol):
 
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> None:
         """Call back after ``delay_us``."""
-        ...
-
-    def may_receive(self, group: HostedGroup) -> bool:
-        """Whether ``group`` may begin to receive files. If so, it is counted as receiving until `receives_no_more`."""
-        ...
-
-    def receives_no_more(self, group: HostedGroup) -> None:
-        """``group`` has stopped receiving files. No effect if it received none."""
         ...
 
     def renew(self, group: HostedGroup) -> None:

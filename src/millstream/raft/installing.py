@@ -8,17 +8,17 @@
     ◄─FilesWanted──  one part at a time  ──FilesPart─►  the worker checks and writes them beside the log
                                                         all there: ``events.on_install``: the owner takes this replica
                                                         down, has the files put in place, and opens it again
-    appends go on from the point
+    appends continue from there
 
 A replica that is opened again on new files starts as after a restart, from its disk. No state of the old log or the old
 core survives.
 
 **Bad input.** A part that is damaged, does not follow or is not what was asked for ends the attempt, and the log is as
-it was. **Crash.** The log is as it was; the next start goes on with what was received, if nothing speaks against it
+it was. **Crash.** The log is as it was; the next start continues with what was received, if that is still valid
 (`LogImport.resume`). **Overload.** A part that finds no memory
 is asked for again; `RaftShard` bounds how many groups receive at once, and `Installs` how fast; a part is read only
 when it is asked for, so a follower's disk paces the leader. **Loss.** A part that does not come is asked for `TRIES`
-times. The next offer, of the same leader or another, begins the next attempt, which goes on with what is here already
+times. The next offer, of the same leader or another, starts the next attempt, which continues with what is here already
 (`KEPT_US` long).
 """
 
@@ -91,7 +91,7 @@ class Sender:
         group = self._group
         log = group.log
         end_offset = choose_end(log, Offset(group.committed_offset))
-        end = log.controls.position_before(end_offset)
+        end = log.raft.controls.position_before(end_offset)
         if not needed.minimum <= end <= group.committed_position:
             self._host.call_later(WAIT_US, partial(self._choose_again, needed.to))
             return
@@ -165,7 +165,7 @@ class Sender:
 class Receiver:
     """A follower's side for one group.
 
-    Invariants: ``_install`` is set exactly while an attempt is under way, and the group is then among those of its
+    Invariants: ``_install`` is set exactly while an attempt is in progress, and the group is then among those of its
     shard that receive. ``_asked`` counts the questions; an answer to an earlier one changes nothing.
     """
 
@@ -202,7 +202,7 @@ class Receiver:
         """Fetch what the leader offers."""
         self._interrupt()
         group = self._group
-        if group.events.on_install is None or not self._host.may_receive(group):
+        if group.events.on_install is None or not self._host.installs.may_receive(group.group):
             group.core.give_up_install(install)
             return
         self._install = install
@@ -225,7 +225,7 @@ class Receiver:
         self._asked += 1
         self._install = None
         self._writing = False
-        self._host.receives_no_more(self._group)
+        self._host.installs.receives_no_more(self._group.group)
         self._host.installs.ended(self._group.group)
         receiving, self._import = self._import, None
         if receiving is not None and receiving.is_idle:
@@ -271,7 +271,7 @@ class Receiver:
         if install is None or self._writing or sender != install.source or part.end != install.end.position:
             return
         if part.failed:
-            self._give_up(f"replica {sender} can't send them any more", resumable=True)
+            self._give_up(f"replica {sender} can no longer send them", resumable=True)
             return
         try:
             if self._import is None:
@@ -291,7 +291,7 @@ class Receiver:
         if kept is not None and kept.continue_to(description):
             self._kept = None
             self._import = kept
-            operator_log.info("%s: goes on at offset %d, as received before", self._group.log.name, kept.next_offset)
+            operator_log.info("%s: continues at offset %d, as received before", self._group.log.name, kept.next_offset)
         else:
             self._drop_kept()
             if self._group.log.host.staging.is_busy(self._group.log.directory):
@@ -305,13 +305,13 @@ class Receiver:
 
     def _resumed(self, receiving: LogImport, install: Install, found: bool) -> None:
         """The worker has looked for what was received before the start."""
-        assert self._import is receiving, "an attempt that was interrupted meanwhile hears nothing"
+        assert self._import is receiving, "an attempt that was interrupted gets no result"
         self._writing = False
         if not found:
             self._give_up("what was received before the start is of no use")
             return
         operator_log.info(
-            "%s: goes on at offset %d, as received before the start", self._group.log.name, receiving.next_offset
+            "%s: continues at offset %d, as received before the start", self._group.log.name, receiving.next_offset
         )
         self._note(receiving, install)
         self._go_on(receiving)

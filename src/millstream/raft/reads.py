@@ -1,12 +1,13 @@
-"""Read barriers of one group that are under way."""
+"""Read barriers of one group that wait, and the error for each refusal of a Raft core."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from millstream.core.raft.ready import Refusal
+from millstream.errors import Rejected, Retriable, Unavailable
+from millstream.model.error_code import ErrorCode
 from millstream.model.replication import ReadId
-from millstream.raft.refusals import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ class Reads:
         self._waiting: dict[ReadId, Callable[[MillstreamError | None], None]] = {}
 
     def begin(self, core: Raft, now: TimeUs, done: Callable[[MillstreamError | None], None]) -> None:
-        """Begin to prove that the replica of ``core`` leads now."""
+        """Start to prove that the replica of ``core`` leads now."""
         read_id = self._next_id
         refusal = core.read_barrier(now, read_id)
         if refusal is not None:
@@ -50,3 +51,13 @@ class Reads:
         """The group is being closed."""
         for read_id in list(self._waiting):
             self._waiting.pop(read_id)(refused(self._name, Refusal.NOT_LEADER))
+
+
+def refused(name: str, refusal: Refusal) -> MillstreamError:
+    """The error for a request that the core refuses."""
+    message = f"{name}: {refusal.value}"
+    if refusal in (Refusal.NOT_LEADER, Refusal.TRANSFERRING):
+        return Retriable(message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if refusal is Refusal.NOT_READY:
+        return Unavailable(message, ErrorCode.LEADER_NOT_AVAILABLE)
+    return Rejected(message, ErrorCode.INELIGIBLE_REPLICA)

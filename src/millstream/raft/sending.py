@@ -1,9 +1,9 @@
 """Sends entries to a peer: reads them from the log and lends them to the transport.
 
 The core orders one range of entries at a time for each peer. Entries in the log cache are lent; the worker reads older
-ones, and the order stays open meanwhile. An order that cannot be carried out, or is throttled (`throttle`), is returned
-to the core, and the peer is probed again after its next heartbeat. A replica catches up if it does not vote yet, or if
-the log cache has not what it lacks.
+ones, and the order stays open until then. An order that cannot be carried out, or is throttled (`throttle`), is
+returned to the core, and the peer is probed again after its next heartbeat. A replica catches up if it does not vote
+yet, or if the log cache has not what it lacks.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ by node.
 At the end of a turn the groups with new events are drained, before the turn's frame goes to the write-ahead log. So a
 vote, a term start and the batches of one turn share a sync.
 
-**Bad input.** A message for a group that is not here is dropped: the replica may not be open yet, or be gone.
-**Crash.** Nothing is kept here. **Overload.** The transport's queues have bounds; an idle group costs one heartbeat an
-interval, and its deadline is one entry in a heap. A group at rest costs neither (`contacts`, `deadlines`).
+**Bad input.** A message for a group that is not here is dropped: the replica may not be open yet, or be removed. One
+whose partition has failed votes, and does nothing else (`failed_voter`). **Crash.** Nothing is kept here. **Overload.**
+The transport's queues have bounds; an idle group costs one heartbeat an interval, and its deadline is one entry in a
+heap. A group at rest costs neither (`contacts`, `deadlines`).
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from millstream.core.raft.quorum import reached
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import NO_TERM, Seed, Term, TimeUs
 from millstream.peers.contact_items import Session
+from millstream.peers.file_items import FilesPart, FilesWanted
 from millstream.peers.items import Beat
 from millstream.raft.contacts import HeardSets, LedSets
 from millstream.raft.deadlines import Deadlines
+from millstream.raft.failed_voter import FailedVoter
 from millstream.raft.installs import Installs
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.telemetry.metrics import StatsSlab
@@ -49,22 +52,42 @@ if TYPE_CHECKING:
     from millstream.raft.transport import Transport
     from millstream.storage.log.log import Log
 
-RECEIVING_MAX: Final = 4
-"""Maximum number of groups of one shard that receive files at the same time. The others are offered their files again.
-"""
-
 SESSION_MASK: Final = (1 << 62) - 1
 
 TRY_AGAIN_US: Final = 5_000
 """Delay until something that found no room is tried again: a few ticks of the write-ahead log."""
 
 
+class _Turn:
+    """Groups to be drained at the end of this turn of the reactor."""
+
+    __slots__ = ("_armed", "_clock", "_flush", "groups")
+
+    def __init__(self, clock: Clock, flush: Callable[[], None]) -> None:
+        self._clock = clock
+        self._flush = flush
+        self._armed = False
+        self.groups: dict[HostedGroup, None] = {}
+
+    def arm(self) -> None:
+        """Flush at the end of this turn."""
+        if not self._armed:
+            self._armed = True
+            self._clock.end_of_turn(self._flush)
+
+    def take(self) -> dict[HostedGroup, None]:
+        """The turn ends: its groups."""
+        self._armed = False
+        groups, self.groups = self.groups, {}
+        return groups
+
+
 class RaftShard:
     """The groups of one shard that have several voters.
 
     Lifecycle: made with the shard; ``open`` and ``close`` for each group. Shard: one each.
-    Invariants: a group is in ``_dirty`` only if ``_flush`` is registered for the end of this turn. A group that leads
-    is in exactly one of ``_leading`` and ``_resting`` after the turn in which it began to.
+    Invariants: a group is in ``_turn`` only if ``_flush`` is registered for the end of this turn. A group that leads is
+    in exactly one of ``_leading`` and ``_resting`` from the end of its first turn as leader on.
     """
 
     def __init__(
@@ -84,11 +107,12 @@ class RaftShard:
         self.installs = installs or Installs(StatsSlab(0, "shard"), float("inf"))
         self.groups: dict[int, ReplicatedGroup] = {}
         """By the number of the group."""
+        self.failed: dict[int, FailedVoter] = {}
+        """Replicas whose partition has failed: they vote, and do nothing else."""
         self._clock = clock
         self._draw_seed = draw_seed
         self._options = options or RaftOptions()
-        self._dirty: dict[HostedGroup, None] = {}
-        self._armed = False
+        self._turn = _Turn(clock, self._flush)
         self._leading: dict[HostedGroup, None] = {}
         self._resting: dict[HostedGroup, None] = {}
         """Groups that lead, and of which no connected peer needs heartbeats."""
@@ -99,11 +123,9 @@ class RaftShard:
         self._deadlines = Deadlines(clock, self, self._options.election_timeout_us)
         self._stirred: set[int] = set()
         """Groups whose term, role or leader has changed since `quiet` was asked last."""
-        self._contact_due = False
         self._beating = False
         self._replies: dict[ReplicaId, dict[int, Beat]] = {}
         self._stuck: dict[HostedGroup, None] = {}
-        self._receiving: set[HostedGroup] = set()
         self.forbidden = False
         """No group of this shard may lead, because its broker is drained. Written by `forbid_leadership`."""
 
@@ -121,7 +143,7 @@ class RaftShard:
         tells_commits: bool = False,
     ) -> ReplicatedGroup:
         """Bring up this broker's replica of a group on its log, which was just opened. ``first`` are the members that
-        the group began with, ``least_term`` is for one that had a sole voter. ``first_term``: the term of the leader
+        the group started with, ``least_term`` is for one that had a sole voter. ``first_term``: the term of the leader
         that the group's creation has assigned. ``created``: the replica was made just now, from nothing, and waits for
         `ReplicatedGroup.begin`. ``tells_commits``: see `RaftOptions`.
 
@@ -129,6 +151,7 @@ class RaftShard:
             Corruption: the log holds control entries that this release can't read.
         """
         assert group not in self.groups, f"group {group} is opened twice"
+        self.stop_voting(group)
         options = msgspec.structs.replace(self._options, tells_commits=tells_commits)
         opened = ReplicatedGroup(
             self, group, log, first, self._draw_seed(), options, least_term, first_term, created=created
@@ -146,8 +169,20 @@ class RaftShard:
             self.role_changed(group)
             self.groups.pop(group.group, None)
             self._leading.pop(group, None)
-            self._dirty.pop(group, None)
+            self._turn.groups.pop(group, None)
             self._stuck.pop(group, None)
+
+    def vote_on(self, log: Log, set_aside: Callable[[], None], *, has_led: bool) -> None:
+        """The partition of a log has failed, and its group is closed: its replica votes on, until `open` or
+        `stop_voting`. One that had lost a part of its log has no vote.
+        """
+        if not log.files.lost:
+            timeout_us = self._options.election_timeout_us
+            self.failed[log.group] = FailedVoter(self, log, set_aside, timeout_us, has_led=has_led)
+
+    def stop_voting(self, group: RaftGroupId) -> None:
+        """A failed replica is repaired, or removed."""
+        self.failed.pop(group, None)
 
     def forbid_leadership(self, forbidden: bool) -> None:
         """Forbid all groups of this shard to stand for election, or (False) allow it again. Current leaders lead until
@@ -161,7 +196,7 @@ class RaftShard:
                 group.failed("handover", error)
 
     def hand_over(self) -> None:
-        """Begin to hand over each leadership that another replica can take. Groups with no other replica keep their
+        """Start to hand over each leadership that another replica can take. Groups with no other replica keep their
         leader.
         """
         for group in list(self.groups.values()):
@@ -170,7 +205,7 @@ class RaftShard:
                 _leave(group)
 
     def leave(self) -> int:
-        """Hand over every leadership and take no new one. Returns the number of handovers under way; call again until
+        """Hand over every leadership and take no new one. Returns the number of handovers in progress; call again until
         it is 0. Leaderships that no other replica can take stay here.
         """
         return sum(_leave(group) for group in list(self.groups.values()))
@@ -188,7 +223,7 @@ class RaftShard:
             group.failed("election", error)
 
     def stop(self) -> None:
-        """Take down every replica: nothing is appended any more."""
+        """Take down every replica: nothing is appended after this."""
         for group in list(self.groups.values()):
             try:
                 self.close(group)
@@ -211,9 +246,13 @@ class RaftShard:
     def on_raft(self, sender: ReplicaId, item: RaftItem, views: Sequence[memoryview]) -> None:
         """A message for one group. The views are an append's record batches, valid during the call."""
         group = self.groups.get(item.group)
+        if group is None and (voter := self.failed.get(item.group)) is not None:
+            if not isinstance(item.message, FilesWanted | FilesPart):
+                voter.guard("vote", voter.on_message, sender, item.message)
+            return
         if group is not None:
             if isinstance(item.message, VoteRequest):
-                self._heard.renew(group)  # who hears a leader grants no vote
+                self._heard.renew(group)  # a replica that has a live leader grants no vote
             try:
                 group.on_message(sender, item.message, views)
             except Exception as error:  # noqa: BLE001 - the boundary
@@ -225,6 +264,9 @@ class RaftShard:
         for beat in beats:
             group = self.groups.get(beat.group)
             if group is None:
+                if not reply and (voter := self.failed.get(beat.group)) is not None:
+                    heartbeat = Heartbeat(beat.term, beat.first, beat.second, beat.round)
+                    voter.guard("vote", voter.on_message, sender, heartbeat)
                 continue
             try:
                 group.on_message(sender, kind(beat.term, beat.first, beat.second, beat.round), ())
@@ -232,7 +274,7 @@ class RaftShard:
                 group.failed("heartbeat", error)
 
     def on_lost(self, peer: ReplicaId) -> None:
-        """The connection to a peer is gone, and with it what was under way."""
+        """The connection to a peer was lost, and with it what was in flight."""
         self._led.lost(peer)
         for group in (*self._leading, *self._resting):
             self._peer_lost(group, peer)
@@ -247,7 +289,7 @@ class RaftShard:
         """Groups that ``sender`` leads."""
         for number in self._heard.on_led(self.now(), sender, item, answer):
             self._deadlines.unpark(RaftGroupId(number))
-        self._arm()
+        self._turn.arm()
 
     def on_followed(self, sender: ReplicaId, place: ShardId, item: Followed) -> None:
         """An answer to the groups that are led here, of one shard of a peer."""
@@ -264,12 +306,12 @@ class RaftShard:
 
     def schedule(self, group: HostedGroup) -> None:
         """Drain the group at the end of this turn."""
-        self._dirty[group] = None
+        self._turn.groups[group] = None
         if group in self._resting:
             del self._resting[group]
             self._leading[group] = None
             self._deadlines.unpark(group.group)
-        self._arm()
+        self._turn.arm()
 
     def set_deadline(self, group: HostedGroup, deadline_us: TimeUs) -> None:
         """Tick the group then."""
@@ -284,17 +326,6 @@ class RaftShard:
     def call_later(self, delay_us: int, callback: Callable[[], None]) -> None:
         """Call back after ``delay_us``."""
         self._clock.call_at(self._clock.now_us() + delay_us, callback)
-
-    def may_receive(self, group: HostedGroup) -> bool:
-        """Whether ``group`` may begin to receive files: not if `RECEIVING_MAX` others do."""
-        if len(self._receiving) >= RECEIVING_MAX and group not in self._receiving:
-            return False
-        self._receiving.add(group)
-        return True
-
-    def receives_no_more(self, group: HostedGroup) -> None:
-        """``group`` receives no files, or no more."""
-        self._receiving.discard(group)
 
     def renew(self, group: HostedGroup) -> None:
         """Tell the group's core of the contacts that sets have renewed."""
@@ -314,7 +345,7 @@ class RaftShard:
         """Send a reply with the others of this turn."""
         beat = Beat(group.group, reply.term, reply.received, reply.durable, reply.round)
         self._replies.setdefault(to, {})[group.group] = beat
-        self._arm()
+        self._turn.arm()
 
     def leads(self, group: HostedGroup) -> None:
         """Send the group's heartbeats as long as it leads."""
@@ -349,15 +380,8 @@ class RaftShard:
 
     # Turns
 
-    def _arm(self) -> None:
-        if not self._armed:
-            self._armed = True
-            self._clock.end_of_turn(self._flush)
-
     def _flush(self) -> None:
-        self._armed = False
-        dirty, self._dirty = self._dirty, {}
-        for group in dirty:
+        for group in self._turn.take():
             try:
                 group.drain()
             except Exception as error:  # noqa: BLE001 - the boundary
@@ -366,8 +390,8 @@ class RaftShard:
         for to, beats in replies.items():
             self.transport.beats(to, tuple(beats.values()), reply=True)
         self._heard.answers()
-        if self._contact_due:
-            self._contact_due = False
+        if self._led.is_due:
+            self._led.is_due = False
             self._led.send()
 
     def _try_again(self) -> None:
@@ -410,9 +434,9 @@ class RaftShard:
         for to, beats in by_peer.items():
             self.transport.beats(to, beats, reply=False)
         if not self._led.is_empty:
-            self._contact_due = True
-            self._arm()
-        if self._leading or self._resting or self._contact_due:
+            self._led.is_due = True
+            self._turn.arm()
+        if self._leading or self._resting or self._led.is_due:
             self._beat_later()
         else:
             self._beating = False
@@ -431,7 +455,7 @@ class RaftShard:
         at_rest: set[ReplicaId],
         reached_now: dict[tuple[ReplicaId, ShardId], bool],
     ) -> set[tuple[ReplicaId, ShardId]]:
-        """Where the other peers are, of those that are not connected: they hear no heartbeat anyway. ``reached_now`` is
+        """Where the other peers are, of those that are not connected: no heartbeat reaches them. ``reached_now`` is
         what was found for other groups in this interval.
         """
         away: set[tuple[ReplicaId, ShardId]] = set()
@@ -455,12 +479,12 @@ class RaftShard:
 
 
 def _forbid(group: ReplicatedGroup, *, forbidden: bool) -> None:
-    """A sole voter stands for election in any case, because nobody else can lead."""
+    """A sole voter stands for election in any case, because no other replica can lead."""
     group.core.forbid_leadership(forbidden and len(group.configuration.voters) > 1)
 
 
 def _leave(group: ReplicatedGroup) -> bool:
-    """Begin to hand over; whether a handover is under way."""
+    """Start to hand over; whether a handover is in progress."""
     try:
         return group.leave()
     except Exception as error:  # noqa: BLE001 - the boundary

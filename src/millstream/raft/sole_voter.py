@@ -16,11 +16,12 @@ and folded when there are many.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.core.raft.messages import Configuration, Opaque
 from millstream.errors import Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, EntryKind, RaftPosition, ReplicaId, Term
 from millstream.raft.group import GroupEvents, GroupRole, PeerState
 from millstream.raft.stored import Folded, OwnerHistory, encode_control, encode_folded, owner_history
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.errors import MillstreamError
-    from millstream.model.quantities import Offset
     from millstream.storage.log.log import Log
 
 
@@ -55,7 +55,7 @@ class SoleVoterGroup:
         self.events = GroupEvents()
         self.log = log
         self.term = Term(term)
-        """Term of this life of the log; never changes."""
+        """Term of the group while the log is open; never changes."""
         self.write_caching = write_caching
         self.high_watermark: int = log.next_offset
         """End (exclusive) of what was announced, and readers may see."""
@@ -64,7 +64,7 @@ class SoleVoterGroup:
         self._proposed: list[tuple[RaftPosition, Opaque]] = []
         """Entries of the owner that are not synced, with their positions."""
         self._owner_state: Callable[[], bytes] = lambda: self.owner_history().state
-        log.on_durable = self.on_durable
+        log.owner.on_durable = self.on_durable
 
     @property
     def knows_committed(self) -> bool:
@@ -79,7 +79,7 @@ class SoleVoterGroup:
     @property
     def committed_position(self) -> RaftPosition:
         """The same as a Raft position."""
-        return self.log.durable_end.raft_position
+        return self.log.ends.durable.raft_position
 
     @property
     def peers(self) -> list[PeerState]:
@@ -100,9 +100,8 @@ class SoleVoterGroup:
             iobuf.ArenaFull: no memory for the copy; nothing was proposed.
         """
         log = self.log
-        base: Any = log.next_offset
-        term = self.term
-        last: Any = base + count - 1  # quantities by annotation: a NewType's call costs 0.1 µs a batch
+        base, term = log.next_offset, self.term
+        last: Offset = base + count - 1  # pyright: ignore[reportAssignmentType] - a NewType's call costs 0.1 µs a batch
         pieces = log.make_room(views, size, last, term)
         log.write(views, size, base, last, term, max_timestamp_ms, pieces)  # pyright: ignore[reportArgumentType]
         if self.write_caching:
@@ -110,7 +109,7 @@ class SoleVoterGroup:
         return base
 
     def propose_log_start(self, offset: Offset) -> None:
-        """Let the log start at ``offset``; ``log.on_trimmed`` follows when that is durable."""
+        """Let the log start at ``offset``; ``log.owner.on_trimmed`` follows when that is durable."""
         self.log.trim_prefix(offset)
 
     def propose_owner_entry(self, kind: EntryKind, payload: bytes) -> None:
@@ -123,7 +122,7 @@ class SoleVoterGroup:
 
     def owner_history(self) -> OwnerHistory:
         """The owner's entries in the log, which was just opened."""
-        return owner_history(self.log, self.log.durable_end.raft_position)
+        return owner_history(self.log, self.log.ends.durable.raft_position)
 
     def fold_with(self, give_state: Callable[[], bytes]) -> None:
         """Fold the owner's entries into what ``give_state`` says."""
@@ -147,18 +146,18 @@ class SoleVoterGroup:
     def on_durable(self, end_offset: int) -> None:
         """The log's sync has reached ``end_offset`` (exclusive)."""
         if end_offset > self.high_watermark:
-            self._announce(end_offset)
+            self._announce(Offset(end_offset))
         if self._proposed:
-            self._apply(self.log.durable_end.raft_position)
+            self._apply(self.log.ends.durable.raft_position)
 
     def _apply(self, end: RaftPosition) -> None:
         """Entries of the owner before ``end`` are durable."""
         while self._proposed and self._proposed[0][0] < end:
             _, entry = self._proposed.pop(0)
             self.events.on_owner_entry(EntryKind(entry.kind), entry.payload)
-        if len(self.log.controls.entries) > FOLD_CONTROLS:
+        if len(self.log.raft.controls.entries) > FOLD_CONTROLS:
             self.log.fold_controls(end, encode_folded(Folded(Configuration(()), self._owner_state())))
 
-    def _announce(self, high_watermark: int) -> None:
+    def _announce(self, high_watermark: Offset) -> None:
         self.high_watermark = high_watermark
         self.events.on_commit(high_watermark)

@@ -91,15 +91,15 @@ def decode_folded(payload: bytes) -> Folded:
 
 def note_mended(log: Log, core: Raft) -> None:
     """Let a lost log count as a replica again when its leader has replaced its entries."""
-    if log.lost and not core.is_damaged:
+    if log.files.lost and not core.is_damaged:
         operator_log.info("%s: has everything again that was lost here", log.name)
         log.found_again()
 
 
 def owner_history(log: Log, committed: RaftPosition) -> OwnerHistory:
     """The owner's entries of a log that end at or before ``committed``. Raises Corruption."""
-    state = decode_folded(log.controls.base.payload).owner_state if log.controls.base.payload else b""
-    controls = [decode_control(one.payload) for one in log.controls.before(committed)]
+    state = decode_folded(log.raft.controls.base.payload).owner_state if log.raft.controls.base.payload else b""
+    controls = [decode_control(one.payload) for one in log.raft.controls.before(committed)]
     return OwnerHistory(state, tuple(one for one in controls if isinstance(one, Opaque)))
 
 
@@ -121,7 +121,7 @@ def recover(
     *,
     created: bool = False,
 ) -> Recovered:
-    """What a core is made from, of a log that was just opened. ``first`` are the members that a new group begins with;
+    """What a core is made from, of a log that was just opened. ``first`` are the first members of a new group;
     its term is at least ``least_term``. ``first_term`` is the term whose leader its creation has assigned; ``created``:
     the replica was made just now, from nothing.
 
@@ -148,7 +148,7 @@ def recover(
         found.runs,
         tuple(decoded(one) for one in found.controls),
         committed=found.base.position,
-        damaged_until=UNKNOWN_END if log.lost else None,
+        damaged_until=UNKNOWN_END if log.files.lost else None,
         cast=VoteState(first_term, first.voters[0]) if first_term and first.voters else None,
         created=created,
     )

@@ -1,7 +1,7 @@
 """What Raft groups need of a network. `peers.network.Network` has sockets; tests and the simulated world have queues.
 
 Nothing is promised: a message may be lost, late, repeated or out of order with those of other groups. A refused message
-(False) was not sent. At the end of a turn one frame is sent to each peer, whatever the number of groups.
+(False) was not sent. At the end of a turn one frame is sent to each peer, for any number of groups.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """A schema as its author gave it. ``metadata`` and ``rule_set`` are JSON texts, empty where there is none."""
+    """A schema as its author gave it. ``metadata`` and ``rule_set`` are JSON texts, empty where it has none."""
 
     text: str
     type: SchemaType = "AVRO"

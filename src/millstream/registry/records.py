@@ -46,7 +46,7 @@ class SchemaWritten(msgspec.Struct, frozen=True):
 
 
 class SchemaErased(msgspec.Struct, frozen=True):
-    """A version was deleted for good."""
+    """A version was deleted permanently."""
 
     subject: Subject
     version: VersionNumber
@@ -74,7 +74,7 @@ class SubjectDeleted(msgspec.Struct, frozen=True):
 
 
 class SubjectCleared(msgspec.Struct, frozen=True):
-    """Every version of a subject was deleted for good."""
+    """Every version of a subject was deleted permanently."""
 
     subject: Subject
 

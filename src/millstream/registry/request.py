@@ -111,7 +111,7 @@ class Call:
         """The schema of the body.
 
         Raises:
-            Refused: there is none, or a member has the wrong form.
+            Refused: the request has none, or a member has the wrong form.
         """
         body = self.body()
         text = body.get("schema")

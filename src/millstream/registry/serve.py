@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from millstream.client.compacted_topic import CompactedTopic, TopicReset
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.registry.model import Refused
@@ -26,16 +27,16 @@ from millstream.registry.records import BadRecord, decode, encode
 from millstream.registry.rest import HttpRequest, HttpResponse, handle, refusal
 from millstream.registry.service import Service
 from millstream.registry.state import State
-from millstream.registry.topic_log import TOPIC, TopicLog, TopicReset
 from millstream.wire.records import Record
 
+TOPIC: Final = "_schemas"
 FRAME_BYTES_MAX: Final = 256 << 20
 
 
 class Registry:
     """The registry over a topic. Not shared between threads."""
 
-    def __init__(self, log: TopicLog, warn: Callable[[str], None]) -> None:
+    def __init__(self, log: CompactedTopic, warn: Callable[[str], None]) -> None:
         self._log = log
         self._warn = warn
         self._service = Service(State())
@@ -63,7 +64,7 @@ class Registry:
         self._catch_up()
         decision, respond = handle(self._service, request)
         if decision.events:
-            self._log.write([encode(event) for event in decision.events])
+            self._log.write([(stored.key, stored.value) for stored in map(encode, decision.events)])
             self._catch_up()
         return respond(decision.answer)
 
@@ -73,7 +74,7 @@ class Registry:
                 self._log.read_new(self._take)
                 return
             except TopicReset:
-                self._warn(f"topic {TOPIC} was created anew; what is registered is read again")
+                self._warn(f"topic {TOPIC} was created again; what is registered is read again")
                 self._service = Service(State())
         raise OutcomeUnknown(f"topic {TOPIC} is created again and again")
 

@@ -296,7 +296,7 @@ class Service:
                     )
 
     def _unconfigured(self, subject: Subject) -> tuple[Event, ...]:
-        """A subject that is gone takes its configuration along."""
+        """A deleted subject takes its configuration along."""
         config = (ConfigWritten(subject, None),) if self.state.config(subject) is not None else ()
         mode = (ModeWritten(subject, None),) if self.state.mode(subject) is not None else ()
         return (*config, *mode)

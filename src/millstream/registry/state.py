@@ -2,7 +2,7 @@
 
 ``apply`` takes one event after the other; applying a record again changes nothing, so it does not matter if a write was
 repeated. What is asked of the state is read-only. Memory is bounded by the topic: every version that was not deleted
-for good is held once.
+permanently is held once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Ids:
         self.unknown: dict[SchemaId, Subject] = {}
 
     def forget_identity(self, schema_id: SchemaId) -> None:
-        """The id is gone, or has another schema."""
+        """The id was deleted, or has another schema."""
         identity = self.identities.pop(schema_id, None)
         if identity is not None and self.by_identity.get(identity) == schema_id:
             del self.by_identity[identity]
@@ -124,7 +124,7 @@ class State:
     # Subjects and versions
 
     def subjects(self, prefix: str = "", *, deleted: bool = False, deleted_only: bool = False) -> list[Subject]:
-        """Names of subjects that begin with ``prefix``; ``:*:`` at its start means every context."""
+        """Names of subjects that start with ``prefix``; ``:*:`` at its start means every context."""
         every = prefix.startswith(":*:")
         rest = prefix.removeprefix(":*:")
 
@@ -138,7 +138,7 @@ class State:
         return sorted(filter(wanted, self._subjects))
 
     def versions(self, subject: Subject, *, deleted: bool = False) -> list[Registered]:
-        """Versions of a subject in order, with ``deleted`` also soft deleted ones. Empty if there are none."""
+        """Versions of a subject in order, with ``deleted`` also soft deleted ones. Empty for an unknown subject."""
         held = self._subjects.get(subject, {})
         return [held[version] for version in sorted(held) if deleted or not held[version].deleted]
 
@@ -168,7 +168,7 @@ class State:
         """The schema of an id.
 
         Raises:
-            Refused: there is none.
+            Refused: no schema has it.
         """
         ids = self._ids.get(context)
         if ids is None or schema_id not in ids.schemas:
@@ -223,7 +223,7 @@ class State:
         """The schema that a schema under ``subject`` refers to; soft deleted ones count.
 
         Raises:
-            InvalidSchema: there is none.
+            InvalidSchema: it does not exist.
         """
         target = beside(subject, reference.subject)
         held = self._subjects.get(target, {})

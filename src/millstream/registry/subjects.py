@@ -1,6 +1,6 @@
 """Subjects and the contexts that they are in.
 
-A subject that begins with ``:.name:`` is in the context ``.name``; every other one is in the default context ``.``.
+A subject that starts with ``:.name:`` is in the context ``.name``; every other one is in the default context ``.``.
 Each context numbers its schemas by itself. ``:.name:`` alone is the context as a whole, where it can be configured.
 """
 
@@ -18,7 +18,7 @@ def checked(name: str) -> Subject:
     """A subject from outside, in its one spelling.
 
     Raises:
-        Refused: it is empty, has control characters, or begins like a context and is none.
+        Refused: it is empty, has control characters, or starts like a context and is none.
     """
     subject = normal(name)
     if not name or _CONTROL.search(name) or len(name.encode("utf-8", "surrogatepass")) > 2000:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from millstream.model.principal import ANONYMOUS
 from millstream.telemetry.log import RateLimit, log
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
     listener: str
     opening: bytes = b""
     """What the supervisor has read of it: the hello of another broker. Empty for a client."""
+    principal: str = ANONYMOUS
+    """Who the client is, where the supervisor knows it: by the file of a socket, or as another broker says."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -39,7 +39,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
-from millstream.iobuf import ForeignFragment, Fragment
+from millstream.iobuf import ForeignFragment
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ArenaOffset, ShardId
 from millstream.shard.messages import (
@@ -62,7 +62,7 @@ from millstream.shard.transfer import RecordTransfer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.iobuf import Arena, Piece
+    from millstream.iobuf import Arena, Releasable
     from millstream.shard.mesh import Mesh
     from millstream.shard.reactor import Reactor, Timer
 
@@ -95,7 +95,7 @@ class Mailbox:
         self._pending: dict[int, tuple[OnReply, int, Peer]] = {}
         self._next_call = 1
         self._deadline_timer: Timer | None = None
-        self._loans: dict[int, Piece] = {}
+        self._loans: dict[int, Releasable] = {}
         self._next_token = 1
         self._return_timer: Timer | None = None
         self._returners = [partial(self.give_back, shard) for shard in range(mesh.shard_count)]
@@ -182,8 +182,10 @@ class Mailbox:
         """End the calls whose deadline has passed, and set the timer for the next one."""
         self._deadline_timer = None
         now_us = _clock_ns() // 1000
-        late = [call_id for call_id, (_, deadline_us, _) in self._pending.items() if deadline_us <= now_us]
-        for call_id in late:
+        late = [
+            (deadline_us, call_id) for call_id, (_, deadline_us, _) in self._pending.items() if deadline_us <= now_us
+        ]
+        for _, call_id in sorted(late):
             entry = self._pending.pop(call_id, None)
             if entry is None:
                 continue
@@ -264,9 +266,9 @@ class Mailbox:
 
     # -- loans
 
-    def lend(self, piece: Piece) -> int:
-        """Keep one reference (the caller's) of this shard's fragment until its token returns."""
-        assert piece.__class__ is Fragment, "only the owner of a fragment lends it"
+    def lend(self, piece: Releasable) -> int:
+        """Keep the caller's reference of this shard's fragment, or a lease, until its token returns."""
+        assert piece.__class__ is not ForeignFragment, "only the owner of a fragment lends it"
         token = self._next_token
         self._next_token = token + 1
         loans = self._loans

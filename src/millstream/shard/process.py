@@ -34,6 +34,8 @@ from millstream.shard.stall import dump_on_signal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.model.quantities import ShardId
+
 EXIT_OK: Final = 0
 EXIT_UNAVAILABLE: Final = 69  # the port or the data directory is taken or unusable
 EXIT_SOFTWARE: Final = 70  # a broken invariant
@@ -43,6 +45,23 @@ EXIT_CHILD: Final = 75  # another process of the broker died
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _libc = ctypes.CDLL(None, use_errno=True)
+
+_LAUNCHER: Final = (
+    "import ctypes, os, sys\n"
+    f"failed = ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, int(sys.argv[1]), 0, 0, 0)\n"
+    "if failed or os.getppid() != int(sys.argv[2]): os._exit(1)\n"
+    "os.execvp(sys.argv[3], sys.argv[3:])\n"
+)
+"""Asks the kernel for a signal when its parent ends, then becomes the command."""
+
+
+def bound_to_us(command: list[str], signum: signal.Signals) -> list[str]:
+    """``command``, to be started by this process: it gets ``signum`` when the thread that has started it ends.
+
+    A launcher does it, not a ``preexec_fn``: a fork that runs Python finalises the objects of other threads, and
+    py4j's close the connection that the child shares with its parent.
+    """
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(int(signum)), str(os.getpid()), *command]
 
 
 class ExitStatus(msgspec.Struct, frozen=True):
@@ -192,6 +211,12 @@ def may_become_realtime() -> bool:
 def cores() -> list[int]:
     """The cores that this process may use."""
     return sorted(os.sched_getaffinity(0))
+
+
+def core_of(shard: ShardId) -> int:
+    """The core that a pinned shard runs on: that of its number, among those that the broker may use."""
+    usable = cores()
+    return usable[shard % len(usable)]
 
 
 def threads() -> int:

@@ -1,17 +1,22 @@
 """Watches for shards that are stuck in one callback, and makes them write their stack.
 
-The reactor stamps shared memory when it enters a callback and clears the stamp when it leaves (``reactor``). The
-supervisor polls the stamps of all processes about ten times a second, at the price of one load each. A stamp older than
-the limit means a callback that does not return. A signal then makes the stalled process write its own stack to stderr
-through ``faulthandler``, which needs neither the interpreter nor a lock and works inside C code or a system call::
+The reactor stamps shared memory when it enters a callback and clears the stamp when it leaves (``reactor``). A stamp
+older than the limit means a callback that does not return. The supervisor looks at the stamps of all processes once in
+each ``limit``, at the price of one load each, and once more at the time at which a callback that it met would pass the
+limit. A callback that is longer than the limit is thus met while it runs, wherever it starts between two looks. A
+signal then makes the stalled process write its own stack to stderr through ``faulthandler``, which needs neither the
+interpreter nor a lock and works inside C code or a system call::
 
     watch = StallWatch(limit_ms=100)
     watch.add(slab)                    # after the process has started
-    …every 100 ms: watch.poll()
+    watch.poll()                       # at once, and again at each watch.next_us
 
-A stall is dumped once, and a process at most once in ``QUIET_MS``, so that an overloaded machine does not flood the
-log. A process stopped by SIGSTOP shows its stack only after it continues. In a process that has not called
-``dump_on_signal`` the signal would be fatal, so spawned children call it first.
+A stall is dumped once, and a process writes at most ``DUMPS_MAX`` stacks in ``QUIET_MS``, so that an overloaded machine
+does not flood the log. A process stopped by SIGSTOP shows its stack only after it continues. In a process that has not
+called ``dump_on_signal`` the signal would be fatal, so spawned children call it first.
+
+A limit of a millisecond costs the supervisor some per cent of a core; the default costs next to nothing. The supervisor
+is an ordinary process: if no core is free for it, it looks late, and a short stall may have passed.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.telemetry.log import log
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
 DUMP_SIGNAL: Final = signal.SIGUSR2
 DEFAULT_LIMIT_MS: Final = 100
 QUIET_MS: Final = 10_000
+DUMPS_MAX: Final = 8
+"""Stacks of one process in ``QUIET_MS``: enough to see which callback it is, some hundred lines."""
 
 
 def dump_on_signal() -> None:
@@ -44,13 +52,13 @@ def dump_on_signal() -> None:
 class _Watched:
     """A watched process."""
 
-    __slots__ = ("cells", "dumped_ns", "dumps", "quiet_until_ns", "slab")
+    __slots__ = ("cells", "dumped_ns", "dumps", "recent_ns", "slab")
 
     def __init__(self, slab: StatsSlab) -> None:
         self.slab = slab
         self.cells = slab.cells
         self.dumped_ns = 0  # stamp of the stall that was dumped last
-        self.quiet_until_ns = 0
+        self.recent_ns: deque[int] = deque(maxlen=DUMPS_MAX)  # times of the last dumps
         self.dumps: Counter = slab.counter("reactor_stall_dumps")
 
 
@@ -61,6 +69,8 @@ class StallWatch:
         self._limit_ns = limit_ms * 1_000_000
         self._now_ns = now_ns
         self._watched: list[_Watched] = []
+        self.next_us = 0
+        """When to poll again, in µs of ``now_ns``'s clock."""
 
     def add(self, slab: StatsSlab) -> None:
         """Watch the process that owns ``slab``."""
@@ -69,17 +79,23 @@ class StallWatch:
     def poll(self) -> int:
         """Check all stamps. Returns the number of processes that were made to write their stack."""
         now_ns = self._now_ns()
+        next_ns = now_ns + self._limit_ns
         reported = 0
         for watched in self._watched:
             entered_ns = watched.cells[ENTERED_CELL]
-            if not entered_ns or now_ns - entered_ns < self._limit_ns:
+            if not entered_ns or entered_ns == watched.dumped_ns:
                 continue
-            if entered_ns == watched.dumped_ns or now_ns < watched.quiet_until_ns:
+            if now_ns - entered_ns < self._limit_ns:
+                next_ns = min(next_ns, entered_ns + self._limit_ns)
+                continue
+            recent_ns = watched.recent_ns
+            if len(recent_ns) == DUMPS_MAX and now_ns < recent_ns[0] + QUIET_MS * 1_000_000:
                 continue
             watched.dumped_ns = entered_ns
-            watched.quiet_until_ns = now_ns + QUIET_MS * 1_000_000
+            recent_ns.append(now_ns)
             self._dump(watched, (now_ns - entered_ns) // 1_000_000)
             reported += 1
+        self.next_us = next_ns // 1000 + 1
         return reported
 
     def _dump(self, watched: _Watched, stalled_ms: int) -> None:

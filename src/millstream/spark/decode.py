@@ -267,7 +267,7 @@ class _Run:
 
 
 class AbortedSpans:
-    """Aborted transactions whose ends are known: which batches belong to them, in whatever pieces they come."""
+    """Aborted transactions whose ends are known: which batches belong to them, in pieces of any size."""
 
     def __init__(self, spans: Iterable[tuple[int, int, int]]) -> None:
         """Each as (producer id, first offset, offset of the marker)."""

@@ -8,7 +8,7 @@
     .data  data                      ─► only of the events that are asked for; checked where a batch is wanted whole
 
 The chunk with an offset is found by the sidecars' headers. A file that is missing is no corruption: retention was
-faster, and the caller goes on with the leader. Bytes that do not match their checksum raise ``Corruption``.
+faster, and the caller continues with the leader. Bytes that do not match their checksum raise ``Corruption``.
 """
 
 import os
@@ -162,7 +162,7 @@ class ChunkFile:
 
 
 def _find(directory: str, base_offset: int) -> tuple[str, SidecarHeader]:
-    """Stem and header of the chunk that begins with an event."""
+    """Stem and header of the chunk that starts with an event."""
     for name in sorted(os.listdir(directory), reverse=True):
         if not name.endswith(SIDECAR_SUFFIX) or parse_chunk_name(name) is None:
             continue
@@ -171,7 +171,7 @@ def _find(directory: str, base_offset: int) -> tuple[str, SidecarHeader]:
             header = decode_header(file.read(SIDECAR_HEADER_BYTES))
         if header.base_offset == base_offset:
             return path.removesuffix(SIDECAR_SUFFIX), header
-    raise FileNotFoundError(f"no chunk in {directory} begins with event {base_offset}")
+    raise FileNotFoundError(f"no chunk in {directory} starts with event {base_offset}")
 
 
 def _piece(data: bytes, start: int, size: int) -> bytes:

@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.client.security import PLAIN, Security
 from millstream.errors import Corruption, Unavailable
 from millstream.events import EventsClient
 from millstream.events.serializers import JsonSerializer
@@ -79,15 +80,15 @@ class EventSettings(msgspec.Struct, frozen=True):
     terms: tuple[Term, ...] = ()
 
 
-_clients: dict[tuple[int, str], EventsClient] = {}
-"""Clients of this process, by process id, because Spark's workers are forked."""
+_clients: dict[tuple[int, str, Security], EventsClient] = {}
+"""Clients of this process, by process id and security, because Spark's workers are forked."""
 
 
-def client(bootstrap: str, timeout_s: float) -> EventsClient:
-    """A client of event topics, opened once a process."""
-    key = (os.getpid(), bootstrap)
+def client(bootstrap: str, timeout_s: float, security: Security = PLAIN) -> EventsClient:
+    """A client of event topics, opened once a process for each security."""
+    key = (os.getpid(), bootstrap, security)
     if key not in _clients:
-        _clients[key] = EventsClient(bootstrap, timeout_s=timeout_s)
+        _clients[key] = EventsClient(bootstrap, timeout_s=timeout_s, security=security)
     return _clients[key]
 
 
@@ -137,7 +138,7 @@ def event_texts(opened: EventsClient, topic: str, partition: int, count: int, ti
 
 
 class _RawMetadata:
-    """A serializer that leaves metadata as JSON text, whatever the topic's own one is."""
+    """A serializer that leaves metadata as JSON text, independent of the topic's own one."""
 
     def __init__(self, stored: Any) -> None:
         self.description = stored.description
@@ -167,7 +168,7 @@ class _PartitionReader:
         self._at = part.span.start
         self._decoder = JsonDecoder(parse_schema(events.schema))
         self._schema = event_schema(events)
-        self._client = client(settings.bootstrap, settings.timeout_s)
+        self._client = client(settings.bootstrap, settings.timeout_s, settings.security)
         stored = self._client.open_topic(part.span.topic)
         self._raw = _RawMetadata(stored.serializer)
         self._topic = self._client.open_topic(part.span.topic, serializer=self._raw)
@@ -208,7 +209,7 @@ class _PartitionReader:
         first = topic.end_ids()[partition].first_id
         if first > self._at:
             LossPolicy(self._settings.fail_on_data_loss).report(
-                f"{self._span.topic}-{partition} begins with event {first} now, and {self._at} had not been read"
+                f"{self._span.topic}-{partition} starts with event {first} now, and {self._at} had not been read"
             )
             self._at = min(first, end)
         with topic.consumer(self._settings.client_id, targets=[partition], **_NO_DATA) as consumer:

@@ -25,17 +25,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, BooleanType, IntegralType, StringType, StructType
 
+from millstream.client.security import PLAIN, Security
 from millstream.errors import Rejected
 from millstream.spark.bounds import subscription
 from millstream.spark.declared import parse_schema
 from millstream.spark.event_rows import TAKEN, EventSettings, Term, client, event_rows, event_schema
-from millstream.spark.filters import Predicate
 from millstream.spark.inferred import infer
 from millstream.spark.logs import Logs
 from millstream.spark.options import Options
 from millstream.spark.plan import plan_batch
 from millstream.spark.task import ReadTask
-from millstream.spark.wanted import Column
+from millstream.spark.wanted import Column, Predicate
 
 SAMPLE: Final = 1_000
 """Events from whose metadata fields are inferred, over all partitions."""
@@ -95,10 +95,11 @@ def _sample(options: Options) -> Iterator[bytes]:
         partitions = logs.source_partitions()
     finally:
         logs.close()
-    opened = client(options["kafka.bootstrap.servers"], options["kafka.request.timeout.ms"] / 1000)
+    timeout_s = options["kafka.request.timeout.ms"] / 1000
+    opened = client(options["kafka.bootstrap.servers"], timeout_s, options.security)
     share = max(1, SAMPLE // max(1, len(partitions)))
     for one in partitions:
-        yield from event_texts(opened, one.topic, one.partition, share, options["kafka.request.timeout.ms"] / 1000)
+        yield from event_texts(opened, one.topic, one.partition, share, timeout_s)
 
 
 class EventsReading:
@@ -163,7 +164,7 @@ def _fits(kind: Any, value: object) -> bool:
     )
 
 
-def event_data(bootstrap: str, topic: str, *, timeout_s: float = 30.0) -> Any:
+def event_data(bootstrap: str, topic: str, *, timeout_s: float = 30.0, security: Security = PLAIN) -> Any:
     """A function of columns that fetches the data of events: ``event_data(…)("_partition", "_offset", "_descriptor")``.
 
     Apply it behind the filters of a query: only the data of rows that are left are fetched. The result is binary.
@@ -172,6 +173,7 @@ def event_data(bootstrap: str, topic: str, *, timeout_s: float = 30.0) -> Any:
         bootstrap: ``host:port`` of brokers.
         topic: the event topic.
         timeout_s: limit of a request, retries included.
+        security: TLS and login of the connections (``millstream.client.security.read_security``).
     """
     import pandas as pd
     from pyspark.sql import functions as F  # noqa: N812
@@ -179,7 +181,7 @@ def event_data(bootstrap: str, topic: str, *, timeout_s: float = 30.0) -> Any:
     def fetch(partitions: pd.Series, offsets: pd.Series, descriptors: pd.Series) -> pd.Series:
         from millstream.format.events import decode_descriptor
 
-        opened = client(bootstrap, timeout_s).open_topic(topic)
+        opened = client(bootstrap, timeout_s, security).open_topic(topic)
         found: list[bytes] = [b""] * len(offsets)
         for number in set(partitions):
             rows = [row for row, partition in enumerate(partitions) if partition == number]

@@ -3,7 +3,7 @@
 ::
 
     task i                                                   driver, when all tasks are done
-    begin: fences and aborts an earlier attempt              compare with the plan of an earlier attempt, if any
+    start: fences and aborts an earlier attempt              compare with the plan of an earlier attempt, if any
     marker of task i ≥ this write? ──► nothing to write      store the plan: tasks, rows, a hash of their content
     write rows, marker := this write, both in the            commit the transactions ──► rows and markers appear
     transaction; leave it open
@@ -13,7 +13,7 @@ A write has a name (a query's id, or ``write.id``) and a number (the micro-batch
 Spark hands the driver the message of one attempt of each task, and only the driver commits. So:
 
 - *A task fails, or its worker is killed.* Its transaction is aborted by the next attempt, or after its time-out.
-- *The driver dies before a commit.* The next driver repeats the batch; its tasks abort what is open, and write anew.
+- *The driver dies before a commit.* The next driver repeats the batch; its tasks abort what is open, and write again.
 - *The driver dies between two commits, or a commit raises after it took effect.* Tasks whose marker is there write
   nothing when the batch is repeated, and the others write again. That is right if task i has the same rows as before.
   The driver checks it: the plan, an offset of the group ``<name>`` with a hash as its metadata, was stored before the
@@ -37,6 +37,7 @@ import msgspec
 from millstream.client import Cluster
 from millstream.client.cluster import TopicPartition
 from millstream.client.coordinators import Coordinators
+from millstream.client.security import PLAIN, Security
 from millstream.client.transactional import (
     FENCED,
     MarkedOffset,
@@ -68,9 +69,10 @@ class WriteSettings(msgspec.Struct, frozen=True):
     codec: str
     batch_bytes: int
     transaction_timeout_ms: int = 900_000
+    security: Security = PLAIN
 
     def cluster(self) -> Cluster:
-        return Cluster(self.bootstrap, client_id=self.client_id, timeout_s=self.timeout_s)
+        return Cluster(self.bootstrap, client_id=self.client_id, timeout_s=self.timeout_s, security=self.security)
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -144,7 +146,7 @@ class _TaskWriter:
             if marker > self._write.mark:
                 raise Rejected(
                     f"{group} has already written number {marker - 1}, and now comes {self._write.number}: the "
-                    "checkpoint was set back; restore the newer one, or begin with a new one"
+                    "checkpoint was set back; restore the newer one, or start with a new one"
                 )
             if marker == self._write.mark:
                 return self._skip(first, rest)
@@ -311,7 +313,7 @@ def _agree_on_plan(coordinators: Coordinators, write: Write, plan: str, place: T
             raise Rejected(
                 f"write {write.number} of {write.name} was committed in part before it was repeated, and now has other "
                 "rows: the query is not deterministic (rand(), uuid(), a sum of doubles behind a shuffle, other "
-                "partitions?). Make it deterministic and begin with a new checkpoint, or let "
+                "partitions?). Make it deterministic and start with a new checkpoint, or let "
                 "delivery=at-least-once write this batch once more"
             )
     if place is not None:
@@ -328,7 +330,7 @@ def _why_over(settings: WriteSettings, write: Write, task: int, opened_at: float
             "(maxOffsetsPerTrigger)"
         )
     return (
-        f"{what}: another attempt of this task has begun; spark.speculation must be false, and a checkpoint or "
+        f"{what}: another attempt of this task has started; spark.speculation must be false, and a checkpoint or "
         "write.id belongs to one running query"
     )
 

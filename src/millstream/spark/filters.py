@@ -23,21 +23,10 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from millstream.spark.wanted import NEVER_NULL, NO_LOWER_BOUND, NO_UPPER_BOUND
+from millstream.spark.wanted import NEVER_NULL, NO_LOWER_BOUND, NO_UPPER_BOUND, Predicate
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-
-
-class Predicate(msgspec.Struct, frozen=True):
-    """A condition on rows. Offsets are half open, times in ms and inclusive; a set of None allows everything."""
-
-    from_offset: int = 0
-    end_offset: int = NO_UPPER_BOUND
-    from_timestamp: int = NO_LOWER_BOUND
-    last_timestamp: int = NO_UPPER_BOUND
-    partitions: frozenset[int] | None = None
-    topics: frozenset[str] | None = None
 
 
 def split_filters(filters: Sequence[Filter]) -> tuple[Predicate, list[Filter]]:

@@ -2,7 +2,7 @@
 
 ``built`` makes an Arrow array of Python values, ``fitter`` a function from an array of one type to an array of another
 one. ``isolated`` calls either over a whole batch and, where that raises, over halves of it, down to the records at
-fault. So a batch without faults costs one call, and a fault costs a few calls more, whatever it is.
+fault. So a batch without faults costs one call, and a fault of any kind costs a few calls more.
 
 A member is found in what was written by name, by an alias, or by its number (Protobuf). A member that was not written
 is its default, or null. A value widens (``int`` to ``bigint``, ``float`` to ``double``, a decimal to more digits, a

@@ -1,4 +1,4 @@
-"""Columns of JSON values that nobody has declared, from a sample of them.
+"""Columns of JSON values that are not declared, from a sample of them.
 
 Types are ``boolean``, ``bigint`` (``decimal(38, 0)`` beyond 64 bits), ``double``, ``string``, ``array<…>``,
 ``struct<…>``; a member that is only ever null is a string. A member without one type, because it has two in the sample,
@@ -32,7 +32,7 @@ def infer(values: Iterable[bytes], taken: frozenset[str], declare: str) -> dict[
         declare: what declares a schema, for errors.
 
     Raises:
-        Rejected: there is none, or a member has a name that is taken.
+        Rejected: the values have no column, or a member has a name that is taken.
     """
     members: dict[str, Shape] = {}
     seen = 0

@@ -57,6 +57,7 @@ class Logs:
             options.require("kafka.bootstrap.servers"),
             client_id=options["kafka.client.id"],
             timeout_s=options["kafka.request.timeout.ms"] / 1000,
+            security=options.security,
         )
         path = options["read.path"]
         self._manifests = (
@@ -170,7 +171,7 @@ class Logs:
         if late and self._strategy == "error":
             topic, partition = late[0]
             raise Rejected(
-                f"{topic}-{partition} has no record at or after {times[late[0]]} ms; to begin such partitions at their "
+                f"{topic}-{partition} has no record at or after {times[late[0]]} ms; to start such partitions at their "
                 "end, set startingOffsetsByTimestampStrategy=latest"
             )
         highs = self.latest([place for place in source_partitions if place.key in late]) if late else {}

@@ -13,13 +13,13 @@ from millstream.model.error_code import ErrorCode
 _LOG: Final = logging.getLogger("millstream.spark")
 
 _REMEDY: Final = (
-    "To go on with what there is, set failOnDataLoss=false; to keep more, raise the topic's retention. "
-    "A stream that should begin anew needs a new checkpoint directory."
+    "To continue with what there is, set failOnDataLoss=false; to keep more, raise the topic's retention. "
+    "A stream that should start again needs a new checkpoint directory."
 )
 
 
 class DataLost(Rejected):
-    """Records that a query should have read do not exist any more."""
+    """Records that a query should have read no longer exist."""
 
     default_code = ErrorCode.OFFSET_OUT_OF_RANGE
 

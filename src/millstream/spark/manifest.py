@@ -6,7 +6,7 @@ without that configuration, such as an Apache Kafka, has no manifest and is read
 everything if the manifest cannot be read; with ``read.path=segments`` that is an error instead.
 
 Of a tiered topic the answer also says how far each partition is archived and in which store. If files that a query
-needs are gone, or are not on this machine, `archive` lists the archived segments. One that has a file as well keeps
+needs were deleted, or are not on this machine, `archive` lists the archived segments. One that has a file as well keeps
 both: the task takes what it can open.
 
 A manifest is trusted only for the topic id that was requested, and a file only if it exists on the disk of the broker
@@ -26,6 +26,7 @@ import msgspec
 
 from millstream.client import Cluster
 from millstream.client.cluster import BROKER_RESOURCE
+from millstream.client.security import Security, context_of, http_login
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 from millstream.spark.archive import Archived, Archives
@@ -123,12 +124,13 @@ class Manifests:
 
     def _get(self, endpoint: str, topic: str) -> Mapping[str, Any]:
         path = f"/v1/topics/{urllib.parse.quote(topic, safe='')}/segments"
+        headers = {"Accept": "application/json", **http_login(self._cluster.security, endpoint)}
         for attempt in (1, 2):
             connection = self._connections.get(endpoint)
             if connection is None:
-                connection = self._connections[endpoint] = _connect(endpoint)
+                connection = self._connections[endpoint] = _connect(endpoint, self._cluster.security)
             try:
-                connection.request("GET", path, headers={"Accept": "application/json"})
+                connection.request("GET", path, headers=headers)
                 answer = connection.getresponse()
                 body = answer.read()
             except (OSError, http.client.HTTPException):
@@ -146,15 +148,18 @@ class Manifests:
         raise AssertionError("two attempts either return or raise")
 
 
-def _connect(endpoint: str) -> http.client.HTTPConnection:
+def _connect(endpoint: str, security: Security) -> http.client.HTTPConnection:
     parts = urllib.parse.urlsplit(endpoint)
-    if parts.scheme != "http" or not parts.hostname:
-        raise Rejected(f"manifest address {endpoint!r} is not http://host:port")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Rejected(f"manifest address {endpoint!r} is not http://host:port or https://host:port")
+    if parts.scheme == "https":
+        context = context_of(security)
+        return http.client.HTTPSConnection(parts.hostname, parts.port or 443, timeout=_TIMEOUT_S, context=context)
     return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_TIMEOUT_S)
 
 
 def _at_hand(files: Sequence[Segment], span: Span) -> bool:
-    """Whether files of this machine begin at or before a span."""
+    """Whether files of this machine start at or before a span."""
     first = next((file for file in files if file.end_offset > span.start), None)
     if first is None or first.base_offset > span.start:
         return False

@@ -7,11 +7,11 @@ range that ends there (0: bundled with others), and, in the first entry of a par
 ran, its start offset. Topics are named by id, so that a topic that was deleted and created again is not taken for its
 predecessor.
 
-A replay needs nothing but the two offsets of a batch: the same offsets give the same tasks, whatever options and files
+A replay needs nothing but the two offsets of a batch: the same offsets give the same tasks with any options and files
 have become, as a sink that depends on its tasks requires. Spark compares offsets as text; keys are sorted, so equal
 positions are equal text. A newer version is refused.
 
-Everything that a replay needs is in the two offsets of a batch: the same offsets give the same tasks whatever options
+Everything that a replay needs is in the two offsets of a batch: the same offsets give the same tasks with any options
 and files have become since, which a sink that counts on its tasks needs. Spark compares offsets as text; keys are
 sorted, so equal positions are equal text. A file of a newer version is refused, not guessed at.
 """
@@ -74,7 +74,7 @@ def read_offset(decoded: Mapping[str, Any]) -> StreamOffset:
     if version != VERSION:
         raise Rejected(
             f"the checkpoint holds offsets of version {version!r} and this source reads version {VERSION}: "
-            "go on with the release that wrote it, or a newer one"
+            "continue with the release that wrote it, or a newer one"
         )
     try:
         topics = {

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.client.security import PLAIN, Security, read_security
 from millstream.errors import Rejected
 from millstream.spark.wanted import BYTE_LIMIT, ROW_LIMIT
 
@@ -222,8 +223,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "read_committed leaves out records of open and aborted transactions.",
     ),
     Option(
-        "kafka.security.protocol", _one_of("plaintext"), "plaintext",
-        "Only PLAINTEXT is supported; kafka.ssl.* and kafka.sasl.* then mean nothing, as in any Kafka client.", BOTH,
+        "kafka.security.protocol", _one_of("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), "plaintext",
+        "As of a Kafka client, with kafka.ssl.* and kafka.sasl.* in Java's or librdkafka's spelling. Values may be "
+        "${env:NAME} or ${file:PATH}, so that Spark's UI shows no secret; the driver resolves them.", BOTH,
     ),
     Option(
         "read.path", _one_of("auto", "segments", "broker"), "auto",
@@ -275,10 +277,12 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("queryName", _text, None, "Spark's own.", BOTH),
 )  # fmt: skip
 
+_SECURITY: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.", "kafka.enable.ssl.", "kafka.https.ca.location")
+
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
 _REFUSED: Final = {
-    "kafka.auto.offset.reset": "startingOffsets says where a query begins",
+    "kafka.auto.offset.reset": "startingOffsets says where a query starts",
     "kafka.key.deserializer": "keys are bytes; decode them in the query",
     "kafka.value.deserializer": "values are bytes, or set value.format",
     "kafka.key.serializer": "the column key is bytes or text",
@@ -299,6 +303,7 @@ class Options(msgspec.Struct, frozen=True):
     values: Mapping[str, Any]
     given: frozenset[str]
     ignored: tuple[str, ...] = ()
+    security: Security = PLAIN
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -338,7 +343,11 @@ def parse_options(raw: Mapping[str, str], use: str) -> Options:
     values: dict[str, Any] = {option.name: option.default for option in OPTIONS}
     given: set[str] = set()
     ignored: list[str] = []
+    secured: dict[str, str] = {}
     for name, text in raw.items():
+        if name.lower().startswith(_SECURITY):
+            secured[name.lower().removeprefix("kafka.")] = text
+            continue
         option = _find(name)
         if option is None or (use not in option.use and option.name.startswith("kafka.")):
             ignored.append(name)
@@ -352,7 +361,19 @@ def parse_options(raw: Mapping[str, str], use: str) -> Options:
         except ValueError as error:
             raise Rejected(f"option {option.name} {error}, not {text!r}") from None
         given.add(option.name)
-    return Options(values, frozenset(given), tuple(sorted(ignored)))
+    security = _security(secured)
+    if not (security.speaks_tls or security.login):
+        ignored += [f"kafka.{name}" for name in secured if name != "security.protocol"]
+    return Options(values, frozenset(given), tuple(sorted(ignored)), security)
+
+
+def _security(properties: Mapping[str, str]) -> Security:
+    """TLS and login of a query; without a protocol the other properties mean nothing, as in any Kafka client."""
+    protocol = properties.get("security.protocol", "")
+    try:
+        return read_security(properties if protocol else {})
+    except Rejected as error:
+        raise Rejected(f"option kafka.{error.message}") from None
 
 
 def tell_ignored(options: Options) -> None:

@@ -7,13 +7,12 @@ import msgspec
 
 from millstream.errors import Rejected
 from millstream.spark.bounds import check_streaming, ending, starting, subscription
-from millstream.spark.filters import Predicate
 from millstream.spark.logs import Logs, SourcePartition
 from millstream.spark.manifest import SegmentMap
 from millstream.spark.options import Options
 from millstream.spark.planner import Span, SplitCounts, SplitRules, count_splits, cut, locate, span_bytes
 from millstream.spark.task import ReadSettings, ReadTask
-from millstream.spark.wanted import Column, Wanted
+from millstream.spark.wanted import Column, Predicate, Wanted
 
 
 def check_read_options(options: Options, *, streaming: bool) -> None:
@@ -51,6 +50,7 @@ def read_settings(options: Options, columns: Sequence[Column], predicate: Predic
         options["failOnDataLoss"],
         options["read.path"] == "segments",
         options["stats.dir"],
+        options.security,
     )
 
 

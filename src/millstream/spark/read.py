@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from millstream.client import Cluster
+from millstream.client.security import Security
 from millstream.errors import Rejected, Unavailable
 from millstream.format.manifest import ArchivedSegment, ArchiveId
 from millstream.spark.columns import BufferPool, RecordBatch
@@ -28,7 +29,7 @@ from millstream.spark.task import ReadSettings, ReadTask
 _LOG: Final = logging.getLogger("millstream.spark")
 
 
-_clusters: dict[tuple[int, str, str, float], Cluster] = {}
+_clusters: dict[tuple[int, str, str, float, Security], Cluster] = {}
 """Connections of this process, by process id, because Spark's workers are forked."""
 
 _settled: list[bool] = []
@@ -152,7 +153,12 @@ class _RangeReader:
 
 
 def _cluster(settings: ReadSettings) -> Cluster:
-    key = (os.getpid(), settings.bootstrap, settings.client_id, settings.timeout_s)
+    key = (os.getpid(), settings.bootstrap, settings.client_id, settings.timeout_s, settings.security)
     if key not in _clusters:
-        _clusters[key] = Cluster(settings.bootstrap, client_id=settings.client_id, timeout_s=settings.timeout_s)
+        _clusters[key] = Cluster(
+            settings.bootstrap,
+            client_id=settings.client_id,
+            timeout_s=settings.timeout_s,
+            security=settings.security,
+        )
     return _clusters[key]

@@ -6,6 +6,7 @@ that has more fields, or wider types, ends the query before its batch is committ
 start takes the newer schema, so no field is lost.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,6 +113,27 @@ def latest_schema(registry: str, subject: str, message: str | None = None) -> st
     elif message is not None:
         raise Rejected(f"{subject} is a schema of type {reader.schema.type}, and message is for Protobuf")
     return msgspec.json.encode(Pinned(msgspec.Raw(msgspec.json.encode(reader)), message)).decode()
+
+
+def schema_mark(pinned: str) -> str:
+    """``ID:DIGEST`` of a pinned schema: in another registry the id has another digest, or none."""
+    reader = msgspec.json.decode(msgspec.json.decode(pinned, type=Pinned).reader, type=_schemas().Resolved)
+    return _mark(reader)
+
+
+def mark_of(registry: str, schema_id: int) -> str | None:
+    """The mark of a schema that a registry has under an id; None if it has none.
+
+    Raises:
+        Unavailable: the registry does not answer.
+    """
+    found = _schemas().RegistrySchemas({"url": registry}).by_id(schema_id)
+    return None if found is None else _mark(found)
+
+
+def _mark(resolved: Any) -> str:
+    digest = hashlib.sha256(msgspec.json.encode(resolved.schema)).hexdigest()[:32]
+    return f"{resolved.id}:{digest}"
 
 
 def _schemas() -> Any:

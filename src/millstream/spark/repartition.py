@@ -3,18 +3,19 @@
 ::
 
     job.json: source, target, end offsets        written once, before the first record
-    checkpoint/                                   Spark's own; with it the job goes on after a crash
+    checkpoint/                                   Spark's own; with it the job continues after a crash
     source ──► one task per partition and batch ──► exactly-once sink ──► target
 
-The job ends at the source's end offsets as they were when it began, however often it is started. Keys, values, headers
+The job ends at the source's end offsets as they were when it started, however often that is. Keys, values, headers
 and timestamps stay as they are; the partition follows from the key as in Kafka's Java producer. Started again after it
 has ended, it finds nothing left. A job of the same directory with another source or target is refused, and so is a
-target that holds records when the job begins.
+target that holds records when the job starts.
 """
 
 import os
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from millstream.client import Cluster
 from millstream.client.cluster import EARLIEST, LATEST
+from millstream.client.security import PLAIN, Security
 from millstream.errors import MillstreamError, Rejected
 from millstream.spark.jobs import begin_job, job_of
 from millstream.spark.logs import topic_error
@@ -55,8 +57,8 @@ class JobFailed(MillstreamError):
     """The query of the job failed."""
 
 
-def begin(bootstrap: str, source: str, target: str, directory: str) -> RepartitionJob:
-    """The job of a directory, which is begun if there is none.
+def begin(bootstrap: str, source: str, target: str, directory: str, *, security: Security = PLAIN) -> RepartitionJob:
+    """The job of a directory, which is started if the directory has none.
 
     Raises:
         Rejected: a topic does not exist, the target has records, or the directory is that of another job.
@@ -70,7 +72,7 @@ def begin(bootstrap: str, source: str, target: str, directory: str) -> Repartiti
         return job
     if source == target:
         raise Rejected("source and target are one topic: name another target")
-    with Cluster(bootstrap) as cluster:
+    with Cluster(bootstrap, security=security) as cluster:
         begins, ends = _offsets(cluster, source, EARLIEST), _offsets(cluster, source, LATEST, read_committed=True)
         filled = {key: end for key, end in _offsets(cluster, target, LATEST).items() if end > 0}
     if filled:
@@ -89,17 +91,20 @@ def run(
     batch_bytes: int,
     watch: Callable[[int, int], None],
     stopped: Callable[[], bool],
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> Copied:
     """Copy what is left; ``watch`` gets the rows and batches so far, and ``stopped`` is asked twice a second.
+    ``properties`` are those of a Kafka client's security.
 
     Raises:
-        JobFailed: the query failed; a new start goes on where it was.
+        JobFailed: the query failed; a new start continues where it was.
     """
     started = time.monotonic()
-    reads = {"kafka.bootstrap.servers": bootstrap, "subscribe": job.source, "startingOffsets": "earliest"}
+    reach = {"kafka.bootstrap.servers": bootstrap} | {f"kafka.{name}": value for name, value in properties.items()}
+    reads = reach | {"subscribe": job.source, "startingOffsets": "earliest"}
     reads |= {"endingOffsets": msgspec.json.encode({job.source: job.ends}).decode(), "includeHeaders": "true"}
     reads |= {"maxBytesPerTrigger": str(batch_bytes), **_ONE_TASK}
-    writes = {"kafka.bootstrap.servers": bootstrap, "topic": job.target, "delivery": "exactly-once"}
+    writes = reach | {"topic": job.target, "delivery": "exactly-once"}
     query = (
         spark.readStream.format("millstream")
         .options(**reads)

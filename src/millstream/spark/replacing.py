@@ -8,11 +8,11 @@
 A wave of groups, one a task, is written; then the driver has them committed one after the other. The journal says of
 each group what was written, before the leader is asked, and what became of it. Both are synced. Killed at any time and
 started again, the job first repeats the requests without an answer, by their ids, and then plans what is left from the
-newest manifests. What a killed task has written is named by nobody; ``tier scrub --delete`` removes it.
+newest manifests. No manifest names what a killed task has written; ``tier scrub --delete`` removes it.
 
 A group that cannot be replaced, because retention has deleted a segment or another job was first, is left out and
-counted. A leader that does not answer, or a store, ends the job; it goes on when the same command runs again. A job
-that has come to its end begins anew the next time. At its end it waits until the manifest objects name what it wrote.
+counted. A leader that does not answer, or a store, ends the job; it continues when the same command runs again. A job
+that has come to its end starts again the next time. At its end it waits until the manifest objects name what it wrote.
 """
 
 import os
@@ -44,9 +44,9 @@ REENCODE: Final = "reencode"
 
 _JOURNAL_FILE: Final = "replaced.jsonl"
 _LEFT_OUT: Final = {
-    ErrorCode.OFFSET_OUT_OF_RANGE: "retention has deleted a segment meanwhile",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "retention has deleted a segment",
     ErrorCode.INVALID_UPDATE_VERSION: "another job was first",
-    ErrorCode.INVALID_REQUEST: "the manifest has changed meanwhile",
+    ErrorCode.INVALID_REQUEST: "the manifest has changed",
     ErrorCode.RESOURCE_NOT_FOUND: "the new object was removed, or is too old to be taken",
 }
 _MANIFEST_S: Final = 90.0
@@ -88,7 +88,7 @@ class Done(msgspec.Struct):
     batches: int = 0
     reencoded: int = 0
     left: int = 0
-    """Batches that nobody can decompress."""
+    """Batches that cannot be decompressed."""
 
     unchanged: int = 0
     """Segments that have the codec already."""
@@ -150,7 +150,7 @@ def plan_partition(store: ObjectStore, owner: ArchiveId, job: ReplacingJob, vers
     manifest = _awaited(store, owner, needed)
     if manifest is None:
         if needed:
-            raise Rejected(f"the manifest of partition {owner.partition_index} is gone from {store.url}")
+            raise Rejected(f"the manifest of partition {owner.partition_index} is missing in {store.url}")
         return Planned(owner.partition_index, 0, 0, 0, [])
     if manifest.version < needed:
         raise Rejected(
@@ -202,7 +202,7 @@ def _awaited(store: ObjectStore, owner: ArchiveId, version: int) -> Manifest | N
 
 
 class Journal:
-    """The lines of one job's directory. Lifecycle: opened when the job begins or goes on; `end` when it is complete."""
+    """The lines of one job's directory. Lifecycle: opened when the job starts or continues; `end` when complete."""
 
     def __init__(self, directory: str, job: ReplacingJob) -> None:
         """Raises Rejected if the directory is that of another job."""
@@ -257,7 +257,7 @@ class Journal:
             self._take(line)
 
     def end(self) -> None:
-        """The job has come to its end: the next one of this directory begins anew."""
+        """The job has come to its end: the next one of this directory starts again."""
         for name in (_JOURNAL_FILE, JOB_FILE):
             if os.path.exists(path := os.path.join(self._directory, name)):
                 os.remove(path)
@@ -309,7 +309,7 @@ class Rewriting(msgspec.Struct):
     stopped: Callable[[], bool]
 
     def run(self, spark: SparkSession, plan: Sequence[Planned], advance: Callable[[int], None]) -> None:
-        """Write and replace every group of the plan. ``advance`` hears of bytes.
+        """Write and replace every group of the plan. ``advance`` counts bytes.
 
         Raises:
             MillstreamError: the store or a leader does not answer, or an object is damaged. What was noted stays.
@@ -324,7 +324,7 @@ class Rewriting(msgspec.Struct):
             for answer in spark.sparkContext.parallelize(wave, len(wave)).map(work).collect():
                 result = msgspec.msgpack.decode(answer, type=Rewritten | str)
                 if isinstance(result, str):
-                    raise Rejected(f"{result}; the same command goes on from here")
+                    raise Rejected(f"{result}; the same command continues from here")
                 outcome = self._replace(result, versions)
                 if outcome is ErrorCode.INVALID_UPDATE_VERSION:  # so it is for every group of the partition
                     left = _without(left, result.group.partition, self.done)

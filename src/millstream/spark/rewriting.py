@@ -3,11 +3,11 @@
 The offsets, timestamps, producer ids, epochs and sequences, the attributes and the leader epoch of every batch stay as
 they are, and so do transaction markers. With another codec the records of a batch are decompressed and compressed
 again, byte for byte the same. A batch stays as it is if it has the codec already, is a marker, has events, or has
-records that nobody can decompress, because a producer sent them so.
+records that cannot be decompressed, because a producer sent them so.
 
 What is read is checked: every block and batch, and each segment against the checksum in the manifest. A difference is
 `Corruption`, and no object comes to be. Memory holds one request and one block. The new object has a random revision in
-its name, so it replaces nothing, and nobody needs it until its replacement is committed.
+its name, so it replaces nothing, and no reader needs it until its replacement is committed.
 """
 
 import secrets

@@ -11,7 +11,7 @@ also be those of its index and of the manifest.
 
 Nothing is written but the job's own directory. Killed at any time and started again, the job leaves out the pieces that
 it has found sound, and reads all others, those with a finding included. A last line that the crash cut off is
-forgotten. A job that has come to its end begins anew the next time.
+forgotten. A job that has come to its end starts again the next time.
 """
 
 import os
@@ -236,7 +236,7 @@ def find_holes(pieces: Sequence[Piece], start_offset: int) -> Iterator[tuple[int
 
 
 def begin(directory: str, topics: Sequence[str]) -> dict[Piece, Checked]:
-    """Begin the job of a directory, or go on with it. Returns what it has found sound so far.
+    """Start the job of a directory, or continue with it. Returns what it has found sound so far.
 
     Raises:
         Rejected: the directory is that of another job.
@@ -260,7 +260,7 @@ def run(
     advance: Callable[[int], None],
     stopped: Callable[[], bool],
 ) -> list[Checked]:
-    """Read the pieces, and note after each wave what was found. ``advance`` hears of bytes. Ends early if ``stopped``.
+    """Read the pieces, and note after each wave what was found. ``advance`` counts bytes. Ends early if ``stopped``.
 
     Raises:
         MillstreamError: the store does not answer. What was noted stays.
@@ -285,7 +285,7 @@ def run(
             advance(sum(one.piece.size_bytes for one in known))
             failed = [one for one in checked if isinstance(one, str)]
             if failed:
-                raise Rejected(f"{failed[0]}; the same command goes on from here")
+                raise Rejected(f"{failed[0]}; the same command continues from here")
     return found
 
 

@@ -4,7 +4,7 @@
 task ends, its rows are stored. Rows of a task or micro-batch that Spark repeats are then there again. A broker without
 transactions is never written to with less than what was asked for: the query fails, and names the option.
 
-Names and signatures of the writers are Spark's. It makes a writer anew for each micro-batch, and another one, in
+Names and signatures of the writers are Spark's. It makes a new writer for each micro-batch, and another one, in
 another process, for its commit. So they hold settings and no connections.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from millstream.client import Cluster
 from millstream.client.cluster import error_of
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
@@ -74,6 +73,7 @@ def write_settings(options: Options) -> WriteSettings:
         options["kafka.compression.type"],
         options["kafka.batch.size"],
         options["kafka.transaction.timeout.ms"],
+        options.security,
     )
 
 
@@ -123,7 +123,7 @@ def check_target(raw: Mapping[str, str], schema: StructType) -> None:
     tell_ignored(options)
     settings = write_settings(options)
     if settings.topic is not None:
-        with Cluster(settings.bootstrap, client_id=settings.client_id, timeout_s=settings.timeout_s) as cluster:
+        with settings.cluster() as cluster:
             code = cluster.metadata([settings.topic]).topics[settings.topic].error_code
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Rejected(f"topic {settings.topic} {CREATE_IT.format(settings.topic)}", ErrorCode(code))

@@ -29,7 +29,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from millstream.errors import Rejected
-from millstream.spark.filters import Predicate, split_filters
+from millstream.spark.filters import split_filters
 from millstream.spark.options import READ, Options, parse_options, tell_ignored
 from millstream.spark.plain_errors import plainly, require_packages
 from millstream.spark.plan import check_read_options, plan_batch
@@ -46,7 +46,7 @@ from millstream.spark.typed import (
     typed_schema,
     value_format,
 )
-from millstream.spark.wanted import Column
+from millstream.spark.wanted import Column, Predicate
 
 _admission: Any = importlib.import_module("pyspark.sql.streaming.datasource")
 _AvailableNow: Any = _admission.SupportsTriggerAvailableNow
@@ -98,7 +98,7 @@ class MillstreamDataSource(DataSource):
             _admission is None
             and {"maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"} & options.given
         ):
-            raise Rejected("limits per trigger need Spark 4.2 or newer: this one does not say where a batch begins")
+            raise Rejected("limits per trigger need Spark 4.2 or newer: this one does not say where a batch starts")
         if options["events"]:
             return EventsStreamReader(options, events().EventsReading(events().event_settings(options), schema))
         if (value := value_format(options)) is not None:

@@ -53,7 +53,7 @@ def session(
     if running is not None:
         return running
     java_home = os.environ["JAVA_HOME"] = find_java_home()
-    # Workers run this Python, whatever "python3" is first on the search path.
+    # Workers run this Python, not the "python3" that is first on the search path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = {key: str(value) for key, value in (conf or {}).items()}
@@ -79,7 +79,7 @@ def session(
 
 @contextlib.contextmanager
 def submit_options(options: str) -> Generator[None, None, None]:
-    """Options of the virtual machine that starts meanwhile; those that the user has set come later and win."""
+    """Options of the virtual machine that starts at the same time; those that the user has set come later and win."""
     held = os.environ.get(_SUBMIT_OPTIONS)
     if not options:
         yield

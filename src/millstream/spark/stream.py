@@ -20,7 +20,6 @@ from typing import Any
 
 from millstream.client.cluster import FoundOffset
 from millstream.spark.bounds import TopicPartition, starting, subscription
-from millstream.spark.filters import Predicate
 from millstream.spark.logs import Logs, SourcePartition
 from millstream.spark.loss import LossPolicy
 from millstream.spark.manifest import SegmentMap
@@ -29,7 +28,7 @@ from millstream.spark.options import Options
 from millstream.spark.plan import count, make_tasks, read_settings
 from millstream.spark.planner import Span, SplitCounts, admit_bytes, admit_rows
 from millstream.spark.task import ReadTask
-from millstream.spark.wanted import Column
+from millstream.spark.wanted import Column, Predicate
 
 
 class TopicStream:
@@ -138,7 +137,7 @@ class TopicStream:
             before = start.position(place.topic_id, place.partition)
             begin = first[place.key].offset if before is None else before.offset
             if before is None and begin > 0 and place.topic_id in start.topics:
-                self._loss.report(f"{place.topic}-{place.partition} is new, and its first {begin} offsets are gone")
+                self._loss.report(f"{place.topic}-{place.partition} is new, and its first {begin} offsets were deleted")
             if end.offset < begin and self._target is None and self._bound is None:
                 self._loss.report(f"{place.topic}-{place.partition} ends at {end.offset}, and {begin} had been read")
             found[place.key] = (begin, max(begin, end.offset))
@@ -151,7 +150,7 @@ class TopicStream:
             gone = [partition for partition in topic.partitions if (topic_id, partition) not in there]
             if gone:
                 again = topic.name in names and all((topic_id, p) not in there for p in topic.partitions)
-                what = "was deleted and created again" if again else "does not exist any more, or is not subscribed to"
+                what = "was deleted and created again" if again else "no longer exists, or is not subscribed to"
                 numbers = ", ".join(map(str, gone[:5]))
                 self._loss.report(f"topic {topic.name} (partition {numbers}) {what}")
 

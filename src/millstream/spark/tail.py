@@ -85,7 +85,7 @@ class Tail:
         high = self._cluster.list_offsets({key: LATEST})[key].offset
         position = decoder.position
         if low > position:
-            self._loss.report(f"{self._name} begins at offset {low} now, and {position} had not been read")
+            self._loss.report(f"{self._name} starts at offset {low} now, and {position} had not been read")
             decoder.skip_to(min(low, end))
         elif high < end:
             self._loss.report(f"{self._name} ends at offset {high} now, and {end} had been there")

@@ -4,6 +4,7 @@ worker.
 
 import msgspec
 
+from millstream.client.security import PLAIN, Security
 from millstream.spark.planner import ReadRange
 from millstream.spark.wanted import Wanted
 
@@ -19,6 +20,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
     fail_on_data_loss: bool
     segments_required: bool
     stats_dir: str | None
+    security: Security = PLAIN
 
 
 class ReadTask(msgspec.Struct, frozen=True):

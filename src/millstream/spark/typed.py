@@ -55,7 +55,7 @@ class ValueFormat(msgspec.Struct, frozen=True):
 
 
 def value_format(options: Options) -> ValueFormat | None:
-    """What a query's options say of values; None if they stay bytes. Asks nobody.
+    """What a query's options say of values; None if they stay bytes. Asks no registry.
 
     Raises:
         Rejected: options contradict each other, or one is missing.

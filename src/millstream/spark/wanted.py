@@ -39,3 +39,14 @@ class Wanted(msgspec.Struct, frozen=True):
     row_limit: int = ROW_LIMIT
     byte_limit: int = BYTE_LIMIT
     read_committed: bool = True
+
+
+class Predicate(msgspec.Struct, frozen=True):
+    """A condition on rows. Offsets are half open, times in ms and inclusive; a set of None allows everything."""
+
+    from_offset: int = 0
+    end_offset: int = NO_UPPER_BOUND
+    from_timestamp: int = NO_LOWER_BOUND
+    last_timestamp: int = NO_UPPER_BOUND
+    partitions: frozenset[int] | None = None
+    topics: frozenset[str] | None = None

@@ -2,7 +2,7 @@
 
 Spark gives a Python worker ten seconds to start and to connect. On a busy machine that is not enough, and Spark then
 fails the query, or the call that only plans one, although nothing is wrong with either. Such a call may be made again
-as it was: its worker had not begun. It is repeated after a pause, because a worker that was given up still loads its
+as it was: its worker had not started. It is repeated after a pause, because a worker that was given up still loads its
 modules, and on a busy machine several of them would keep the next one from coming up in time.
 """
 

@@ -17,6 +17,7 @@ Errors are ``OSError``; ``write_all`` completes short writes; nothing is retried
 from __future__ import annotations
 
 import ctypes
+import enum
 import errno
 import importlib
 import itertools
@@ -29,12 +30,22 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from millstream.model.quantities import FilePosition
+
     Buffer = bytes | bytearray | memoryview
 
 _IOV_MAX: Final = 1024
 """Linux's limit of buffers in one vectored call."""
 
 _CREATE_MODE: Final = 0o640
+
+
+class DiskFault(enum.StrEnum):
+    """Faults of the disk that stop a shard, as ``storage_faults`` counts them."""
+
+    WRITE = "write_error"
+    SYNC = "sync_error"
+
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a disk without space: the only failed writes that a shard survives."""
@@ -64,6 +75,12 @@ class File(Protocol):
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         """Fill the buffers in order. Returns the number of bytes read; 0 at the end of the file."""
+        ...
+
+    def preadv_cached(self, buffers: Sequence[bytearray | memoryview], position: FilePosition) -> int:
+        """Like ``preadv``, but only what is in the page cache: fewer bytes, or ``BlockingIOError`` if the first are not
+        there. OSError with EOPNOTSUPP if the file system cannot tell.
+        """
         ...
 
     def sync(self) -> None:
@@ -174,6 +191,13 @@ class SystemFile:
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         try:
             return os.preadv(self._fd, buffers, position)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def preadv_cached(self, buffers: Sequence[bytearray | memoryview], position: FilePosition) -> int:
+        try:
+            return os.preadv(self._fd, buffers, position, os.RWF_NOWAIT)
         except OSError as error:
             error.filename = self.path
             raise
@@ -367,7 +391,7 @@ def read_at(file: File, position: int, size_bytes: int) -> bytearray:
 
 
 def read_file(disk: Disk, path: str) -> bytearray:
-    """The whole content of a small file. FileNotFoundError if there is none."""
+    """The whole content of a small file. FileNotFoundError if it does not exist."""
     file = disk.open(path)
     try:
         return read_at(file, 0, file.size())
@@ -464,7 +488,7 @@ class FileCache:
                     file.close()
 
     def forget(self, path: str) -> None:
-        """The name is gone or means another file from now on: close the file, now or with its last user."""
+        """The name was removed, or means another file from now on: close the file, now or with its last user."""
         with self._lock:
             entry = self._by_path.pop(path, None)
             if entry is None:

@@ -8,7 +8,7 @@ to nothing.
 **Overload and full disks.** Appends that find no memory or no WAL space are refused with ``ArenaFull`` and nothing
 happened. When the disk has less than ``storage.reserve.bytes`` left, or a segment write says that it is full,
 ``accepts_writes`` turns False: the partition layer refuses producers retriably, while the broker's own records, reads
-and deletions go on in what is reserved. It recovers by itself: once a second the space is measured and what failed
+and deletions continue in what is reserved. It recovers by itself: once a second the space is measured and what failed
 is tried again.
 
 **Fail-stop.** A write or sync of the write-ahead log that failed, a segment that could not be synced, a helper that
@@ -20,25 +20,20 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from millstream.format.events.chunk import log_directory
-from millstream.format.names import controller_directory, wal_directory
-from millstream.model.events import PartitionIndex
-from millstream.model.quantities import RaftGroupId
+from millstream.format.names import wal_directory
+from millstream.format.wal import FrameSequence
+from millstream.helper.link import HelperLink
 from millstream.model.replication import Term
 from millstream.shard.process import EXIT_CHILD, EXIT_STORAGE
+from millstream.storage.chunks import is_chunk_disk
 from millstream.storage.compaction.compaction import Compaction
-from millstream.storage.disk import FULL
+from millstream.storage.disk import FULL, DiskFault
 from millstream.storage.log.cache import CacheMemory
-from millstream.storage.log.cold_reads import ColdReads
-from millstream.storage.log.event_log import limits_of, open_event_log
-from millstream.storage.log.event_reads import EventReads
-from millstream.storage.log.log import Log
-from millstream.storage.log.lost import load_replica, unmark
-from millstream.storage.log.open_log import LogFacts
-from millstream.storage.log.opening import repair_note
-from millstream.storage.log.timestamps import Timestamps
+from millstream.storage.log.lost import unmark
+from millstream.storage.log.meters import LogMeters
+from millstream.storage.log.shard_reads import ShardReads
 from millstream.storage.log.write_behind import WRITE_BYTES_MIN
 from millstream.storage.maintenance.adoption import StagedLogs, adopt
 from millstream.storage.maintenance.checkpoint import Checkpointer
@@ -47,31 +42,19 @@ from millstream.storage.maintenance.removals import Removals
 from millstream.storage.maintenance.space import Space
 from millstream.storage.messages.commands import (
     Broke,
-    Checkpointed,
-    Command,
-    DataFetched,
     Done,
-    EventsFed,
     Failed,
-    Found,
-    Inspected,
-    KeysGathered,
+    ForgetFiles,
     Prepared,
-    ReadDone,
-    Removed,
-    Reply,
-    Rewritten,
-    RewrittenPut,
+    Remove,
+    WorkerLink,
     Written,
     decode_reply,
 )
-from millstream.storage.messages.receiving import Resumed, Staged
-from millstream.storage.processes.boundary import EVENT_READ, LOOK_UP, READ, HelperFault
 from millstream.storage.processes.inspections import Inspections
-from millstream.storage.recovery.place import LogPlace
-from millstream.storage.recovery.set_aside import is_set_aside, replay_set_aside
-from millstream.storage.recovery.summary import leave_summaries, open_summarized, read_opened
-from millstream.storage.segments.read_faults import ReadFaults, raise_fault
+from millstream.storage.recovery.summary import leave_summaries
+from millstream.storage.registry import LogRegistry
+from millstream.storage.segments.read_faults import HelperFault, raise_fault
 from millstream.storage.wal.opening import open_files, open_state
 from millstream.storage.wal.wal import Wal
 from millstream.telemetry.log import log as operator_log
@@ -80,15 +63,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.config.settings import Settings
-    from millstream.config.topic_properties import TopicConfig
-    from millstream.model.quantities import Offset
+    from millstream.helper.link import CallId
+    from millstream.model.quantities import Offset, RaftGroupId
     from millstream.model.replication import LogPoint
     from millstream.shard.context import Shard
     from millstream.shard.process import ExitStatus
     from millstream.storage.disk import Disk
-    from millstream.storage.log.log_staging import LogStaging
+    from millstream.storage.log.log import Log
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
+    from millstream.storage.messages.commands import Cut
     from millstream.storage.processes.start import StorageProcesses
 
 
@@ -105,47 +89,26 @@ class ShardStorage:
         self.settings = settings
         self.data_dir = data_dir
         self.wal_directory = wal_directory(data_dir, shard.id)
-        self.accepts_writes = True
-        """False while the disk is full: user data is to be refused with a retriable error."""
-
         self.write_bytes_min = WRITE_BYTES_MIN
-        self.stopping = False
-        self.logs: dict[int, Log] = {}
-        self.dirty_logs: dict[OpenLog, None] = {}  # in the order in which they changed
-        self.cache_hits = stats.counter("cache_hits")
-        self.cache_misses = stats.counter("cache_misses")
-        self.cache_read_bytes = stats.counter("read_bytes", source="cache")
-        self._written_bytes = stats.counter("segment_written_bytes")
-        self._rolled = stats.counter("segments_rolled")
-        self._deleted = stats.counter("segments_deleted")
-        self._partitions = stats.gauge("log_partitions")
-        self._processes = processes
-        self._summaries = read_opened(disk, data_dir)
-        self._expected: dict[int, Callable[[], None]] = {}
-        self._next_expected = 1
-        self._checkpoint_timer = False
-        self._stop_done: Callable[[], None] | None = None
-        self._ended = 0
+        self.meters = LogMeters(stats)
+        self.worker: WorkerLink = HelperLink(processes.send)
         self.memory = CacheMemory(shard.arena, stats)
-        self.wal = self._open_wal()
+        self.wal = self._open_wal(processes)
         self.checkpointer = Checkpointer(self)
-        self._space = Space(self)
-        self.read_faults = read_faults = ReadFaults(stats)
-        self.cold_reads = ColdReads(reactor, shard.arena, stats, self.send, read_faults)
-        self.timestamps = Timestamps(self.send, read_faults)
-        self.event_reads = EventReads(reactor, shard.arena, self.send, read_faults)
-        self.inspections = Inspections(reactor, shard.arena, stats, self.send, self.expect)
-        self.removals = Removals(reactor, self.send)
-        self._staged = StagedLogs(self)
-        self.staging: LogStaging = self._staged
+        self.space = Space(self)
+        self.reads = ShardReads(reactor, shard.arena, stats, self.worker, self.disk, lambda: self.wal.tick.serial)
+        self.inspections = Inspections(reactor, shard.arena, stats, self.worker)
+        self.removals = Removals(reactor, self.worker)
+        self.registry = LogRegistry(self)
+        self.staging = StagedLogs(self)
         self.housekeeping = Housekeeping(self, settings.log_retention_check_interval_ms)
         self.compaction = Compaction(self, settings.shards)
-        self._hears = self._hearers()
-        processes.attach(reactor, self.wal.landed, lambda reply: self.replied(decode_reply(reply)), self._process_ended)
+        self._stop = _Stop(self, processes)
+        processes.attach(reactor, self.wal.landed, self._received, self._stop.process_ended)
         self.wal.files.prepare_now()
 
-    def _open_wal(self) -> Wal:
-        """The write-ahead log of this shard, its files void: recovery has seen to that."""
+    def _open_wal(self, processes: StorageProcesses) -> Wal:
+        """The write-ahead log of this shard. Recovery has made its frames void."""
         directory, settings = self.wal_directory, self.settings
         state = open_state(self.disk, directory)
         self.term = Term(state.term)
@@ -153,117 +116,58 @@ class ShardStorage:
         terms.
         """
 
-        wal_files = open_files(self.disk, directory, state, settings.wal_bytes, settings.wal_file_bytes, self.send)
-        wal = Wal(
+        return Wal(
             self.reactor,
             self.stats,
-            self._processes.slots,
-            self._processes.submit,
-            files=wal_files,
+            processes.slots,
+            processes.submit,
+            owner=self,
+            files=open_files(
+                self.disk, directory, state, settings.wal_bytes, settings.wal_file_bytes, self.worker.send
+            ),
             pacing_us=settings.wal_pacing_us,
-            next_sequence=state.next_sequence,
+            next_sequence=FrameSequence(state.next_sequence),
         )
-        wal.on_full = self._wal_full
-        wal.on_landed = self._landed
-        wal.on_failure = self.fail
-        wal.on_no_room = self.disk_full
-        self.checkpoint_bytes = min(settings.checkpoint_bytes, settings.wal_bytes // 2)
-        return wal
+
+    @property
+    def logs(self) -> dict[int, Log]:
+        """The open logs, by Raft group."""
+        return self.registry.logs
+
+    @property
+    def dirty_logs(self) -> dict[OpenLog, None]:
+        """Logs that the next checkpoint covers."""
+        return self.registry.dirty
+
+    @property
+    def accepts_writes(self) -> bool:
+        """False while the disk is full: user data is to be refused with a retriable error."""
+        return self.space.accepts_writes
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the shard is about to stop."""
+        return self._stop.requested
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
-    def open_log(
-        self,
-        group: RaftGroupId,
-        directory: str,
-        name: str,
-        config: TopicConfig,
-        clean: bool,
-        *,
-        replicated: bool = False,
-        expected: bool = False,
-    ) -> Log:
-        """Open the log of a group; an empty one if it has no files yet. Blocks for a few file reads.
-
-        Args:
-            group: number of the Raft group, unique in the cluster's life.
-            directory: where its files are or will be.
-            name: what people call it, "topic/partition".
-            config: of the topic.
-            clean: the last stop was an orderly one, or the log is new: what that stop noted may be used.
-            replicated: its group has several voters.
-            expected: one of several replicas that was here before, so that it must have files (``lost``).
-
-        Raises:
-            Corruption: its durable files are damaged; the log must not be served.
-        """
-        if group in self.logs:
-            raise AssertionError(f"group {group} is opened twice")
-        self._replay_set_aside(directory, name, config, replicated=replicated)
-        summary = self._summaries.pop(group, None)
-        loaded = open_summarized(self.disk, directory, summary) if clean and summary is not None else None
-        if loaded is None:
-            note, aside = repair_note(name, self.stats), not config.has_events
-            now_ms, several = self.now_ms(), {"replicated": replicated, "expected": expected}
-            loaded = load_replica(self.disk, directory, now_ms, note, **several, aside=aside)
-        topic = name.rpartition("/")[0] if group else ""
-        facts = LogFacts(RaftGroupId(group), directory, name, topic)
-        log = self.logs[group] = (open_event_log if config.has_events else Log)(self, facts, config, loaded)
-        self._partitions.add(1)
-        if log.refresh().size_bytes:
-            self.housekeeping.segment_began(log, log.segments_list.active)
-        return log
-
-    def _replay_set_aside(self, directory: str, name: str, config: TopicConfig, *, replicated: bool) -> None:
-        """What a failure of the log has put beside its segments goes into them."""
-        if not is_set_aside(self.disk, directory):
-            return
-        limits = limits_of(config) if config.has_events else None
-        place = LogPlace(directory, name, config.segment_bytes, replicated, limits)
-        replay_set_aside(self.disk, self.data_dir, place, self.now_ms(), repair_note(name, self.stats))
-
     def cut_off(self, log: Log) -> None:
-        """A verb of the log has raised: nothing of it changes any more, the turn's tick is whole again, and the next
+        """A verb of the log has raised: it changes no more, the turn's tick is whole again, and the next
         checkpoint puts its records aside. ``forget`` follows.
 
         Raises:
             AssertionError: something that logs share is not as it should be.
         """
         log.closed = True
-        log.on_durable = log.on_persisted = log.on_trimmed = None
+        log.owner.silence()
         self.wal.mend(log)
         self.memory.put_back()
         self.dirty_logs.pop(log, None)
-        self.checkpointer.set_aside(log)
-        log.replacing = False
-
-    def open_partition_log(
-        self,
-        group: RaftGroupId,
-        topic_id: bytes,
-        topic: str,
-        partition: int,
-        config: TopicConfig,
-        *,
-        clean: bool,
-        replicated: bool = False,
-        expected: bool = False,
-    ) -> Log:
-        """``open_log`` for a partition of a topic; group 0, the controller's log, is opened with ``controller_log``."""
-        directory = log_directory(self.data_dir, topic_id, topic, PartitionIndex(partition), events=config.has_events)
-        name = f"{topic}/{partition}"
-        return self.open_log(group, directory, name, config, clean, replicated=replicated, expected=expected)
-
-    def open_controller_log(
-        self, config: TopicConfig, *, clean: bool, replicated: bool = False, expected: bool = False
-    ) -> Log:
-        """The log of group 0."""
-        directory = controller_directory(self.data_dir)
-        group = RaftGroupId(0)
-        return self.open_log(group, directory, "controller", config, clean, replicated=replicated, expected=expected)
+        self.checkpointer.failed_logs.add(log)
+        log.files.replacing = False
 
     def close_log(self, log: Log, done: Callable[[], None] | None = None) -> None:
-        """Release a log once everything of it is in its segments; nothing may be appended any more."""
+        """Release a log once everything of it is in its segments; nothing may be appended from now on."""
 
         def checkpointed() -> None:
             if not log.closed:
@@ -273,21 +177,43 @@ class ShardStorage:
 
         self.wal.when_durable(lambda: self.checkpointer.request(checkpointed))
 
-    def adopt_log(self, log: Log, staged: str, end: LogPoint, end_offset: Offset, done: Callable[[], None]) -> None:
+    def adopt_log(
+        self,
+        log: Log,
+        staged: str,
+        end: LogPoint,
+        end_offset: Offset,
+        done: Callable[[], None],
+        broke: Callable[[Exception], None] = raise_fault,
+    ) -> None:
         """Put files that were staged for a log in its place (``segments.incoming``). The log is no more; ``done`` is
         called when they are there, durably, and the log may be opened again. They end at ``end``, ``end_offset``.
+        ``broke`` is called with what the worker met if it met what it should not; the note is set aside then.
 
         Raises:
             ArenaFull: no room in the write-ahead log now; nothing has happened.
         """
-        adopt(self, log, staged, end, end_offset, done)
-        self._staged.adopted(staged)
+        adopt(self, log, staged, end, end_offset, done, broke)
+        self.staging.adopted(staged)
 
     def delete_log(self, log: Log, done: Callable[[], None]) -> None:
         """Release a log and remove its files; for ``done`` see ``Removals.remove``. Operations on it are void."""
         self.forget(log)
         self.compaction.when_idle(log, lambda: self.removals.remove(log.directory, done))
-        self._staged.deleted(log.directory)
+        self.staging.deleted(log.directory)
+
+    def forget_files(self, directory: str, done: Callable[[], None]) -> None:
+        """A log that has failed is about to be opened again, which may change its files: ``done`` is called when
+        nothing of them is in the memory of helpers.
+        """
+
+        def forgotten(_: Done) -> None:
+            if is_chunk_disk(self.disk):
+                self.disk.forget(directory)
+            done()
+
+        self.reads.pages.forget(directory)
+        self.worker.ask(ForgetFiles(self.worker.next_id(), directory), Done, forgotten, raise_fault)
 
     def found_again(self, log: Log) -> None:
         """A lost log was filled again: remove the files that were put aside."""
@@ -296,26 +222,18 @@ class ShardStorage:
 
     def delete_faulty(self, group: RaftGroupId, directory: str) -> None:
         """Remove the files of a partition whose log was refused when it was to be opened, or has failed."""
-        self.checkpointer.forget_aside(group)
+        self.checkpointer.failed_logs.discard(group)
         self.removals.remove(directory, lambda: None)
 
-    def expect(self, done: Callable[[], None]) -> int:
-        """Return a number for a command that is answered with ``Done``; ``done`` is called then."""
-        number = self._next_expected
-        self._next_expected += 1
-        self._expected[number] = done
-        return number
-
     def forget(self, log: Log) -> None:
-        """The log is no more; what is under way for it is void."""
-        log.close_range()
+        """The log is closed; running operations on it are void."""
+        log.cache.close_open()
         log.closed = True
-        log.on_durable = log.on_trimmed = None
-        self.logs.pop(log.group, None)
-        self.dirty_logs.pop(log, None)
-        self._space.written(log)
-        self.checkpointer.keep_note(log, keep=False)
-        self._partitions.add(-1)
+        self.reads.pages.forget(log.directory)
+        log.owner.on_durable = log.owner.on_trimmed = None
+        self.registry.forget(log)
+        self.space.written(log)
+        self.checkpointer.changes.keep_note(log, keep=False)
         self.compaction.forget(log)
         self.housekeeping.forget(log)
         log.behind.abandon()
@@ -325,7 +243,7 @@ class ShardStorage:
             for one in ranges:
                 self.memory.give_back(one)
 
-        # A frame under way may still be read from these ranges.
+        # A submitted frame may still be read from these ranges.
         self.wal.when_durable(release)
 
     # -- checkpoint and stop -------------------------------------------------------------------------------------------
@@ -340,63 +258,18 @@ class ShardStorage:
         The caller has stopped appending. With a full disk this may not be possible; then the stop is as after a
         crash, and the next start replays the write-ahead log.
         """
-        self.stopping = True
-        self._staged.stop()
-        self.inspections.stop()
-        finish = partial(self.checkpointer.request, lambda: self._stopped(done))
-        self.compaction.stop(lambda: self.wal.when_durable(finish))
-
-    def _stopped(self, done: Callable[[], None]) -> None:
-        if not self.wal.idle or self.dirty_logs or self.checkpointer.changing:
-            # Something was appended after all (an offset commit that was under way), or files are still being cut.
-            self.wal.when_durable(lambda: self.checkpointer.request(lambda: self._stopped(done)))
-            return
-        self._stop_done = done
-        self.wal.close()
-        self.cold_reads.stop()
-        self.timestamps.stop()
-        self.event_reads.stop()
-        self.removals.stop()
-        self._processes.stop_worker()
-
-    def _process_ended(self, name: str, status: ExitStatus | None) -> None:
-        if not self.stopping or not self.wal.closed or (status is not None and status.code):
-            self.reactor.stop(EXIT_CHILD, f"{name} {status}")
-            return
-        self._ended += 1
-        if self._ended == self._processes.count:
-            self._processes.detach()
-            self._leave_summary()
-            if self._stop_done is not None:
-                self._stop_done()
-
-    def _leave_summary(self) -> None:
-        if self.removals.pending:
-            # After a clean stop nobody would look for it.
-            operator_log.warning("files of deleted topics are left: the next start removes them and looks at each log")
-            return
-        if self.checkpointer.sets_aside:
-            operator_log.warning("a partition failed while the shard stopped: the next start replays the log")
-            return
-        leave_summaries(self.disk, self.wal_directory, self.wal, self.term, self.logs.values())
+        self._stop.begin(done)
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
-    def _landed(self) -> None:
-        """Called after every tick: begin a checkpoint, or check the disk, if it is time."""
+    def tick_landed(self) -> None:
+        """A tick is durable: start a checkpoint, or check the disk, if it is time."""
         self.memory.show()
-        self.checkpointer.look()
-        if not self._checkpoint_timer:
-            self._checkpoint_timer = True
-            self.reactor.call_later(self.settings.checkpoint_ms * 1000, self._checkpoint_due)
-        self._space.look_later()
+        self.checkpointer.tick_landed()
+        self.space.look_later()
 
-    def _checkpoint_due(self) -> None:
-        self._checkpoint_timer = False
-        if self.dirty_logs and not self.wal.closed:
-            self.checkpointer.due()
-
-    def _wal_full(self) -> None:
+    def wal_full(self) -> None:
+        """Ticks wait for a free file."""
         if self.checkpointer.running or self.checkpointer.would_free:
             self.checkpointer.request()
 
@@ -407,72 +280,59 @@ class ShardStorage:
             self.wal.files.refused()
             self.disk_full(reply.errno)
         else:
-            self.fail(f"a file for the write-ahead log could not be made: {os.strerror(reply.errno)}")
+            what = f"a file for the write-ahead log could not be made: {os.strerror(reply.errno)}"
+            self.fail(DiskFault.WRITE, what)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, fault: DiskFault, reason: str) -> None:
         """Stop the shard, because the state of the disk is unknown."""
-        synced = "sync" in reason or "durable" in reason
-        self.stats.counter("storage_faults", kind="sync_error" if synced else "write_error").inc()
+        self.stats.counter("storage_faults", kind=fault).inc()
         self.reactor.stop(EXIT_STORAGE, reason)
 
     # -- the worker ----------------------------------------------------------------------------------------------------
 
-    def send(self, command: Command) -> None:
-        """Send a command to the worker; it leaves at the end of the turn."""
-        self._processes.send(command)
-
-    def _hearers(self) -> dict[type[Reply], Callable[[Any], None]]:
-        return {
-            Written: self._written,
-            ReadDone: self.cold_reads.finished,
-            Checkpointed: self.checkpointer.finished,
-            Found: self.timestamps.finished,
-            EventsFed: self.event_reads.finished,
-            DataFetched: self.event_reads.finished,
-            Inspected: self.inspections.finished,
-            Prepared: self._prepared,
-            KeysGathered: self.compaction.gathered,
-            Rewritten: self.compaction.rewritten,
-            RewrittenPut: self.compaction.put,
-            Done: lambda reply: self._expected.pop(reply.id)(),
-            Removed: self.removals.finished,
-            Staged: self._staged.finished,
-            Resumed: self._staged.resumed,
-            Failed: lambda reply: self.fail(reply.reason),
-            Broke: self._broke,
-        }
-
-    def replied(self, reply: Reply) -> None:
-        """Hand a reply of the worker to its handler."""
-        self._hears[type(reply)](reply)
+    def _received(self, message: bytes) -> None:
+        """A message of the worker or the cleaner: the reply to a command, or about a log or a file."""
+        reply = decode_reply(message)
+        if isinstance(reply, Written):
+            self._written(reply)
+        elif isinstance(reply, Prepared):
+            self._prepared(reply)
+        elif isinstance(reply, Failed):
+            self.fail(DiskFault.WRITE, reply.reason)
+        elif isinstance(reply, Broke):
+            self._broke(reply)
+        else:
+            self.worker.reply(reply)
 
     def _written(self, reply: Written) -> None:
         log = self.logs.get(reply.group)
         if log is not None:
             if not reply.errno:
-                self._space.written(log)
+                self.space.written(log)
             log.guard("write behind", log.behind.written, reply.errno, reply.bytes)
 
     def _broke(self, reply: Broke) -> None:
         """A helper has met in a command about one log what no command meets."""
-        fault = HelperFault(reply.what)
         if reply.group >= 0:
             log = self.logs.get(reply.group)
             if log is not None:
-                log.guard(reply.verb, raise_fault, fault)
+                self.log_broke(log, reply.verb, reply.what)
             return
-        reads = {READ: self.cold_reads, LOOK_UP: self.timestamps, EVENT_READ: self.event_reads}
-        reads[reply.verb].broke(reply, fault)
+        self.worker.fail(reply.id, HelperFault(reply.what))
+
+    def log_broke(self, log: OpenLog, verb: str, what: str) -> None:
+        """A helper has met ``what`` in a verb of a log: the log fails."""
+        log.guard(verb, raise_fault, HelperFault(what))
 
     # -- space ---------------------------------------------------------------------------------------------------------
 
     def write_refused(self, log: OpenLog, errno: int) -> None:
         """A segment write found the disk full: it is tried again once a second."""
-        self._space.write_refused(log, os.strerror(errno))
+        self.space.write_refused(log, os.strerror(errno))
 
     def disk_full(self, errno: int) -> None:
         """The disk said that it is full."""
-        self._space.disk_full(os.strerror(errno))
+        self.space.disk_full(os.strerror(errno))
 
     # -- what logs tell ------------------------------------------------------------------------------------------------
 
@@ -482,31 +342,36 @@ class ShardStorage:
 
     def rolled(self, log: OpenLog) -> None:
         """A segment was sealed."""
-        self._rolled.inc()
+        self.meters.rolled.inc()
         self.changed(log)
 
     def changed(self, log: OpenLog) -> None:
         """The next checkpoint has to look at a log."""
-        if not log.dirty and not log.closed:
-            log.dirty = True
-            self.dirty_logs[log] = None
+        self.registry.changed(log)
 
-    def change_files(self, log: OpenLog, command: Callable[[int], Command]) -> None:
+    def change_files(self, log: OpenLog, command: Callable[[CallId], Cut | Remove]) -> None:
         """Have files of a log changed; the note that stands for it in the write-ahead log is needed until that is
         durable.
         """
 
-        def carried_out() -> None:
-            self.checkpointer.change_made(number)
+        def carried_out(_: Done) -> None:
+            self.checkpointer.changes.made(change)
             self.changed(log)  # not durable yet: one more checkpoint has to come
 
-        number = self.expect(carried_out)
-        self.checkpointer.wait_for_change(number)
-        self.send(command(number))
+        def broke(fault: Exception) -> None:
+            # The note is set aside with the records of the log.
+            log.guard("change of files", raise_fault, fault)
+            self.checkpointer.changes.made(change)
+
+        change = self.checkpointer.changes.wait()
+        asked = command(self.worker.next_id())
+        for path in asked.paths if isinstance(asked, Remove) else [asked.path]:
+            self.reads.pages.forget(path)
+        self.worker.ask(asked, Done, carried_out, broke)
 
     def keep_note(self, log: OpenLog, *, keep: bool) -> None:
         """Keep the note of a cut that was just added, until the changes of its files are ordered."""
-        self.checkpointer.keep_note(log, keep=keep)
+        self.checkpointer.changes.keep_note(log, keep=keep)
 
     def when_files_rest(self, log: OpenLog, callback: Callable[[], None]) -> None:
         """Call back when the cleaner does nothing with the log: at once, or after it has given up its work."""
@@ -520,11 +385,58 @@ class ShardStorage:
         """A segment got its first batch."""
         self.housekeeping.segment_began(log, segment)
 
-    def segments_dropped(self, log: OpenLog, dropped: list[Segment]) -> None:
-        """Segments were trimmed."""
-        _ = log
-        self._deleted.inc(len(dropped))
 
-    def count_written(self, count: int) -> None:
-        """Bytes went into a segment."""
-        self._written_bytes.inc(count)
+class _Stop:
+    """The orderly stop of one shard's storage, and the end of its helper processes."""
+
+    def __init__(self, storage: ShardStorage, processes: StorageProcesses) -> None:
+        self._storage = storage
+        self._processes = processes
+        self._ended = 0
+        self._done: Callable[[], None] | None = None
+        self.requested = False
+
+    def begin(self, done: Callable[[], None]) -> None:
+        """See ``ShardStorage.stop``."""
+        storage = self._storage
+        self.requested = True
+        storage.staging.stop()
+        storage.inspections.stop()
+        finish = partial(storage.checkpointer.request, lambda: self._end_helpers(done))
+        storage.compaction.stop(lambda: storage.wal.when_durable(finish))
+
+    def _end_helpers(self, done: Callable[[], None]) -> None:
+        storage = self._storage
+        if not storage.wal.idle or storage.dirty_logs or storage.checkpointer.changes:
+            # Something was appended after all (an offset commit that was running), or files are still being cut.
+            storage.wal.when_durable(lambda: storage.checkpointer.request(lambda: self._end_helpers(done)))
+            return
+        self._done = done
+        storage.wal.close()
+        storage.reads.stop()
+        storage.removals.stop()
+        self._processes.stop_worker()
+
+    def process_ended(self, name: str, status: ExitStatus | None) -> None:
+        """A helper process has ended. If it was not asked to, the shard stops with the reason."""
+        storage = self._storage
+        if not self.requested or not storage.wal.closed or (status is not None and status.code):
+            storage.reactor.stop(EXIT_CHILD, f"{name} {status}")
+            return
+        self._ended += 1
+        if self._ended == self._processes.count:
+            self._processes.detach()
+            self._leave_summary()
+            if self._done is not None:
+                self._done()
+
+    def _leave_summary(self) -> None:
+        storage = self._storage
+        if storage.removals.pending:
+            # After a clean stop the next start would not look for them.
+            operator_log.warning("files of deleted topics are left: the next start removes them and looks at each log")
+            return
+        if storage.checkpointer.failed_logs:
+            operator_log.warning("a partition failed while the shard stopped: the next start replays the log")
+            return
+        leave_summaries(storage.disk, storage.wal_directory, storage.wal, storage.term, storage.logs.values())

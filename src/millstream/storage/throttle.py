@@ -43,11 +43,11 @@ class Throttle:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether the job is paced: nobody waits for it."""
+        """Whether the job is paced, because no caller waits for it."""
         return not self._hurried.is_set()
 
     def begin(self, job: int) -> None:
-        """Begin a paced job, unless ``hurry`` was already called for it."""
+        """Start a paced job, unless ``hurry`` was already called for it."""
         with self._lock:
             self._job = job
             if job > self._hurry_up_to:
@@ -59,7 +59,7 @@ class Throttle:
         self._hurried.set()
 
     def hurry(self, job: int) -> None:
-        """End the pacing of this job, which may be over or not yet begun."""
+        """End the pacing of this job, which may be over or not yet started."""
         with self._lock:
             self._hurry_up_to = max(self._hurry_up_to, job)
             if job >= self._job:

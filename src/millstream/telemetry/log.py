@@ -9,6 +9,13 @@ State changes are INFO; what needs a person is WARN or ERROR. Nothing per reques
 line is one write(2), so lines of several processes never mix. A full pipe must not stop a shard: lines that do not fit,
 or cannot be written, are dropped silently.
 
+**Loggers.** The room of a line (``raft``, ``kafka``, …) is the package of the module that writes it; ``root`` is all of
+them. ``set_for`` gives a room, or ``root``, another level for a time. When that is over the level is the one before: a
+person who looks for a fault at night does not leave a broker that writes too much or too little. WARN and ERROR lines
+are always written.
+
+``set_form(JSON_LINES)`` writes each line as one JSON object: time, level, process, place, room, message, traceback.
+
 ``log`` is the log of this process. ``log.who("shard 0")`` is called once after the fork. ``log.at("orders/3 term 1")``
 returns a log that also names the place. ``RateLimit`` limits the lines that a client can cause, and counts those that
 it suppresses. Names that clients chose appear as they are, but unprintable characters are escaped, so that no client
@@ -18,16 +25,40 @@ can forge a line or send a sequence to the terminal that shows it. A traceback i
 from __future__ import annotations
 
 import enum
+import json
 import os
 import select
+import sys
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.telemetry.metrics import Counter, StatsSlab
+
+
+ROOT: Final = "root"
+ROOMS: Final = (
+    "app",
+    "cluster",
+    "coordinator",
+    "helper",
+    "kafka",
+    "net",
+    "objects",
+    "partition",
+    "peers",
+    "raft",
+    "shard",
+    "storage",
+    "tiers",
+)
+"""Packages whose lines have a level of their own."""
+
+PLAIN_LINES: Final = "text"
+JSON_LINES: Final = "json"
 
 
 class Level(enum.IntEnum):
@@ -39,16 +70,34 @@ class Level(enum.IntEnum):
     ERROR = 40
 
 
+class TimedLevel(NamedTuple):
+    """A level that ends automatically. ``until_s`` is a time of ``time.monotonic``."""
+
+    level: Level
+    until_s: float
+
+
 class _Process:
-    """State that all logs of a process share."""
+    """State that all logs of a process share. ``timed`` has the levels that are set for a time, by logger."""
 
-    __slots__ = ("counters", "fd", "level", "who")
+    __slots__ = ("as_json", "counters", "fd", "level", "now", "timed", "who")
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.level = Level.INFO
         self.who = ""
         self.fd = 2
+        self.as_json = False
         self.counters: dict[Level, Counter] = {}
+        self.timed: dict[str, TimedLevel] = {}
+        self.now = now
+
+    def level_of(self, logger: str) -> Level:
+        """The level that counts for a room now, or for ``root``."""
+        if self.timed:
+            now = self.now()
+            self.timed = {name: one for name, one in self.timed.items() if one.until_s > now}
+        found = self.timed.get(logger) or self.timed.get(ROOT)
+        return self.level if found is None else found.level
 
 
 class Log:
@@ -73,22 +122,43 @@ class Log:
 
     @property
     def level(self) -> Level:
-        """The least urgent level that is written."""
-        return self._process.level
+        """The least urgent level that is written, of rooms without a level of their own."""
+        return self._process.level_of(ROOT)
 
     def set_level(self, level: Level) -> None:
+        """Set the level of ``root``; what is set for a time still counts before it."""
         self._process.level = level
+
+    def set_for(self, logger: str, level: Level | None, seconds: float) -> None:
+        """Give a room, or ``root``, a level for a time; None takes such a level away."""
+        self._process.timed.pop(logger, None)
+        if level is not None:
+            self._process.timed[logger] = TimedLevel(level, self._process.now() + seconds)
+
+    def levels(self) -> dict[str, tuple[Level, float | None]]:
+        """For ``root`` and each room the level, and for how many more seconds it is set; None if it does not end."""
+        process = self._process
+        found: dict[str, tuple[Level, float | None]] = {}
+        for logger in (ROOT, *ROOMS):
+            level = process.level_of(logger)
+            one = process.timed.get(logger)
+            found[logger] = (level, None if one is None else one.until_s - process.now())
+        return found
+
+    def set_form(self, form: str) -> None:
+        """``PLAIN_LINES`` or ``JSON_LINES``."""
+        self._process.as_json = form == JSON_LINES
 
     def at(self, place: str) -> Log:
         """The same log with a place (topic partition, group) in each line."""
         return Log(self._process, place)
 
     def debug(self, message: str, *args: object) -> None:
-        if self._process.level <= Level.DEBUG:
+        if self._wanted(Level.DEBUG):
             self._write(Level.DEBUG, message, args)
 
     def info(self, message: str, *args: object) -> None:
-        if self._process.level <= Level.INFO:
+        if self._wanted(Level.INFO):
             self._write(Level.INFO, message, args)
 
     def warning(self, message: str, *args: object) -> None:
@@ -101,19 +171,37 @@ class Log:
         """Write an ERROR line and, below it, the traceback of the exception being handled."""
         self._write(Level.ERROR, message, args, traceback.format_exc())
 
+    def _wanted(self, level: Level) -> bool:
+        """Whether the caller of the caller writes lines of this level."""
+        if not self._process.timed:
+            return self._process.level <= level
+        return self._process.level_of(_room_of(2)) <= level
+
     def _write(self, level: Level, message: str, args: tuple[object, ...], detail: str = "") -> None:
         process = self._process
         seconds = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-        place = _printable(" ".join(part for part in (process.who, self._place) if part))
-        text = _printable(message % args if args else message)
-        detail = "".join(f"    {_printable(line)}\n" for line in detail.splitlines())
-        where = f"[{place}] " if place else ""
-        line = f"{stamp}.{int(seconds * 1000) % 1000:03d}Z {level.name:<5} {where}{text}\n{detail}"
+        stamp = f"{stamp}.{int(seconds * 1000) % 1000:03d}Z"
+        text = message % args if args else message
+        if process.as_json:
+            parts = {"time": stamp, "level": level.name, "process": process.who, "place": self._place}
+            parts |= {"room": _room_of(2), "message": text, "traceback": detail}
+            line = json.dumps({name: part for name, part in parts.items() if part}) + "\n"
+        else:
+            place = _printable(" ".join(part for part in (process.who, self._place) if part))
+            detail = "".join(f"    {_printable(one)}\n" for one in detail.splitlines())
+            where = f"[{place}] " if place else ""
+            line = f"{stamp} {level.name:<5} {where}{_printable(text)}\n{detail}"
         counter = process.counters.get(level)
         if counter is not None:
             counter.inc()
         _write_if_room(process.fd, line.encode(errors="backslashreplace"))
+
+
+def _room_of(depth: int) -> str:
+    """The room of the module ``depth`` calls above the caller."""
+    frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]  # the documented way to the caller
+    return str(frame.f_globals.get("__name__", "")).removeprefix("millstream.").partition(".")[0]
 
 
 def _printable(text: str) -> str:

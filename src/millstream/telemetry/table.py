@@ -108,6 +108,7 @@ API: Final = Label(
         "AlterPartitionReassignments",
         "ListPartitionReassignments",
         "DescribeClientQuotas",
+        "AlterClientQuotas",
         "DescribeQuorum",
         "UpdateFeatures",
         "UnregisterBroker",
@@ -132,9 +133,17 @@ API: Final = Label(
         "TxnOffsetCommit",
         "DescribeTransactions",
         "ListTransactions",
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "DescribeUserScramCredentials",
+        "AlterUserScramCredentials",
         "Other",
     ),
 )
+QUOTA: Final = Label(
+    "quota", ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+)
+LOGIN: Final = Label("outcome", ("succeeded", "failed"))
 GENERATION: Final = Label("generation", ("0", "1", "2"))
 TRANSACTION_STATE: Final = Label(
     "state", ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -167,6 +176,7 @@ TOPIC: Final = Label("topic", ())
 GROUP: Final = Label("group, topic", ())
 DAMAGE: Final = Label("topic, partition, offset, file", ())
 VERSION: Final = Label("version", ())
+EVENT_POOL: Final = Label("pool", ("producers_metadata", "producers_data", "consumers_metadata", "consumers_desc"))
 READ_SOURCE: Final = Label("source", ("cache", "segment", "archive"))
 HOT_TIER_EVICTION: Final = Label("reason", ("capacity", "age", "low_disk", "invalid", "fault"))
 HOT_TIER_REFUSAL: Final = Label("reason", ("too_large", "worth_less", "low_disk", "off", "other"))
@@ -208,7 +218,18 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("net_refused_frames", "Connections closed because of bytes that are not a Kafka request."),
     _counter("net_stalled_connections", "Connections closed: incomplete request, or untaken responses."),
     _counter("net_idle_connections_closed", "Connections closed after connections.max.idle.ms."),
+    _counter("tls_handshakes", "TLS handshakes of clients that were completed.", per_shard=True),
+    _counter("tls_failed_handshakes", "TLS handshakes of clients that failed or took too long."),
+    _gauge("tls_half_handshakes", "Connections in their TLS handshake.", per_shard=True),
+    _gauge("insecure_listeners", "Addresses that other machines reach in clear or without proof (insecure.listeners)."),
+    _gauge("tls_certificate_end", "When the first of this broker's certificates ends, seconds since 1970; 0: none."),
     _gauge("net_waiting_frames", "Connections whose next request waits for memory.", per_shard=True),
+    _counter("kafka_logins", "Logins by SASL.", label=LOGIN),
+    _counter("audit_records", "Logins, refusals and changes recorded in the audit."),
+    _counter("audit_lost_records", "Records of the audit that were lost, because the disk did not take them in time."),
+    _latency("kafka_throttle_time", "Throttle times of clients over a quota.", QUOTA),
+    _gauge("quota_sharers", "Users and client ids whose use of a quota is remembered.", per_shard=True),
+    _gauge("quota_muted_connections", "Connections that are not read, because a quota is exceeded.", per_shard=True),
     # Requests
     _latency("kafka_request_latency", "From a request's last byte to its response handed to the socket.", API),
     # Derived from the histograms at rendering, for all APIs together, per shard
@@ -246,9 +267,14 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("cache_bytes", "Record bytes held by the log cache.", _BYTES, per_shard=True),
     _counter("cache_evicted_bytes", "Record bytes dropped from the log cache.", _BYTES),
     _counter("read_bytes", "Record bytes read, by source.", _BYTES, READ_SOURCE),
-    _counter("cold_reads", "Reads from segment files."),
+    _counter("cold_reads", "Reads from segment files by the worker."),
+    _counter("page_reads", "Reads from segment files in the page cache by the shard itself."),
     _counter("events_fed", "Events whose metadata were read for consumers, by source.", Unit.COUNT, READ_SOURCE),
     _counter("event_data_bytes", "Bytes of events' data that consumers selected, by source.", _BYTES, READ_SOURCE),
+    _gauge("event_pool_leased_bytes", "Bytes that pushes and feeds hold of event pools.", _BYTES, EVENT_POOL),
+    _counter("event_pool_leases", "Leases from the buffer pools of event partitions.", label=EVENT_POOL),
+    _counter("event_pool_waits", "Times that a push or a feed found no free buffer and waited.", label=EVENT_POOL),
+    _counter("event_pool_oversized", "Leases of more than a pool has, let through alone.", label=EVENT_POOL),
     _counter("event_files_opened", "Files of chunks that were opened: not in the cache of descriptors."),
     _counter("event_files_reused", "Files of chunks whose descriptor was in the cache."),
     _counter("event_files_overshot", "Files of chunks opened beyond fd_cache_capacity, all others being in use."),

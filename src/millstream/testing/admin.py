@@ -4,6 +4,7 @@ import socket
 import struct
 from collections.abc import Mapping
 
+from millstream.client.security import PLAIN, Security, secured
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import decode_response, encode_request, encode_request_header, response_header_version
 from millstream.wire.messages.create_topics import (
@@ -15,10 +16,15 @@ from millstream.wire.messages.create_topics import (
 
 _API_KEY = 19
 _VERSION = 7
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0
 
 
-def create_topics(bootstrap: str, topics: Mapping[str, int], config: Mapping[str, object] | None = None) -> None:
+def create_topics(
+    bootstrap: str,
+    topics: Mapping[str, int],
+    config: Mapping[str, object] | None = None,
+    security: Security = PLAIN,
+) -> None:
     """Create ``topics`` (name → partitions), each with the topic properties ``config``.
 
     Raises:
@@ -36,7 +42,8 @@ def create_topics(bootstrap: str, topics: Mapping[str, int], config: Mapping[str
     frame = bytes(encode_request_header(_API_KEY, _VERSION, 1, "millstream-testing")) + bytes(
         encode_request(request, _VERSION)
     )
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT_S) as connection:
+    plain = socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT_S)
+    with secured(plain, host.strip("[]"), security) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         (size,) = struct.unpack(">i", _read(connection, 4))
         answer = _read(connection, size)

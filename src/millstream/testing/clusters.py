@@ -23,7 +23,7 @@ the same time, because none of them serves before a majority is there.
 import shutil
 import signal
 import tempfile
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from itertools import permutations, product
@@ -143,11 +143,15 @@ class Cluster:
         self.brokers[node] = self._make(node, self._peers[node])
         return self.brokers[node].start()
 
-    def replace(self, node: int) -> Broker:
-        """Start a broker that was killed with an empty directory in the place of its own; returns when it serves."""
+    def replace(self, node: int, prepare: Callable[[Broker], object] | None = None) -> Broker:
+        """Start a broker that was killed with an empty directory in the place of its own; returns when it serves.
+        ``prepare`` may change it before it starts.
+        """
         shutil.rmtree(self.brokers[node].data_dir)
-        self.brokers[node] = self._make(node, self._peers[node], **{"broker.replace": "true"})
-        return self.brokers[node].start()
+        made = self.brokers[node] = self._make(node, self._peers[node], **{"broker.replace": "true"})
+        if prepare is not None:
+            prepare(made)
+        return made.start()
 
     def partition(self, *sides: Collection[int]) -> None:
         """Let nothing pass between brokers of different sides; a broker that is in no side reaches all of them."""

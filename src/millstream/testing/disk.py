@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
+    from millstream.model.quantities import FilePosition
     from millstream.storage.disk import Buffer, File
 
 FAULT_DIR_VARIABLE: Final = "MILLSTREAM_FAULT_DIR"
@@ -235,6 +236,10 @@ class FaultFile(SystemFile):
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         self._faults.fault("read", self.path)
         return super().preadv(buffers, position)
+
+    def preadv_cached(self, buffers: Sequence[bytearray | memoryview], position: FilePosition) -> int:
+        self._faults.fault("read", self.path)
+        return super().preadv_cached(buffers, position)
 
     def sync(self) -> None:
         path = self._now_at()

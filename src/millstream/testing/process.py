@@ -3,7 +3,8 @@
 It runs ``python -m millstream.cli start`` in a session of its own, so that ``kill`` reaches every process of the
 broker, and reads the ready line from its standard output; nothing is guessed by waiting. What the broker logs is kept
 in ``log_path``. A broker that does not come up raises ``BrokerFailed`` with the last lines of its log. Without
-``data_dir`` it lives in a temporary directory that goes with it. Consumer groups get their first assignment at once:
+``data_dir`` it lives in a temporary directory that goes with it. It ends with the process that started it, also if
+that one is killed. Consumer groups get their first assignment at once:
 ``group.initial.rebalance.delay.ms`` is 0 unless ``settings`` says otherwise.
 """
 
@@ -18,20 +19,33 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from millstream.client.security import read_security
+from millstream.config.ports import free_ports
+from millstream.shard.process import bound_to_us
 from millstream.testing.admin import create_topics
 
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
-DEFAULTS = {"group.initial.rebalance.delay.ms": 0}
-"""Other than a broker's own: a test does not wait for more members of its group."""
+STOP_TIMEOUT_S = 120.0
+DEFAULTS = {"group.initial.rebalance.delay.ms": 0, "insecure.listeners": "allow"}
+"""Other than a broker's own: a test does not wait for more members of its group, and may listen where it likes."""
 
 
 class BrokerFailed(RuntimeError):
     """The broker did not start, or did not stop as it should."""
+
+
+@cache
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """The thread of process ``pid`` that starts its brokers: the kernel ends them when this very thread ends, so it has
+    to last as long as the process.
+    """
+    return ThreadPoolExecutor(1, f"starts the brokers of {pid}")
 
 
 class Broker:
@@ -44,6 +58,7 @@ class Broker:
         data_dir: where its data are.
         settings: of its next start, by name.
         log_path: everything it wrote to standard error, over all its starts.
+        ca_path: certificate of the authority of a secure one; None for any other.
     """
 
     def __init__(
@@ -57,9 +72,11 @@ class Broker:
         memory: str | None = "256MiB",
         listen: str = "127.0.0.1:0",
         prefix: Sequence[str] = (),
+        secure: bool = False,
     ) -> None:
         """``topics`` are names, or names with their number of partitions; ``prefix`` stands before the command that
-        starts it.
+        starts it. A ``secure`` one takes TLS only, on its Kafka and HTTP ports, with an authority of its own (needs
+        the extra ``security``): ``client`` has what clients need.
         """
         names = [topics] if isinstance(topics, str) else topics or ()
         self._topics = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, 1)
@@ -73,6 +90,10 @@ class Broker:
         self._owns_directory = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="millstream-") if data_dir is None else data_dir)
         self.log_path = self.data_dir.with_name(self.data_dir.name + ".stderr")
+        self._security: dict[str, str] = {}
+        self.ca_path = self.data_dir.with_name(self.data_dir.name + ".keys") / "ca.pem" if secure else None
+        if self.ca_path is not None:
+            self._secure(self.ca_path)
         self._process: subprocess.Popen[str] | None = None
         self.bootstrap = ""
         self.http = ""
@@ -104,9 +125,11 @@ class Broker:
     def start(self) -> Self:
         """Start it and return when it serves; topics that were asked for exist then."""
         environment = {**os.environ, **self.env}
+        self._pick_port()
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(),
+            starting = _starter(os.getpid()).submit(
+                subprocess.Popen,
+                bound_to_us(self.command(), signal.SIGKILL),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -114,6 +137,7 @@ class Broker:
                 env=environment,
                 start_new_session=True,
             )
+            self._process = starting.result()
         self.pid = self._process.pid
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -123,15 +147,45 @@ class Broker:
         about = self.about()
         self.bootstrap = about["bootstrap"]
         self.http = about["http"]
-        self._listen = self.bootstrap
+        scheme = self._listen.rpartition("://")[0]
+        self._listen = f"{scheme}://{self.bootstrap}" if scheme else self.bootstrap
         if self._topics:
             try:
-                create_topics(self.bootstrap, self._topics)
+                create_topics(self.bootstrap, self._topics, security=read_security(self._security))
             except BaseException:
                 self.kill()  # nobody else would: it was never handed out
                 raise
             self._topics = {}
         return self
+
+    def _pick_port(self) -> None:
+        """Choose a port where any would do: none that the kernel may give to a connection while the broker is away."""
+        address, _, port = self._listen.rpartition(":")
+        host = address.rpartition("://")[2]
+        if port == "0" and host == "127.0.0.1":  # others may be those of a namespace, where this process is not
+            (free,) = free_ports(1, host)
+            self._listen = f"{address}:{free}"
+
+    def _secure(self, ca_path: Path) -> None:
+        """Make an authority and a certificate, and the settings that use them."""
+        from millstream.secure.authority import issue, make_authority
+
+        ca_path.parent.mkdir(mode=0o700, parents=True)
+        authority = make_authority("Millstream test authority")
+        pair = issue(authority, "broker", ["localhost", "127.0.0.1", "::1"])
+        ca_path.write_bytes(authority.certificate)
+        key_path = ca_path.with_name("broker.pem")
+        key_path.write_bytes(pair.key + pair.certificate)
+        given = self.settings
+        self.settings = {"ssl.keystore.location": key_path, "http.security.protocol": "SSL", **given}
+        self._security = {"security.protocol": "SSL", "ssl.ca.location": str(ca_path)}
+        if "://" not in self._listen:
+            self._listen = f"SSL://{self._listen}"
+
+    @property
+    def client(self) -> dict[str, str]:
+        """What a client of confluent-kafka needs: its address, and how it is reached securely."""
+        return {"bootstrap.servers": self.bootstrap, **self._security}
 
     def __repr__(self) -> str:
         state = f"bootstrap={self.bootstrap!r} pid={self.pid}" if self.running else "not running"
@@ -151,7 +205,7 @@ class Broker:
             RuntimeError: the broker refuses it, with the broker's message.
         """
         name = f"{prefix}-{uuid.uuid4().hex[:12]}"
-        create_topics(self.bootstrap, {name: partitions}, config)
+        create_topics(self.bootstrap, {name: partitions}, config, read_security(self._security))
         return name
 
     def about(self) -> dict[str, Any]:
@@ -220,6 +274,8 @@ class Broker:
             self.kill()
             if self._owns_directory:
                 shutil.rmtree(self.data_dir, ignore_errors=True)
+                if self.ca_path is not None:
+                    shutil.rmtree(self.ca_path.parent, ignore_errors=True)
                 self.log_path.unlink(missing_ok=True)
 
     def _forget(self) -> None:

@@ -11,7 +11,7 @@
     shared_uploads    many partitions in one object: backlog, packs, commits in order, producers that wait
     shared_joins      small ranges of shared objects become larger objects of one partition
     shared_manifest   when the manifest object of a shared partition is written
-    shared_sweeps     when shared objects are removed that nobody needs
+    shared_sweeps     when unused shared objects are removed
     packing │ joining │ sweeping       the archive process's part of these; what objects say of themselves
     uploading │ reading                one segment up; batches and records back, through blocks
     manifest          which segments are archived: packed, with old parts in objects. Pure

@@ -7,7 +7,7 @@
 
 Only the leader of a partition archives. Up to `UPLOADS_AT_ONCE` segments of a partition are uploaded at once, and
 proposed in the order of their offsets, so that the archive never has a gap. After a failed upload or proposal those
-behind it are given up, and uploaded again. One other request a partition is under way beside them; the manifest is
+behind it are given up, and uploaded again. One other request a partition is in flight beside them; the manifest is
 written once for all segments of `_DERIVED_US`, or when there is nothing more to upload. A failed request is repeated
 after a wait that doubles up to `_WAIT_MAX_US`; the first failure of a row is logged. A crash between upload and commit
 leaves an object that no entry names, and the segment is uploaded again. Objects of a deleted topic go after the last
@@ -19,12 +19,12 @@ that this leader has seen or written. So a write whose answer was lost takes no 
 broker's nor the next leader's. A store without conditional writes is written without the condition.
 
 **Retention.** A tiered partition keeps two limits. ``retention.local.target.ms/bytes`` bound what stays on this disk:
-segments that are archived and committed leave it, after a checkpoint has noted where the files begin.
+segments that are archived and committed leave it, after a checkpoint has noted where the files start.
 ``retention.ms/bytes`` bound the whole log, archived part included; objects of what has left it are removed after
 ``file.delete.delay.ms``. What a crash or a change of leaders made forget is looked for (`orphans`). A segment whose
 records have no timestamps has the age of its last append, as a local one has; the archive remembers it. A segment that
 an older release archived without that is kept until the size asks for it. A local copy is at most as young as its file,
-whatever its records say.
+independent of its records' times.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Archiver:
             self._storage.checkpoint(lambda: _call(dropping))
 
     def _advance(self, archive: PartitionArchive) -> None:
-        """Begin the next request for a partition, if there is anything to do."""
+        """Start the next request for a partition, if there is anything to do."""
         now_us = self._reactor.now_us()
         if archive.closed or self._stopped or archive.retry_at_us > now_us:
             return
@@ -245,13 +245,13 @@ class Archiver:
     # -- uploads -------------------------------------------------------------------------------------------------------
 
     def _upload(self, archive: PartitionArchive) -> None:
-        """Begin uploads, as many as may be under way."""
+        """Start uploads, as many as may be in flight."""
         limit = 1 if archive.failures else UPLOADS_AT_ONCE
         while len(archive.uploads) < limit and (segment := archive.next_upload()) is not None:
             from_offset = max(archive.uploads_end, segment.base_offset)
             pending = PendingUpload(segment.end_offset, archive.group.term)
             archive.uploads.append(pending)
-            known = archive.log.producers
+            known = archive.log.owner.producers
             self._link.upload(
                 archive.owner,
                 segment.path,
@@ -266,8 +266,8 @@ class Archiver:
             )
 
     def _appended_ms(self, archive: PartitionArchive, segment: Segment) -> int:
-        """When the last batch of a closed segment was appended, at the latest: the next one was begun then."""
-        following = archive.log.segments_list.after(segment)
+        """When the last batch of a closed segment was appended, at the latest: the next one was started then."""
+        following = archive.log.files.segments.after(segment)
         return self._storage.now_ms() if following is None else following.created_ms
 
     def _uploaded(
@@ -279,11 +279,11 @@ class Archiver:
         self._settle_uploads(archive)
 
     def _settle_uploads(self, archive: PartitionArchive) -> None:
-        """Propose what is uploaded, count what is committed, and go on; something may have gone wrong meanwhile."""
+        """Propose what is uploaded, count what is committed, and continue; something may have gone wrong in between."""
         uploads = archive.uploads
         gone = archive.closed or archive.log.closed or archive.group.role is not GroupRole.LEADING
         if uploads and (gone or any(one.term != archive.group.term for one in uploads)):
-            archive.trouble = "lost"  # another leadership: these keys name the wrong term, or the objects are nobody's
+            archive.trouble = "lost"  # another leadership: these keys name the wrong term, or the objects have no owner
         self._propose_uploads(archive)
         while uploads and uploads[0].is_proposed:
             if archive.archive.end_offset < uploads[0].end_offset and archive.trouble != "lost":
@@ -364,7 +364,7 @@ class Archiver:
         self._link.put(key, data, _guarded(archive, written))
 
     def _save_derived(self, archive: PartitionArchive) -> None:
-        """The description of the topic, the manifest, and then the removal of what nobody needs."""
+        """The description of the topic, the manifest, and then the removal of what is unused."""
         topic = self._describe(archive.owner.topic_id.bytes) if not archive.owner.partition_index else None
         if topic is not None and (data := encode_topic(topic)) != archive.topic_saved and archive.config.is_archived:
             self._put(archive, topic_key(archive.owner), data, partial(setattr, archive, "topic_saved", data))
@@ -406,7 +406,7 @@ class Archiver:
             if isinstance(result, MillstreamError):
                 self._failed(archive, f"{key} could not be read", result)
             elif key == manifest_key(archive.owner) and is_ahead(result.data, archive.archive, archive.group.term):
-                archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # another leader's: this one will hear of it
+                archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # another leader's: this one will learn of it
             else:
                 archive.versions[key] = result.version
                 self._advance(archive)
@@ -424,7 +424,7 @@ class Archiver:
             if error is not None:
                 self._failed(archive, "objects of deleted records could not be removed", error)
                 return
-            for one in due:  # a follower may have forgotten some meanwhile
+            for one in due:  # a follower may have forgotten some since
                 if archive.freed and archive.freed[0][1] is one:
                     archive.freed.popleft()
             self._succeeded(archive)
@@ -471,7 +471,7 @@ class Archiver:
         """What is to be called after a checkpoint, so that local copies go that the targets leave no room for."""
         log, config = archive.log, archive.config
         log.refresh()
-        if config.is_shared and log.segments_list.active.size_bytes and archive.archive.end_offset >= log.next_offset:
+        if config.is_shared and log.files.segments.active.size_bytes and archive.archive.end_offset >= log.next_offset:
             log.roll()
         now_ms = self._storage.now_ms()
         # A copy is no younger than its file, even if a record says that it is of next year.
@@ -483,9 +483,9 @@ class Archiver:
                 changed_ms if one.max_timestamp < 0 else min(one.max_timestamp, changed_ms),
                 changed_ms,
             )
-            for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
+            for one, changed_ms in zip(log.files.segments, log.files.segments.changed_ms(now_ms), strict=True)
         ]
-        limit = min(archive.archive.end_offset, log.segments_list.active.base_offset, archive.limit())
+        limit = min(archive.archive.end_offset, log.files.segments.active.base_offset, archive.limit())
         if config.is_shared:
             start = max((one.end_offset for one in facts if one.end_offset <= limit), default=None)
         else:
@@ -493,7 +493,7 @@ class Archiver:
                 facts, now_ms, config.retention_local_target_ms, config.retention_local_target_bytes, limit
             )
         # A crash may have kept files that were to go: of a quiet shared partition nothing else removes them.
-        before = log.first_local_offset if config.is_shared else log.local_wanted
+        before = log.first_local_offset if config.is_shared else log.files.local_wanted
         if start is None or start <= max(before, log.start_offset):
             return
         dropped = sum(one.size_bytes for one in facts if one.end_offset <= start)
@@ -526,11 +526,15 @@ class Archiver:
 
 
 def _manifest(archive: PartitionArchive) -> tuple[bytes, Callable[[], None]] | None:
-    """The manifest object if it is to be written, and what to do when it is."""
-    data = encode_manifest(archive.archive.manifest(archive.owner, archive.log.leader_epochs))
-    if data == archive.manifest_saved or (archive.archive.is_empty and not archive.manifest_saved):
+    """The manifest object if it is to be written, and what to do when it is. One of an empty archive says where the log
+    starts, if that is not where it was created.
+    """
+    inner = archive.archive
+    data = encode_manifest(inner.manifest(archive.owner, archive.log.leader_epochs))
+    says_nothing = inner.is_empty and not inner.start_offset and not archive.manifest_saved
+    if data == archive.manifest_saved or says_nothing:
         return None
-    return data, partial(setattr, archive, "manifest_saved", data)
+    return data, partial(archive.manifest_written, data, inner.start_offset)
 
 
 def _guarded(archive: PartitionArchive, step: Callable[..., None]) -> Callable[..., None]:
@@ -571,7 +575,7 @@ def _all_facts(archive: PartitionArchive, now_ms: int) -> Iterator[SegmentFacts]
 
 
 def _unarchived(archive: PartitionArchive, now_ms: int) -> Iterator[SegmentFacts]:
-    segments = archive.log.segments_list
+    segments = archive.log.files.segments
     for one, changed_ms in zip(segments, segments.changed_ms(now_ms), strict=True):
         if one.end_offset > archive.archive.end_offset:
             yield SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)

@@ -70,7 +70,7 @@ class ArchivedPartition(msgspec.Struct, frozen=True):
 
     owner: ArchiveId
     topic: str
-    """Its name; the id if the description is gone."""
+    """Its name; the id without a description."""
 
     objects: dict[str, ObjectInfo]
     """Every object of it, by key."""
@@ -86,7 +86,7 @@ class Tally(msgspec.Struct):
 
 
 def read_whole(store: ObjectStore, key: str) -> memoryview:
-    """The bytes of an object. Raises Corruption if there is none."""
+    """The bytes of an object. Raises Corruption without one."""
     info = store.head(ObjectKey(key))
     if info is None:
         raise Corruption(f"{store.url} has no object {key}")
@@ -162,7 +162,7 @@ def verify_shared(store: ObjectStore, tally: Tally, advance: Callable[[int], Non
         except Corruption as error:
             tally.findings.append(Finding("damaged", "", -1, info.key, error.message, info.size_bytes))
         except Rejected:
-            continue  # it was swept meanwhile
+            continue  # it was swept since
 
 
 def manifest_of(store: ObjectStore, owner: ArchiveId) -> Manifest:
@@ -182,7 +182,7 @@ def segments_of(store: ObjectStore, manifest: Manifest) -> Iterator[ArchivedSegm
 def verify(
     store: ObjectStore, partitions: list[ArchivedPartition], advance: Callable[[int], None] | None = None
 ) -> Tally:
-    """Read every archived byte. ``advance`` hears of bytes that were read."""
+    """Read every archived byte. ``advance`` gets the number of bytes that were read."""
     tally = Tally()
     for partition in partitions:
         tally.partitions += 1
@@ -239,7 +239,7 @@ def find_superfluous(store: ObjectStore, partitions: list[ArchivedPartition], be
                 if segment.revision and (info is None or info.modified_ms >= before_ms):
                     fresh.append((segment.base_offset, segment.end_offset))
         except MillstreamError as error:
-            # Without it nobody knows what is needed.
+            # Without it what is needed is unknown.
             tally.findings.append(_finding("damaged", partition, manifest_key(partition.owner), error.message))
             continue
         for key, info in partition.objects.items():

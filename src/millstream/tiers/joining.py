@@ -1,7 +1,7 @@
 """The archive process's part of a join: ranges of shared objects, and own objects before them, become one object.
 
 Every byte is checked twice: each block against its checksum, each batch against its own and its place. A range that is
-damaged or gone cancels the join, with `Corruption` or `Rejected`, and no object is there. The new object is nobody's
+damaged or gone cancels the join, with `Corruption` or `Rejected`, and no object is there. The new object has no owner
 when `join` returns: the leader has it read whole once more before it is committed (`replacing`). One that is never
 committed, because of a crash or another leader, is superfluous: ``tier scrub`` removes it. A repeated join writes
 another object, under a name of its own.
@@ -52,7 +52,7 @@ def join(store: ObjectStore, reader: ArchiveReader, command: Join, pace: Pace) -
     """Write the object.
 
     Raises:
-        Rejected: a range is not in the store any more.
+        Rejected: a range is no longer in the store.
         Corruption: it is not what it should be.
         MillstreamError: of the store.
     """

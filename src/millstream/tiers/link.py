@@ -1,42 +1,40 @@
-"""The reactor's side of the archive process: sends commands, gives each answer to who asked, finds memory for reads.
+"""The reactor's side of the archive process: sends commands, routes each reply to its caller (`helper.link`).
 
-A read takes fragments from the arena, which the process fills. While the arena has none, it waits
-(`storage.log.waiting_reads`). Callbacks never come before the call returned. The process is forked when there is
-something to do for it for the first time: most brokers have no tiered topic. After `stop` nothing is sent, and
-everything is refused retriably.
+A read takes fragments from the arena, which the process fills (`helper.fills`). Callbacks never run before the call has
+returned. The process is forked for its first command: most brokers have no tiered topic. After `stop` nothing is sent,
+and everything is refused retriably.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
-from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
+from millstream.helper.fills import Fills
+from millstream.helper.lanes import Lanes
+from millstream.helper.link import HelperLink
+from millstream.iobuf.room import chain_of
 from millstream.model.error_code import ErrorCode
-from millstream.storage.log.waiting_reads import WaitingReads
-from millstream.storage.messages.channel import ReactorChannel
 from millstream.tiers.messages import (
-    CHANGES_LANE,
-    JOINS_LANE,
-    LOG_LANE,
-    READS_LANE,
-    UPLOADS_LANE,
+    LANES_OF,
     AppendEntry,
     AskCache,
     CacheReport,
     Check,
     Checked,
     CleanLogs,
+    Done,
     EndLives,
     Examine,
+    Examined,
     Failed,
     Find,
     Forget,
     Found,
     Join,
+    Joined,
     Put,
     Read,
     ReadDone,
@@ -45,12 +43,17 @@ from millstream.tiers.messages import (
     RemoveKeys,
     Replace,
     Restore,
+    Restored,
     Share,
+    Shared,
+    Stop,
     Sweep,
+    Swept,
     Target,
     TrimEntries,
     Upload,
     Uploaded,
+    Written,
     decode_reply,
     encode,
 )
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 
     from millstream.format.archive import AbortedSpan
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
+    from millstream.helper.link import CallId
     from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.model.cluster import NodeId
     from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
@@ -68,68 +72,27 @@ if TYPE_CHECKING:
     from millstream.shard.process import Child
     from millstream.shard.reactor import Reactor
     from millstream.telemetry.metrics import StatsSlab
-    from millstream.tiers.messages import (
-        Examined,
-        Joined,
-        LogPart,
-        Reply,
-        Restored,
-        Shared,
-        SharedPart,
-        SharedStart,
-        Swept,
-        Written,
-    )
+    from millstream.tiers.messages import Command, LogPart, SharedPart, SharedStart
     from millstream.tiers.process import ArchiveProcess
 
     OnDone = Callable[[MillstreamError | None], None]
     OnRead = Callable[[IoBuf | MillstreamError], None]
+
+R = TypeVar("R", Checked, CacheReport, Examined, Found, Joined, Restored, Shared, Swept, Uploaded, Written)
 
 _ROOM_MIN: Final = 512
 _SAID: Final = (ErrorCode.INVALID_RECORD, ErrorCode.RESOURCE_NOT_FOUND)
 """What `Check` says of an object that is not what a replacement says of it."""
 
 
-class _ReadCall:
-    """One read, from `ArchiveLink.read` to its callback."""
+class _Meters:
+    """What reads of archived segments count."""
 
-    __slots__ = (
-        "aborted",
-        "begun_us",
-        "done",
-        "end_offset",
-        "fragments",
-        "max_bytes",
-        "minimum_one",
-        "offset",
-        "owner",
-        "room",
-        "target",
-    )
-
-    def __init__(
-        self,
-        owner: ArchiveId,
-        target: Target,
-        offset: Offset,
-        end_offset: Offset,
-        max_bytes: int,
-        minimum_one: bool,
-        done: OnRead,
-        begun_us: int,
-        aborted: list[AbortedSpan] | None,
-    ) -> None:
-        self.aborted = aborted
-        self.owner = owner
-        self.target = target
-        self.offset = offset
-        self.end_offset = end_offset
-        self.max_bytes = max_bytes
-        self.minimum_one = minimum_one
-        self.done = done
-        self.begun_us = begun_us
-        self.room = max_bytes
-        self.fragments: list[Fragment] = []
+    def __init__(self, stats: StatsSlab) -> None:
+        self.reads = stats.counter("archive_reads")
+        self.read_failures = stats.counter("archive_read_failures")
+        self.read_bytes = stats.counter("read_bytes", source="archive")
+        self.latency = stats.histogram("archive_read_latency")
 
 
 class ArchiveLink:
@@ -143,22 +106,16 @@ class ArchiveLink:
         start_process: Callable[[], ArchiveProcess],
         on_ended: Callable[[str], None],
     ) -> None:
-        """``on_ended`` hears with a reason that the process ended by itself."""
+        """``on_ended`` is called with the reason if the process ends by itself."""
         self._reactor = reactor
-        self._arena = arena
         self._start_process = start_process
-        self._child: Child | None = None
-        self._lanes: list[ReactorChannel] = []
-        self._calls: dict[int, Callable[[Any], None]] = {}
-        self._next_id = 1
-        self._reader = self._uploader = 0
-        self._waiting: WaitingReads[_ReadCall] = WaitingReads(reactor, self._start, _fail)
-        self._stopped = False
-        self._reads = stats.counter("archive_reads")
-        self._read_failures = stats.counter("archive_read_failures")
-        self._read_bytes = stats.counter("read_bytes", source="archive")
-        self._latency = stats.histogram("archive_read_latency")
         self._on_ended = on_ended
+        self._child: Child | None = None
+        self._lanes: Lanes[Command] = Lanes(LANES_OF, encode)
+        self._link: HelperLink[Command, Failed] = HelperLink(self._send)
+        self._fills = Fills(reactor, arena, self._link)
+        self.stopped = False
+        self.meters = _Meters(stats)
 
     def now_us(self) -> int:
         """Monotonic time, in µs."""
@@ -170,24 +127,25 @@ class ArchiveLink:
         return self._child is not None
 
     def stop(self) -> None:
-        """End the process at once: whatever it was doing may be repeated."""
-        if self._stopped:
+        """End the process at once: all that it was doing may be repeated."""
+        if self.stopped:
             return
-        self._stopped = True
+        self.stopped = True
         if self._child is not None:
             self._reactor.remove_reader(self._child.pidfd)
             self._child.kill()
-        for lane in self._lanes:
-            lane.close()
-        calls, self._calls = self._calls, {}
-        for answered in calls.values():
-            answered(Failed(0, ErrorCode.KAFKA_STORAGE_ERROR, "the shard stops"))
-        self._waiting.start_all()
+        self._lanes.close()
+        self._link.fail_all(_stops)
+        self._fills.send_all()
+
+    def refuse(self, done: OnRead) -> None:
+        """Call ``done`` later with the error of a read that the shard's stop prevents."""
+        self._reactor.call_soon(done, Retriable("the shard stops", ErrorCode.KAFKA_STORAGE_ERROR))
 
     def _begin(self) -> None:
-        """Fork the process: something is to be done for the first time."""
+        """Fork the process for its first command."""
         self._child, ends = self._start_process()
-        self._lanes = [ReactorChannel(self._reactor, end, self._heard) for end in ends]
+        self._lanes.open(self._reactor, ends, self._received)
         self._reactor.add_reader(self._child.pidfd, self._ended)
 
     def _ended(self) -> None:
@@ -205,21 +163,21 @@ class ArchiveLink:
         from_offset: Offset,
         end_offset: Offset,
         size_bytes: int,
-        term: Any,
+        term: Term,
         aborted: list[AbortedSpan],
         appended_ms: TimestampMs,
         done: Callable[[ArchivedSegment | MillstreamError], None],
     ) -> None:
         """`messages.Upload`."""
 
-        def answered(reply: Uploaded | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply.segment)
+        def uploaded(result: Uploaded | MillstreamError) -> None:
+            done(result.segment if isinstance(result, Uploaded) else result)
 
-        number = self._expect(answered)
-        self._send(
-            self._next_uploader(),
-            Upload(number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted, appended_ms),
+        number = self._link.next_id()
+        command = Upload(
+            number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted, appended_ms
         )
+        self._ask(command, Uploaded, uploaded)
 
     def share(
         self,
@@ -229,11 +187,10 @@ class ArchiveLink:
     ) -> None:
         """`messages.Share`."""
 
-        def answered(reply: Shared | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply.segments)
+        def shared(result: Shared | MillstreamError) -> None:
+            done(result.segments if isinstance(result, Shared) else result)
 
-        number = self._expect(answered)
-        self._send(self._next_uploader(), Share(number, object_id, parts))
+        self._ask(Share(self._link.next_id(), object_id, parts), Shared, shared)
 
     def sweep(
         self,
@@ -243,11 +200,7 @@ class ArchiveLink:
         done: Callable[[Swept | MillstreamError], None],
     ) -> None:
         """`messages.Sweep`."""
-
-        def answered(reply: Swept | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply)
-
-        self._send(CHANGES_LANE, Sweep(self._expect(answered), starts, topics, after))
+        self._ask(Sweep(self._link.next_id(), starts, topics, after), Swept, done)
 
     def join(
         self,
@@ -259,33 +212,26 @@ class ArchiveLink:
         done: Callable[[Joined | MillstreamError], None],
     ) -> None:
         """`messages.Join`."""
-
-        def answered(reply: Joined | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply)
-
         part = target if not isinstance(target, Sequence) else None
         before = tuple(target) if isinstance(target, Sequence) else ()
-        self._send(JOINS_LANE, Join(self._expect(answered), owner, term, before, part, target_bytes, start_offset))
+        number = self._link.next_id()
+        self._ask(Join(number, owner, term, before, part, target_bytes, start_offset), Joined, done)
 
     def put(self, key: str, data: bytes, done: OnDone) -> None:
         """`messages.Put`."""
-        self._send(CHANGES_LANE, Put(self._expect(partial(_settle, done)), key, data))
+        self._order(Put(self._link.next_id(), key, data), done)
 
     def examine(self, key: str, done: Callable[[Examined | MillstreamError], None]) -> None:
         """`messages.Examine`."""
-
-        def answered(reply: Examined | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply)
-
-        self._send(CHANGES_LANE, Examine(self._expect(answered), key))
+        self._ask(Examine(self._link.next_id(), key), Examined, done)
 
     def replace(self, key: str, data: bytes, expected: str, done: Callable[[str | MillstreamError], None]) -> None:
         """`messages.Replace`; ``done`` gets the new version."""
 
-        def answered(reply: Written | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply.version)
+        def replaced(result: Written | MillstreamError) -> None:
+            done(result.version if isinstance(result, Written) else result)
 
-        self._send(CHANGES_LANE, Replace(self._expect(answered), key, data, expected))
+        self._ask(Replace(self._link.next_id(), key, data, expected), Written, replaced)
 
     def remove(
         self,
@@ -296,7 +242,7 @@ class ArchiveLink:
         done: OnDone,
     ) -> None:
         """`messages.Remove`."""
-        self._send(CHANGES_LANE, Remove(self._expect(partial(_settle, done)), owner, segments, parts, part_objects))
+        self._order(Remove(self._link.next_id(), owner, segments, parts, part_objects), done)
 
     def check(
         self,
@@ -309,50 +255,40 @@ class ArchiveLink:
         done: Callable[[Checked | MillstreamError], None],
     ) -> None:
         """`messages.Check`."""
-
-        def answered(reply: Checked | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply)
-
-        number = self._expect(answered)
-        self._send(self._next_uploader(), Check(number, owner, before, after, version, written_after_ms, part_before))
+        number = self._link.next_id()
+        self._ask(Check(number, owner, before, after, version, written_after_ms, part_before), Checked, done)
 
     def forget(self, owner: ArchiveId, start: Offset, end: Offset) -> None:
         """`messages.Forget`. A process that was never started has nothing to forget."""
-        if self._child is not None and not self._stopped:
-            self._send(CHANGES_LANE, Forget(self._expect(_ignore), owner, start, end))
+        if self._child is not None and not self.stopped:
+            self._order(Forget(self._link.next_id(), owner, start, end), _ignore)
 
     def remove_keys(self, keys: tuple[str, ...], owner: ArchiveId, done: OnDone) -> None:
         """`messages.RemoveKeys`."""
-        self._send(CHANGES_LANE, RemoveKeys(self._expect(partial(_settle, done)), keys, owner))
+        self._order(RemoveKeys(self._link.next_id(), keys, owner), done)
 
     def remove_below(self, owner: ArchiveId, offset: Offset, done: OnDone) -> None:
         """`messages.RemoveBelow`."""
-        self._send(CHANGES_LANE, RemoveBelow(self._expect(partial(_settle, done)), owner, offset))
+        self._order(RemoveBelow(self._link.next_id(), owner, offset), done)
 
     def ask_cache(self, done: Callable[[CacheReport | MillstreamError], None]) -> None:
         """`messages.AskCache`."""
-
-        def answered(reply: CacheReport | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply)
-
-        self._send(self._next_reader(), AskCache(self._expect(answered)))
+        self._ask(AskCache(self._link.next_id()), CacheReport, done)
 
     # -- the log in the store ------------------------------------------------------------------------------------------
 
     def append_entry(self, number: int, parts: list[LogPart], done: OnDone) -> None:
         """`messages.AppendEntry`. ``done`` gets Rejected (STALE_BROKER_EPOCH) when the log is sealed."""
 
-        def answered(reply: Reply) -> None:
-            if isinstance(reply, Failed) and reply.code is ErrorCode.STALE_BROKER_EPOCH:
-                done(Rejected(reply.message, reply.code))
-            else:
-                _settle(done, reply)
+        def failed(failure: Failed) -> None:
+            sealed = failure.code is ErrorCode.STALE_BROKER_EPOCH
+            done(Rejected(failure.message, failure.code) if sealed else error_of(failure))
 
-        self._send(LOG_LANE, AppendEntry(self._expect(answered), number, parts))
+        self._link.ask(AppendEntry(self._link.next_id(), number, parts), Done, lambda _: done(None), failed)
 
     def trim_entries(self, number: int, end: int, done: OnDone) -> None:
         """`messages.TrimEntries`."""
-        self._send(CHANGES_LANE, TrimEntries(self._expect(partial(_settle, done)), number, end))
+        self._order(TrimEntries(self._link.next_id(), number, end), done)
 
     def restore(
         self,
@@ -362,20 +298,16 @@ class ArchiveLink:
         done: Callable[[Restored | MillstreamError], None],
     ) -> None:
         """`messages.Restore`."""
-
-        def answered(reply: Restored | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply)
-
         asked_ns = time.monotonic_ns()
-        self._send(CHANGES_LANE, Restore(self._expect(answered), owner, directory, voters, asked_ns))
+        self._ask(Restore(self._link.next_id(), owner, directory, voters, asked_ns), Restored, done)
 
     def end_lives(self, node: NodeId, done: OnDone) -> None:
         """`messages.EndLives`."""
-        self._send(CHANGES_LANE, EndLives(self._expect(partial(_settle, done)), node))
+        self._order(EndLives(self._link.next_id(), node), done)
 
     def clean_logs(self, done: OnDone) -> None:
         """`messages.CleanLogs`."""
-        self._send(CHANGES_LANE, CleanLogs(self._expect(partial(_settle, done))))
+        self._order(CleanLogs(self._link.next_id()), done)
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
@@ -391,14 +323,8 @@ class ArchiveLink:
         largest: bool = False,
     ) -> None:
         """`messages.Find`."""
-
-        def answered(reply: Found | Failed) -> None:
-            done(_error(reply) if isinstance(reply, Failed) else reply)
-
-        number = self._expect(answered)
-        self._send(
-            self._next_reader(), Find(number, owner, Target.of(target), timestamp, start_offset, end_offset, largest)
-        )
+        number, part = self._link.next_id(), Target.of(target)
+        self._ask(Find(number, owner, part, timestamp, start_offset, end_offset, largest), Found, done)
 
     def read(
         self,
@@ -415,107 +341,116 @@ class ArchiveLink:
         """Whole batches from the one that holds ``offset``, below ``end_offset``, of one segment. The receiver releases
         them. ``aborted`` gets the aborted transactions among them before ``done`` is called.
         """
-        call = _ReadCall(
-            owner,
-            Target.of(target),
-            offset,
-            end_offset,
-            max(0, max_bytes),
-            minimum_one,
-            done,
-            self._reactor.now_us(),
-            aborted,
-        )
-        self._reads.inc()
-        self._waiting.begin(call)
+        part = Target.of(target)
 
-    def _start(self, call: _ReadCall) -> bool:
-        """Send the read; False when there is no memory for it."""
-        if self._stopped:
-            self._reactor.call_soon(call.done, Retriable("the shard stops", ErrorCode.KAFKA_STORAGE_ERROR))
-            return True
-        room = max(call.room, _ROOM_MIN)
-        if call.target.segment is not None:
-            room = min(room, call.target.segment.size_bytes)
-        fragments = allocate_room(self._arena, room)
-        if fragments is None:
-            return False
-        call.fragments = fragments
-        spans = spans_of(fragments)
-        number = self._expect(partial(self._finished, call))
-        self._send(
-            self._next_reader(),
-            Read(
-                number, call.owner, call.target, call.offset, call.end_offset, call.max_bytes, call.minimum_one, spans
-            ),
-        )
-        return True
+        def make(number: CallId, spans: list[int]) -> Read:
+            return Read(number, owner, part, offset, end_offset, max(0, max_bytes), minimum_one, spans)
 
-    def _finished(self, call: _ReadCall, reply: ReadDone | Failed) -> None:
-        if isinstance(reply, ReadDone) and reply.need_bytes:
-            call.room = reply.need_bytes
-            release_all(call.fragments)
-            self._waiting.again(call)
-            return
-        self._latency.observe(self._reactor.now_us() - call.begun_us)
-        if isinstance(reply, Failed):
-            release_all(call.fragments)
-            self._read_failures.inc()
-            call.done(_error(reply))
-            return
-        self._read_bytes.inc(reply.size_bytes)
-        if call.aborted is not None:
-            call.aborted += reply.aborted
-        call.done(chain_of(call.fragments, reply.size_bytes))
+        limit = None if part.segment is None else part.segment.size_bytes
+        self.meters.reads.inc()
+        self._fills.start(_ArchiveRead(self, make, limit, max(0, max_bytes), done, aborted))
 
     # -- the channel ---------------------------------------------------------------------------------------------------
 
-    def _expect(self, answered: Callable[[Any], None]) -> int:
-        number = self._next_id
-        self._next_id += 1
-        self._calls[number] = answered
-        return number
+    def _ask(self, command: Command, kind: type[R], done: Callable[[R | MillstreamError], None]) -> None:
+        """Send a command. ``done`` is called with its reply, or with the error that it failed with."""
+        self._link.ask(command, kind, done, lambda failure: done(error_of(failure)))
 
-    def _next_uploader(self) -> int:
-        lane = UPLOADS_LANE + self._uploader
-        self._uploader = (self._uploader + 1) % (READS_LANE - UPLOADS_LANE)
-        return lane
+    def _order(self, command: Command, done: OnDone) -> None:
+        """Send a command whose reply says only that it was executed."""
+        self._link.ask(command, Done, lambda _: done(None), lambda failure: done(error_of(failure)))
 
-    def _next_reader(self) -> int:
-        lane = READS_LANE + self._reader
-        self._reader = (self._reader + 1) % (JOINS_LANE - READS_LANE)
-        return lane
-
-    def _send(self, lane: int, command: Any) -> None:
-        if self._stopped:
-            answered = self._calls.pop(command.id)
-            stops = Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, "the shard stops")
-            self._reactor.call_soon(answered, stops)
+    def _send(self, command: Command) -> None:
+        assert not isinstance(command, Stop), "the process is killed"
+        if self.stopped:
+            self._reactor.call_soon(self._link.fail, command.id, _stops(command.id))
             return
         if self._child is None:
             self._begin()
-        self._lanes[lane].send(encode(command))
+        self._lanes.send(command)
 
-    def _heard(self, message: bytes) -> None:
-        reply: Reply = decode_reply(message)
-        self._calls.pop(reply.id)(reply)
-
-
-def _ignore(_: Reply) -> None:
-    """Nobody waits for it."""
-
-
-def _settle(done: OnDone, reply: Reply) -> None:
-    done(_error(reply) if isinstance(reply, Failed) else None)
+    def _received(self, message: bytes) -> None:
+        reply = decode_reply(message)
+        if isinstance(reply, Failed):
+            self._link.fail(reply.id, reply)
+        else:
+            self._link.reply(reply)
 
 
-def _error(reply: Failed) -> MillstreamError:
+class _ArchiveRead:
+    """One read, from `ArchiveLink.read` to its callback (`helper.fills.Fill`)."""
+
+    __slots__ = ("_aborted", "_done", "_limit", "_link", "_make", "_room", "begun_us", "fragments")
+    reply = ReadDone
+
+    def __init__(
+        self,
+        link: ArchiveLink,
+        make: Callable[[CallId, list[int]], Read],
+        limit: int | None,
+        max_bytes: int,
+        done: OnRead,
+        aborted: list[AbortedSpan] | None,
+    ) -> None:
+        """``limit`` is the size of the segment in bytes; None if it is not known."""
+        self._link = link
+        self._make = make
+        self._limit = limit
+        self._room = max_bytes
+        self._done = done
+        self._aborted = aborted
+        self.begun_us = link.now_us()
+        self.fragments: list[Fragment] = []
+
+    def prepare(self) -> int:
+        """Bytes to allocate; 0 if the shard stops."""
+        if self._link.stopped:
+            self._link.refuse(self._done)
+            return 0
+        size_bytes = max(self._room, _ROOM_MIN)
+        return size_bytes if self._limit is None else min(size_bytes, self._limit)
+
+    def command(self, number: CallId, spans: list[int]) -> Read:
+        """The command, which may fill these spans."""
+        return self._make(number, spans)
+
+    def finish(self, reply: ReadDone) -> bool:
+        """The reply. False: the first batch needs more memory."""
+        if reply.need_bytes:
+            self._room = reply.need_bytes
+            return False
+        meters = self._link.meters
+        meters.latency.observe(self._link.now_us() - self.begun_us)
+        meters.read_bytes.inc(reply.size_bytes)
+        if self._aborted is not None:
+            self._aborted += reply.aborted
+        self._done(chain_of(self.fragments, reply.size_bytes))
+        return True
+
+    def fail(self, error: MillstreamError) -> None:
+        """There was no memory for it."""
+        self._done(error)
+
+    def failed(self, failure: Failed) -> None:
+        """The read has failed in the archive process."""
+        meters = self._link.meters
+        meters.latency.observe(self._link.now_us() - self.begun_us)
+        meters.read_failures.inc()
+        self._done(error_of(failure))
+
+
+def _ignore(_: MillstreamError | None) -> None:
+    """Callback of a command whose result is not used."""
+
+
+def _stops(number: CallId) -> Failed:
+    return Failed(number, ErrorCode.KAFKA_STORAGE_ERROR, "the shard stops")
+
+
+def error_of(reply: Failed) -> MillstreamError:
+    """The error that callers get for a failed command."""
     if reply.code in _SAID:
         return Rejected(reply.message, reply.code)
     kind = Corruption if reply.corrupt else Unavailable
     # Clients repeat a storage error; any other code would end a consumer.
     return kind(reply.message, ErrorCode.KAFKA_STORAGE_ERROR)
-
-
-def _fail(call: _ReadCall, error: MillstreamError) -> None:
-    call.done(error)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
-    from millstream.core.shared.catalogue import Writer
     from millstream.model.quantities import ShardId
+    from millstream.model.shared import Writer
     from millstream.objects import ObjectStore
     from millstream.storage.disk import Disk
     from millstream.tiers.messages import Reply

@@ -8,7 +8,7 @@
 
 Every replica applies the same commands in the same order, so every replica has the same archive. The commands:
 
-- ``append``: a committed segment, which begins at the archive's end;
+- ``append``: a committed segment, which starts at the archive's end;
 - ``spilled``: the oldest segments are in a part object from now on (``next_spill`` says which);
 - ``replaced``: other segments have the batches of some segments, in memory or in one part;
 - ``trim``: the log starts later.
@@ -58,7 +58,7 @@ MEMORY_BYTES_MAX: Final = 64 * 1024
 """Packed bytes of one partition, without what is in parts: more than 3,200 segments."""
 
 REPLACEMENTS_MAX: Final = 64
-"""Replacements of one partition that are remembered. A job has one at a time under way."""
+"""Replacements of one partition that are remembered. A job has one at a time in flight."""
 
 _FIRST: Final = Offset(0)
 _NONE_LATER: Final = (-2, 0)
@@ -68,7 +68,7 @@ _RUN_OVERHEAD_BYTES: Final = 160
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """What no offset of the log needs any more, for deletion after a grace period."""
+    """What no offset of the log needs now, for deletion after a grace period."""
 
     parts: tuple[ManifestPart, ...] = ()
     """All segments of these, and then the part objects themselves."""
@@ -137,10 +137,10 @@ class Archive:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def append(self, segment: ArchivedSegment) -> None:
-        """Add a committed segment. The first one may begin before the end, which is the log's start then.
+        """Add a committed segment. The first one may start before the end, which is the log's start then.
 
         Raises:
-            Corruption: it does not begin at the end, or is empty.
+            Corruption: it does not start at the end, or is empty.
         """
         begins = segment.base_offset <= self.end_offset if self.is_empty else segment.base_offset == self.end_offset
         if not begins or segment.end_offset <= max(self.end_offset, segment.base_offset):
@@ -275,7 +275,7 @@ class Archive:
 
     def find_time(self, timestamp: TimestampMs, after: Offset = _FIRST) -> ArchivedSegment | ManifestPart | None:
         """The first segment that ends behind ``after`` with a record of this time or later, or the part that may have
-        it; None if there is none.
+        it; None without one.
         """
         for part in self._parts:
             if part.max_timestamp >= timestamp and part.end_offset > after:
@@ -292,7 +292,7 @@ class Archive:
     ) -> ArchivedSegment | ManifestPart | None:
         """The segment, or the part, with the largest time of those that overlap [``after``, ``end_offset``); the first
         of several. ``before`` is (largest time, base offset) of the one that was found last: what comes after it in
-        this order. None if there is none.
+        this order. None without one.
         """
         found: ArchivedSegment | ManifestPart | None = None
         best = _NONE_LATER
@@ -330,7 +330,7 @@ class Archive:
         return [*(one for run in self._runs[first:] for one in unpack_run(run)), *self._open]
 
     def entries(self) -> Iterator[ArchivedSegment | ManifestPart]:
-        """Parts, then segments, oldest first. The archive must not change meanwhile."""
+        """Parts, then segments, oldest first. The archive must not change during it."""
         yield from self._parts
         for run in self._runs:
             yield from unpack_run(run)
@@ -338,7 +338,7 @@ class Archive:
 
     @property
     def first_offset(self) -> Offset:
-        """First offset of the first segment or part, at or before the start; the start if there is none."""
+        """First offset of the first segment or part, at or before the start; the start without one."""
         first = next(iter(self._parts or self._runs or self._open), None)
         return self.start_offset if first is None else min(first.base_offset, self.start_offset)
 

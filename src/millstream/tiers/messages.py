@@ -11,6 +11,7 @@ import msgspec
 
 from millstream.format.archive import AbortedSpan
 from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
+from millstream.helper.link import CallId
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
@@ -21,7 +22,7 @@ from millstream.model.shared import ObjectId, SharedPartition
 class Upload(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Upload the batches of a local segment from offset ``from_offset`` on. → `Uploaded`."""
 
-    id: int
+    id: CallId
     owner: ArchiveId
     path: str
     base_offset: Offset
@@ -41,9 +42,9 @@ class Upload(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Write an object, whatever is there. → `Done`."""
+    """Write an object, replacing any other. → `Done`."""
 
-    id: int
+    id: CallId
     key: str
     data: bytes
 
@@ -51,14 +52,14 @@ class Put(msgspec.Struct, frozen=True, array_like=True, tag=2):
 class Examine(msgspec.Struct, frozen=True, array_like=True, tag=28):
     """Read a small object, and which version it has. → `Examined`."""
 
-    id: int
+    id: CallId
     key: str
 
 
 class Replace(msgspec.Struct, frozen=True, array_like=True, tag=29):
-    """Write an object if it still has a version; if there is none, with an empty one. → `Written`."""
+    """Write an object if it still has a version; if it does not exist, with an empty one. → `Written`."""
 
-    id: int
+    id: CallId
     key: str
     data: bytes
     expected: str
@@ -67,7 +68,7 @@ class Replace(msgspec.Struct, frozen=True, array_like=True, tag=29):
 class Remove(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Remove segments, parts, and the segments in those parts. → `Done`."""
 
-    id: int
+    id: CallId
     owner: ArchiveId
     segments: tuple[ArchivedSegment, ...]
     parts: tuple[ManifestPart, ...]
@@ -78,7 +79,7 @@ class Remove(msgspec.Struct, frozen=True, array_like=True, tag=3):
 class RemoveKeys(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Remove objects; of a folder, which ends with a slash, every object below it. → `Done`."""
 
-    id: int
+    id: CallId
     keys: tuple[str, ...]
     owner: ArchiveId | None = None
     """The partition, if all of it is removed."""
@@ -87,7 +88,7 @@ class RemoveKeys(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class RemoveBelow(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Remove the segments and parts of a partition, whoever wrote them, that end at or below an offset. → `Done`."""
 
-    id: int
+    id: CallId
     owner: ArchiveId
     offset: Offset
 
@@ -97,7 +98,7 @@ class SharedPart(msgspec.Struct, frozen=True, array_like=True):
 
     partition: SharedPartition
     from_offset: Offset
-    """The first batch has this offset, and may begin before it."""
+    """The first batch has this offset, and may start before it."""
 
     end_offset: Offset
     spans: list[int]
@@ -110,7 +111,7 @@ class SharedPart(msgspec.Struct, frozen=True, array_like=True):
 class Share(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Write these batches as one shared object, and read it back. → `Shared`."""
 
-    id: int
+    id: CallId
     object_id: ObjectId
     parts: list[SharedPart]
 
@@ -130,7 +131,7 @@ class SharedStart(msgspec.Struct, frozen=True, array_like=True):
 class Sweep(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """Remove shared objects in which no offset is left, from those with a key behind ``after``. → `Swept`."""
 
-    id: int
+    id: CallId
     starts: list[SharedStart]
     """Of all shared partitions."""
 
@@ -143,7 +144,7 @@ class Sweep(msgspec.Struct, frozen=True, array_like=True, tag=21):
 class Join(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Write these segments, or the first small ranges of the part, as one object of the partition's own. → `Joined`."""
 
-    id: int
+    id: CallId
     owner: ArchiveId
     term: Term
     before: tuple[ArchivedSegment, ...]
@@ -152,7 +153,7 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
     target_bytes: int
     start_offset: Offset
-    """Where the archive starts: segments of the part that end at or below it are gone, and are left out."""
+    """Where the archive starts: segments of the part that end at or below it are deleted, and are left out."""
 
 
 class LogPart(msgspec.Struct, frozen=True, array_like=True):
@@ -173,7 +174,7 @@ class AppendEntry(msgspec.Struct, frozen=True, array_like=True, tag=23):
     is sealed. After any other failure the same entry follows.
     """
 
-    id: int
+    id: CallId
     number: int
     parts: list[LogPart]
 
@@ -181,7 +182,7 @@ class AppendEntry(msgspec.Struct, frozen=True, array_like=True, tag=23):
 class TrimEntries(msgspec.Struct, frozen=True, array_like=True, tag=24):
     """Remove the entries of this shard's log from ``number`` to before ``end``, which is not its newest. → `Done`."""
 
-    id: int
+    id: CallId
     number: int
     end: int
 
@@ -189,7 +190,7 @@ class TrimEntries(msgspec.Struct, frozen=True, array_like=True, tag=24):
 class Restore(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """Make the directory of a partition from what the store has of it. → `Restored`."""
 
-    id: int
+    id: CallId
     owner: ArchiveId
     directory: str
     voters: tuple[ReplicaId, ...]
@@ -202,13 +203,13 @@ class Restore(msgspec.Struct, frozen=True, array_like=True, tag=25):
 class CleanLogs(msgspec.Struct, frozen=True, array_like=True, tag=26):
     """Remove entries of logs that are over which the archive has. → `Done`."""
 
-    id: int
+    id: CallId
 
 
 class EndLives(msgspec.Struct, frozen=True, array_like=True, tag=27):
     """Seal every log that a broker has in the store. → `Done`."""
 
-    id: int
+    id: CallId
     node: NodeId
 
 
@@ -234,7 +235,7 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
 class Read(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Fill the spans with batches from the one that has ``offset``, below ``end_offset``. → `ReadDone`."""
 
-    id: int
+    id: CallId
     owner: ArchiveId
     target: Target
     offset: Offset
@@ -250,7 +251,7 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=6):
     the one with the largest time, and the first of several. → `Found`.
     """
 
-    id: int
+    id: CallId
     owner: ArchiveId
     target: Target
     timestamp: TimestampMs
@@ -262,7 +263,7 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=6):
 class AskCache(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """What the caches have and miss. → `CacheReport`."""
 
-    id: int
+    id: CallId
 
 
 class Check(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -270,7 +271,7 @@ class Check(msgspec.Struct, frozen=True, array_like=True, tag=9):
     them in the place of the others. → `Checked`.
     """
 
-    id: int
+    id: CallId
     owner: ArchiveId
     before: tuple[ArchivedSegment, ...]
     after: tuple[ArchivedSegment, ...]
@@ -284,9 +285,9 @@ class Check(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Forget blocks that begin at ``start`` to before ``end``: their segments were replaced. → `Done`."""
+    """Forget blocks that start at ``start`` to before ``end``: their segments were replaced. → `Done`."""
 
-    id: int
+    id: CallId
     owner: ArchiveId
     start: Offset
     end: Offset
@@ -324,13 +325,13 @@ Command: TypeAlias = (
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A command is carried out."""
 
-    id: int
+    id: CallId
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """A command is not carried out, or nobody knows whether it is; it may be repeated."""
+    """A command is not carried out, or that is unknown; it may be repeated."""
 
-    id: int
+    id: CallId
     code: ErrorCode
     message: str
     corrupt: bool = False
@@ -338,9 +339,9 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Examined(msgspec.Struct, frozen=True, array_like=True, tag=28):
-    """An object as it was read; both are empty if there is none."""
+    """An object as it was read; both are empty without one."""
 
-    id: int
+    id: CallId
     version: str
     data: bytes
 
@@ -348,28 +349,28 @@ class Examined(msgspec.Struct, frozen=True, array_like=True, tag=28):
 class Written(msgspec.Struct, frozen=True, array_like=True, tag=29):
     """The object is in the store, durably, with this version."""
 
-    id: int
+    id: CallId
     version: str
 
 
 class Uploaded(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The segment is in the store, durably."""
 
-    id: int
+    id: CallId
     segment: ArchivedSegment
 
 
 class Shared(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """The object is in the store, durably and checked. One segment for each part."""
 
-    id: int
+    id: CallId
     segments: list[ArchivedSegment]
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """The object is in the store, and nobody's until it is committed."""
+    """The object is in the store, and has no owner until it is committed."""
 
-    id: int
+    id: CallId
     before: tuple[ArchivedSegment, ...]
     after: ArchivedSegment | None
     """None if the part has no small range: nothing was written."""
@@ -378,19 +379,19 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag=22):
 class Swept(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """How a sweep went."""
 
-    id: int
+    id: CallId
     objects: int
     """Objects that were looked at."""
 
     removed: int
     after: str
-    """Where to go on; empty at the end."""
+    """Where to continue; empty at the end."""
 
 
 class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """How a read went. ``need_bytes`` > 0: the first batch has that many bytes and did not fit; it is read again."""
 
-    id: int
+    id: CallId
     size_bytes: int
     need_bytes: int
     aborted: list[AbortedSpan] = []
@@ -400,7 +401,7 @@ class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class Found(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """The record that a `Find` asked for; offset -1 if the target has none."""
 
-    id: int
+    id: CallId
     offset: Offset
     timestamp: TimestampMs
     leader_epoch: Term
@@ -420,7 +421,7 @@ class Gap(msgspec.Struct, frozen=True, array_like=True):
 class CacheReport(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """The caches of one shard."""
 
-    id: int
+    id: CallId
     kind: str
     """``cache.type``; ``none`` if there is no warm cache."""
 
@@ -439,14 +440,14 @@ class CacheReport(msgspec.Struct, frozen=True, array_like=True, tag=6):
 class Checked(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """The objects are what they should be, and the part, if there is one, is in the store."""
 
-    id: int
+    id: CallId
     part: ManifestPart | None = None
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """The directory is there, or the store has nothing of the partition."""
 
-    id: int
+    id: CallId
     records: int
     """Offsets of the log; 0 without a directory."""
 
@@ -467,16 +468,39 @@ Reply: TypeAlias = (
     | Restored
 )
 
-CHANGES_LANE: Final = 0
-UPLOADS_LANE: Final = 1
-READS_LANE: Final = 4
-JOINS_LANE: Final = 7
-LOG_LANE: Final = 8
-LANES: Final = 9
-"""One lane for manifests and removals, in order; those from `UPLOADS_LANE` on for uploads, those from `READS_LANE` on
-for reads, one for joins, which take long, and one for the log in the store, for which producers wait. The lanes of one
-kind are alike and take turns.
+CHANGES_LANE: Final = range(1)
+UPLOAD_LANES: Final = range(1, 4)
+READ_LANES: Final = range(4, 7)
+JOINS_LANE: Final = range(7, 8)
+LOG_LANE: Final = range(8, 9)
+LANES: Final = LOG_LANE.stop
+"""One lane for manifests and removals, in order; several for uploads and for reads; one for joins, which take long; and
+one for the log in the store, for which producers wait.
 """
+
+LANES_OF: Final[dict[type[Command], range]] = {
+    Put: CHANGES_LANE,
+    Examine: CHANGES_LANE,
+    Replace: CHANGES_LANE,
+    Remove: CHANGES_LANE,
+    RemoveKeys: CHANGES_LANE,
+    RemoveBelow: CHANGES_LANE,
+    Sweep: CHANGES_LANE,
+    Forget: CHANGES_LANE,
+    TrimEntries: CHANGES_LANE,
+    Restore: CHANGES_LANE,
+    EndLives: CHANGES_LANE,
+    CleanLogs: CHANGES_LANE,
+    Upload: UPLOAD_LANES,
+    Share: UPLOAD_LANES,
+    Check: UPLOAD_LANES,
+    Read: READ_LANES,
+    Find: READ_LANES,
+    AskCache: READ_LANES,
+    Join: JOINS_LANE,
+    AppendEntry: LOG_LANE,
+}
+"""The lanes that execute each command."""
 
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode

@@ -5,9 +5,9 @@
     wal/<node>/<broker epoch>/<shard>/<number>      entry │ entry │ … │ seal
                                                     numbers without gaps; each is written only if nothing is there
 
-An append is durable, and may be acknowledged, when the store has its object. `seal` reads the log to its end and takes
-the next number itself. From then on the broker that wrote the log finds its next number taken: whatever it is still
-doing, nothing that it acknowledges can be missing from what was read.
+An append is durable, and may be acknowledged, when the store has its object. `close_log` lists the log to its end and
+takes the next number itself. From then on the broker that wrote the log finds its next number taken: it acknowledges
+nothing that is missing from the list.
 
 A write without an answer is repeated under its number; what is there then tells whose it is. A crash leaves a log that
 ends with an entry of unknown outcome at most. Entries leave from the oldest on, one by one, so that what is left has no
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption, OutcomeUnknown, Rejected, Unavailable
 from millstream.format.sealed import seal as sealed
-from millstream.format.sealed import unseal
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, ShardId
 from millstream.objects import ABSENT, ObjectKey
@@ -29,7 +28,7 @@ from millstream.objects.errors import Conflict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.core.shared.catalogue import Writer
+    from millstream.model.shared import Writer
     from millstream.objects import ObjectStore
 
 WAL_FOLDER: Final = "wal/"
@@ -54,17 +53,12 @@ class ObjectWal:
 
         Raises:
             Rejected: the log is sealed: another broker has taken over (STALE_BROKER_EPOCH).
-            OutcomeUnknown: the entry may be there. Only the same entry may follow it, or the end of this life.
+            OutcomeUnknown: the entry may be there. Only the same entry may follow it, or the end of this log.
         """
         data = sealed(ENTRY_MAGIC, VERSION, payload)
         _put_once(self._store, entry_key(self._folder, self.next_number), data)
         self.next_number += 1
         return self.next_number - 1
-
-    def trim(self, number: int) -> None:
-        """Entries before ``number`` are committed elsewhere. The newest object stays."""
-        before = min(number, self.next_number - 1)
-        remove_entries(self._store, self._folder, [one for one in _numbers(self._store, self._folder) if one < before])
 
 
 def wal_folder(writer: Writer, shard: ShardId = _FIRST) -> str:
@@ -83,20 +77,14 @@ def remove_entries(store: ObjectStore, folder: str, numbers: Iterable[int]) -> N
         store.delete([entry_key(folder, one)])
 
 
-def seal(store: ObjectStore, writer: Writer, shard: ShardId = _FIRST) -> list[bytes]:
-    """End the log of a broker that the controller has fenced, and give its entries. May be called again, by anyone.
+def close_log(store: ObjectStore, folder: str) -> list[int]:
+    """End the log of a broker that the controller has fenced, and give the numbers of its entries. May be called again,
+    by anyone.
 
     Raises:
-        Corruption: an entry can't be read, or is missing in the middle.
+        Corruption: an entry is missing in the middle, or the last object is neither an entry nor a seal.
         Unavailable, OutcomeUnknown: the store; call again.
     """
-    folder = wal_folder(writer, shard)
-    entries = [_read(store, entry_key(folder, one)) for one in close_log(store, folder)]
-    return [one for one in entries if one is not None]
-
-
-def close_log(store: ObjectStore, folder: str) -> list[int]:
-    """`seal` without reading the entries: their numbers."""
     while True:
         numbers = _contiguous(store, folder)
         if numbers and is_seal(store, folder, numbers[-1]):
@@ -118,7 +106,7 @@ def is_seal(store: ObjectStore, folder: str, number: int) -> bool:
 
 
 def _contiguous(store: ObjectStore, folder: str) -> list[int]:
-    """The numbers of a log, rising. Its owner may remove the oldest meanwhile, so a gap is read again."""
+    """The numbers of a log, rising. Its owner may remove the oldest at any time, so a gap is read again."""
     for _ in range(_ATTEMPTS):
         numbers = _numbers(store, folder)
         if not numbers or numbers == list(range(numbers[0], numbers[0] + len(numbers))):
@@ -128,18 +116,6 @@ def _contiguous(store: ObjectStore, folder: str) -> list[int]:
 
 def _numbers(store: ObjectStore, folder: str) -> list[int]:
     return [_number(info.key) for info in store.list(folder)]
-
-
-def _read(store: ObjectStore, key: ObjectKey) -> bytes | None:
-    """The payload of an entry; None for the seal."""
-    info = store.head(key)
-    if info is None:
-        raise Unavailable(f"{store.url}: {key} was trimmed while it was read")
-    data = store.get(key, FilePosition(0), FilePosition(info.size_bytes))
-    if bytes(data[: len(SEAL_MAGIC)]) == SEAL_MAGIC:
-        unseal(SEAL_MAGIC, VERSION, data)
-        return None
-    return unseal(ENTRY_MAGIC, VERSION, data)
 
 
 def _put_once(store: ObjectStore, key: ObjectKey, data: bytes) -> None:
@@ -159,7 +135,7 @@ def _put_once(store: ObjectStore, key: ObjectKey, data: bytes) -> None:
         except (Unavailable, OutcomeUnknown):
             continue
         return
-    raise OutcomeUnknown(f"{store.url}: nobody knows whether {key} was written")
+    raise OutcomeUnknown(f"{store.url}: whether {key} was written is unknown")
 
 
 def _number(key: str) -> int:

@@ -3,7 +3,7 @@
 A leader removes what leaves the archive after a grace period (`PartitionArchive.freed`). It remembers that in memory
 alone. So objects stay if it dies before, if a follower that has restarted leads next, or if an upload ends when its
 records were deleted already. The next leader finds them by their names: an object whose offsets all lie below the start
-of the archive belongs to nobody, because the start is committed and only rises.
+of the archive has no owner, because the start is committed and only rises.
 
 Each leader looks once, and again after `_AGAIN_US` when the start has moved. It looks only at keys below the start,
 which the store lists first. The start that counts is one that is as old as the grace period, for the sake of readers.
@@ -39,7 +39,7 @@ class Orphans:
     def due(self, term: Term, first_offset: Offset, now_us: int, grace_us: int) -> Offset | None:
         """The offset below which to remove everything now; None if nothing is to be done.
 
-        ``first_offset`` is that of the first object of the archive, or of the log if there is none.
+        ``first_offset`` is that of the first object of the archive, or of the log without one.
         """
         if term != self._term:
             self._term, self._removed_to, self._next_us, self._wanted = term, Offset(0), now_us, None

@@ -3,18 +3,19 @@
 ::
 
     propose ──► group ──commit──► apply ──► Archive        the same on every replica
-    log start moves ──────────────► trim ──► Freed         what nobody needs any more
+    log start moves ──────────────► trim ──► Freed         what is no longer needed
 
 An entry that was taken up already, because the state that the group folded includes it, changes nothing. A crash at any
 point leaves what is committed; an object that no entry names is no part of the archive.
 
 Reads of what is archived go to the archive process. An answer that the store does not give is a storage error, which
-clients repeat.
+clients repeat. What an answer leads to is behind the partition's boundary.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from millstream.errors import MillstreamError, Rejected
@@ -78,6 +79,22 @@ class PendingReplacement:
         """Its entry is committed; the archive says whether it was taken up."""
 
 
+class StoredStart:
+    """Where the log of a partition starts, as far as the store has it."""
+
+    __slots__ = ("moved", "on_safe", "safe", "saved")
+
+    def __init__(self, log: Log) -> None:
+        self.saved = Offset(0)
+        """The log start in the manifest object, as far as this process has written it. It only rises."""
+        self.safe: Callable[[], Offset] = lambda: log.start_offset
+        """The log start that outlives what acknowledged records outlive. `shared_wal` sets it."""
+        self.moved: Callable[[], None] = _nothing
+        """Called when the start of the log may have moved. `shared_wal` sets it."""
+        self.on_safe: Callable[[], None] = _nothing
+        """Called when `safe` may have risen without a move. The partition sets it."""
+
+
 class PartitionArchive:
     """One partition's archive. Lifecycle: made when the partition is opened, or when its topic becomes tiered.
 
@@ -109,6 +126,7 @@ class PartitionArchive:
         "replacement",
         "retry_at_us",
         "spilling",
+        "start",
         "topic_saved",
         "trouble",
         "uploads",
@@ -139,11 +157,11 @@ class PartitionArchive:
         """Whether producers have to wait until what is not uploaded has become less: of shared topics only."""
         self.closed = False
         self.busy = False
-        """A request of the archiver that is no upload is under way for it."""
+        """A request of the archiver that is no upload is in flight for it."""
         self.uploads: list[PendingUpload] = []
         """Uploads that are not committed yet, in the order of their offsets, without gaps."""
         self.trouble: tuple[str, Exception] | Literal["lost"] | None = None
-        """Why `uploads` are given up: nothing more is begun or proposed until each of them is answered."""
+        """Why `uploads` are given up: nothing more is started or proposed until each of them is answered."""
         self.polls = False
         """A timer looks whether the first of `uploads` is committed."""
         self.purges = False
@@ -155,19 +173,20 @@ class PartitionArchive:
         self.retry_at_us = 0
         """Not before this time is another request made."""
         self.replacement: PendingReplacement | None = None
-        """The replacement under way. `replacing.Replacing` writes it; no part is spilled meanwhile."""
+        """The replacement in progress. `replacing.Replacing` writes it; no part is spilled during it."""
         self.spilling: Term | None = None
-        """The term in which a part is being written, or waits for its commit; no replacement begins meanwhile."""
+        """The term in which a part is being written, or waits for its commit; no replacement starts until then."""
         self.freed: deque[tuple[int, ArchivedSegment | ManifestPart | PartObject]] = deque()
         """What has left the archive, with the monotonic time (µs) from which on its object may be removed."""
         self.orphans = Orphans()
-        """When to look for objects that nobody remembers. The archiver writes it."""
+        """When to look for objects that no manifest names. The archiver writes it."""
         self.versions: dict[str, str] = {}
         """Versions of the derived objects in the store, by key, as far as they are known. The archiver writes it."""
         self.manifest_saved = b""
         """Content of the manifest object, as written last by this process."""
         self.manifest_mark: tuple[int, ...] = ()
-        """Of a shared partition: what was joined and spilled in the manifest object that was written last."""
+        """Of a shared partition: start, joins and spills in the manifest object that was written last."""
+        self.start = StoredStart(log)
         self.joined_parts: set[ManifestPart] = set()
         """Parts that are known to have no small range of a shared object."""
         self.joined_to = Offset(0)
@@ -178,9 +197,8 @@ class PartitionArchive:
         history = group.owner_history()
         manifest = decode_manifest(history.state) if history.state else None
         self.archive = Archive(Offset(0)) if manifest is None else Archive.of(manifest)
-        for one in history.entries:
-            if one.kind == ARCHIVE_ENTRY:
-                self._apply(decode_entry(one.payload))
+        for one in (each for each in history.entries if each.kind == ARCHIVE_ENTRY):
+            self._apply(decode_entry(one.payload))
         self.trimmed()
         group.events.on_owner_entry = self._committed
         group.fold_with(self._state)
@@ -189,7 +207,7 @@ class PartitionArchive:
     def configure(self, config: TopicConfig) -> None:
         """The topic's configuration changed."""
         self.config = config
-        self.log.retained_elsewhere = config.is_archived
+        self.log.files.retained_elsewhere = config.is_archived
 
     def _state(self) -> bytes:
         return encode_manifest(self.archive.manifest(self.owner))
@@ -225,9 +243,15 @@ class PartitionArchive:
                 if self.replacement is not None and self.replacement.id == entry.id:
                     self.replacement.is_applied = True
 
+    def manifest_written(self, data: bytes, start_offset: Offset) -> None:
+        """The manifest object has this content, with this log start."""
+        self.manifest_saved = data
+        self.start.saved = max(self.start.saved, start_offset)
+
     def trimmed(self) -> None:
         """The start of the log may have moved."""
         self._free(self.archive.trim(self.log.start_offset))
+        self.start.moved()
 
     # -- small ranges of shared objects --------------------------------------------------------------------------------
 
@@ -266,12 +290,12 @@ class PartitionArchive:
             self.freed.popleft()
 
     def next_upload(self) -> Segment | None:
-        """The local segment to be archived next; None if there is none."""
+        """The local segment to be archived next; None without one."""
         log, after = self.log, self.uploads_end
-        segment = log.segments_list.find(after)
+        segment = log.files.segments.find(after)
         if segment is None or not segment.sealed or segment.end_offset <= after:
             return None
-        final = segment.end_offset <= self.limit() and log.written_position >= segment.end
+        final = segment.end_offset <= self.limit() and log.ends.written_position >= segment.end
         return segment if final else None
 
     @property
@@ -284,7 +308,7 @@ class PartitionArchive:
     def lag_bytes(self) -> int:
         """Bytes of closed segments that are not archived."""
         end = self.archive.end_offset
-        return sum(one.size_bytes for one in self.log.segments_list if one.sealed and one.end_offset > end)
+        return sum(one.size_bytes for one in self.log.files.segments if one.sealed and one.end_offset > end)
 
     # -- lookups -------------------------------------------------------------------------------------------------------
 
@@ -317,8 +341,8 @@ class PartitionArchive:
                 result = Rejected(f"{self.log.name}: offset {offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
             done(result)
 
-        end = self.archive.end_offset
-        self.link.read(self.owner, found, offset, end, max_bytes, answered, minimum_one=minimum_one, aborted=aborted)
+        end, then = self.archive.end_offset, partial(self.log.guard, "read", answered)
+        self.link.read(self.owner, found, offset, end, max_bytes, then, minimum_one=minimum_one, aborted=aborted)
 
     def find(self, timestamp: TimestampMs, start_offset: Offset, end_offset: Offset, done: OnFound) -> None:
         """The first archived record in [``start_offset``, ``end_offset``) with this time or a later one; None if there
@@ -336,10 +360,11 @@ class PartitionArchive:
                 self.find(timestamp, result.searched_to, end_offset, done)
 
         start = max(start_offset, self.log.start_offset)
-        self.link.find(self.owner, target, timestamp, start, end_offset, answered)
+        then = partial(self.log.guard, "look-up", answered)
+        self.link.find(self.owner, target, timestamp, start, end_offset, then)
 
     def find_largest(self, least: TimestampMs, end_offset: Offset, done: OnFound) -> None:
-        """The archived record below ``end_offset`` with the largest time, the first of several; None if there is none
+        """The archived record below ``end_offset`` with the largest time, the first of several; None without one
         with the time ``least`` or a later one.
         """
         self._find_largest(least, end_offset, None, None, done)
@@ -379,7 +404,8 @@ class PartitionArchive:
             following = (target.max_timestamp, target.base_offset)
             self._find_largest(least, end_offset, found or best, following, done)
 
-        self.link.find(self.owner, target, least, start, end_offset, answered, largest=True)
+        then = partial(self.log.guard, "look-up", answered)
+        self.link.find(self.owner, target, least, start, end_offset, then, largest=True)
 
 
 def _may_be_larger(target: ArchivedSegment | ManifestPart, best: Found) -> bool:
@@ -389,3 +415,7 @@ def _may_be_larger(target: ArchivedSegment | ManifestPart, best: Found) -> bool:
 
 def _is_small_range(segment: ArchivedSegment) -> bool:
     return stretch_of(segment).is_small_range
+
+
+def _nothing() -> None:
+    """No caller waits for a log start."""

@@ -28,14 +28,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
+from millstream.helper.channel import HelperChannel, channel_pair
+from millstream.helper.serving import serve
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, ShardId
 from millstream.model.shared import NO_OBJECT
 from millstream.objects import ABSENT, ObjectKey, Version, open_store
 from millstream.objects.errors import Unsupported
 from millstream.objects.hedging import Hedging
-from millstream.shard.process import EXIT_SOFTWARE, become_ordinary, spawn
-from millstream.storage.messages.channel import WorkerChannel, channel_pair
+from millstream.shard.process import become_ordinary, spawn
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 from millstream.telemetry.metrics import StatsSlab
@@ -87,10 +88,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from millstream.config.settings import Settings
-    from millstream.core.shared.catalogue import Writer
     from millstream.format.manifest import ArchiveId
     from millstream.iobuf import Arena
     from millstream.model.quantities import Offset, TimestampMs
+    from millstream.model.shared import Writer
     from millstream.objects import ObjectInfo, ObjectStore
     from millstream.objects.store import Buffer
     from millstream.shard.process import Child
@@ -386,7 +387,7 @@ def start_archive_process(
         operator_log.who(f"shard {shard_id} archive", stats)
         stats.started()
         os.nice(_NICE)
-        return _serve([WorkerChannel(theirs) for _, theirs in pairs], arena.view, disk, settings, stats, life)
+        return _serve([HelperChannel(theirs) for _, theirs in pairs], arena.view, disk, settings, stats, life)
 
     child = spawn(f"archive {shard_id}", main)
     for _, theirs in pairs:
@@ -404,7 +405,7 @@ def _close_all_but(kept: set[int]) -> None:
 
 
 def _serve(
-    channels: list[WorkerChannel],
+    channels: list[HelperChannel],
     arena: memoryview,
     disk: Disk,
     settings: Settings,
@@ -434,17 +435,15 @@ def _serve(
                 made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm, stats, log))
             return made[0]
 
-    threads = [threading.Thread(target=_run_lane, args=(worker, one), daemon=True) for one in channels[1:]]
-    for thread in threads:
-        thread.start()
-    _run_lane(worker, channels[0])
+    serve(channels, decode_command, Stop, lambda command: encode(answer(worker, command)))
     return 0
 
 
 def answer(worker: Callable[[], ArchiveWorker], command: Command) -> Reply:
     """Carry out a command, behind the boundary of its partition: an exception that no handler expects is a `Failed`,
     with its stack in the log. Its partition tries again or names it, and others notice nothing: handlers share caches
-    alone, which they leave whole. An entry of the log in the store has no boundary: it is all partitions'.
+    alone, which they leave whole. An entry of the log in the store is sent again as it is, which its number makes
+    harmless. One that is out of order ends the process, and with it the shard.
     """
     assert not isinstance(command, Stop), "a lane ends itself"
     try:
@@ -452,7 +451,7 @@ def answer(worker: Callable[[], ArchiveWorker], command: Command) -> Reply:
     except MillstreamError as error:  # the store could not be opened
         return Failed(command.id, error.code, error.message)
     except Exception as error:
-        if isinstance(command, AppendEntry):
+        if isinstance(command, AppendEntry) and isinstance(error, AssertionError):
             raise
         what = type(command).__name__
         if _LINES.allows():
@@ -460,17 +459,3 @@ def answer(worker: Callable[[], ArchiveWorker], command: Command) -> Reply:
             operator_log.error("%s failed in the archive process, which should not happen%s", what, left_out)
             traceback.print_exc()
         return Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, f"{what} failed: {type(error).__name__}: {error}")
-
-
-def _run_lane(worker: Callable[[], ArchiveWorker], channel: WorkerChannel) -> None:
-    try:
-        while messages := channel.receive():
-            for message in messages:
-                command = decode_command(message)
-                if isinstance(command, Stop):
-                    return
-                channel.send([encode(answer(worker, command))])
-    except BaseException:  # noqa: BLE001  # the process cannot be trusted any more, and with it the shard
-        traceback.print_exc()
-        os._exit(EXIT_SOFTWARE)
-    os._exit(0)  # the shard is gone

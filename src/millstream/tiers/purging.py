@@ -3,15 +3,16 @@
 ::
 
     deletion ──► mark on the disk ──► log goes ──► objects go ──► mark goes
-                      └── the next start goes on from here
+                      └── the next start continues from here
 
 The leader of a deleted partition makes the mark, an empty file ``purges/<topic id>-<partition>`` in the data directory,
 before the directory of the log is renamed; a file system with a journal keeps that order, so nothing is synced on the
-reactor. A removal that fails is repeated after a wait that doubles up to `_WAIT_MAX_US`. A broker that stops meanwhile
-goes on at its next start. A start after a crash marks whole topics (``purges/<topic id>``) whose deletion it completes.
+reactor. A removal that fails is repeated after a wait that doubles up to `_WAIT_MAX_US`. A broker that stops before the
+end continues at its next start. A start after a crash marks whole topics (``purges/<topic id>``) whose deletion it
+completes.
 
 **Followers** mark the whole topic, and look for its objects `_FOLLOWER_WAIT_US` later, when there is usually nothing
-left to do. So the objects go even if nobody leads at that time, or if the leader never comes back.
+left to do. So the objects are deleted even if no replica leads at that time, or if the leader never comes back.
 
 A topic that is recovered from the store is deleted no more: the recovery takes its marks away first, on every broker,
 and each attempt looks for its mark. Objects stay in the store only if the disks of all replicas are lost, or full.
@@ -60,7 +61,7 @@ class Purges:
         self._mark(_name(owner))
 
     def follow(self, owner: ArchiveId) -> None:
-        """The topic of a partition that another broker leads, or nobody, is deleted: see later that its objects go."""
+        """The topic of a partition that another broker or none leads is deleted: see later that its objects go."""
         name = owner.topic_id.hex
         if owner.topic_id in self._followed or not self._mark(name):
             return
@@ -85,14 +86,14 @@ class Purges:
         return True
 
     def begin(self, owner: ArchiveId) -> None:
-        """Remove the objects of a partition, which was marked. The description of the topic goes first, so that nobody
-        recovers a topic of which a part is gone.
+        """Remove the objects of a partition, which was marked. The description of the topic is deleted first, so that
+        no one recovers a topic of which a part is missing.
         """
         keys = (topic_key(owner), partition_folder(owner))
         self._remove(_name(owner), keys, owner, _WAIT_US, is_marked=self._is_marked(_name(owner)))
 
     def resume(self) -> None:
-        """Go on with what is marked. One shard does it for the broker."""
+        """Continue with what is marked. One shard does it for the broker."""
         for name in marked(self._disk, self._data_dir):
             topic, _, partition = name.partition("-")
             owner = ArchiveId(uuid.UUID(topic), int(partition or 0))

@@ -1,11 +1,11 @@
-"""Who reads what of the archive: readers, each known by where it goes on, and the sizing rule of the warm cache.
+"""Who reads what of the archive: readers, each known by where it continues, and the sizing rule of the warm cache.
 
-Nobody says which consumer group a read is for. A read that begins where another one ended is the same reader; any other
+A read does not name its consumer group. A read that starts where another one ended is the same reader; any other
 one is new. A reader that was not seen for a minute is forgotten.
 
 **Sizing.** A cache serves the next group if it holds what lies between that group and the one before it. So the bytes
 between the first and the second reader of each partition, over all partitions, are what the second group needs; the
-bytes up to the third reader what the third needs; and so on. Less serves nobody, whatever the policy is.
+bytes up to the third reader what the third needs; and so on. Less serves no reader under any policy.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Readers:
         self._lock = threading.Lock()
         self._names = itertools.count(1)
         self._readers: OrderedDict[tuple[ArchiveId, Offset], list[_Reader]] = OrderedDict()
-        """By the offset at which each goes on, the longest unseen first. Several may go on at one offset."""
+        """By the offset at which each continues, the longest unseen first. Several may continue at one offset."""
 
     def moved(self, owner: ArchiveId, before: Offset, now: Offset, bytes_per_offset: float) -> ReaderId:
-        """A reader that asked for ``before`` goes on at ``now``; who it is."""
+        """A reader that asked for ``before`` continues at ``now``; which one it is."""
         with self._lock:
             known = self._readers.get((owner, before))
             name = known.pop(0).name if known else ReaderId(next(self._names))

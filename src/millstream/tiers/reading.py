@@ -5,9 +5,9 @@
     segment ──index──► blocks ──get──► hot tier ──► memory (the newest `MEMORY_BYTES_MAX`) ──► batches
 
 No byte leaves here unchecked: a block that does not match its checksum is read once more, past every copy, and then is
-`Corruption`. Each block is read once however many readers wait for it. A reader that goes on where its last read ended
-gets more blocks with one request, doubling up to `AHEAD_BYTES_MAX`. Indexes and parts of manifests are kept, the newest
-used ones.
+`Corruption`. Each block is read once however many readers wait for it. A reader that continues where its last read
+ended gets more blocks with one request, doubling up to `AHEAD_BYTES_MAX`. Indexes and parts of manifests are kept, the
+newest used ones.
 
 Every call blocks, and several threads call at once. Everything here is a copy and may be forgotten.
 """
@@ -101,7 +101,7 @@ class Kept(Generic[_Key, _Value]):
 
 
 class BlockKey(NamedTuple):
-    """A block, whatever object it is in. Where segments were replaced, other blocks begin at the same offsets."""
+    """A block, independent of its object. Where segments were replaced, other blocks start at the same offsets."""
 
     owner: ArchiveId
     base_offset: Offset
@@ -157,7 +157,7 @@ class ArchiveReader:
         warm: WarmBlocks | None = None,
         served: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``served`` hears of each block where it came from: ``memory``, ``hot_tier`` or ``store``."""
+        """``served`` is called with the source of each block: ``memory``, ``hot_tier`` or ``store``."""
         self._store = store
         self._warm = warm
         self._served = served
@@ -167,7 +167,7 @@ class ArchiveReader:
         self._parts: Kept[tuple[ArchiveId, ManifestPart], list[ArchivedSegment]] = Kept(_PARTS_MAX, lambda _: 1)
         self._blocks: Kept[BlockKey, memoryview] = Kept(memory_bytes_max, len)
         self._ahead: Kept[tuple[ArchiveId, Offset], int] = Kept(_READERS_MAX, lambda _: 1)
-        """Bytes to read at once, by the offset at which a reader will go on."""
+        """Bytes to read at once, by the offset at which a reader will continue."""
 
         self._here = _Here()
         self._unread: Kept[BlockKey, Hint] = Kept(_READERS_MAX, lambda _: 1)
@@ -180,7 +180,7 @@ class ArchiveReader:
         """Fill ``views`` with batches.
 
         Raises:
-            Rejected: the segment is not in the store any more.
+            Rejected: the segment is no longer in the store.
             Corruption: it is not what it should be.
             Unavailable: the store.
         """
@@ -413,7 +413,7 @@ class ArchiveReader:
 
     def _offer(self) -> None:
         """Offer the blocks of a read to the warm cache, now that it knows that this reader has passed them: before
-        that, it would make room for what nobody else may want.
+        that, it would make room for what no other reader may want.
         """
         offers, self._here.offers = self._here.offers, []
         if self._warm is not None:

@@ -52,7 +52,7 @@ def check_object(
     """Read the object of a segment whole. Returns the ranges of offsets that it lacks.
 
     Raises:
-        Rejected: there is none (RESOURCE_NOT_FOUND), or it is not what the segment says (INVALID_RECORD).
+        Rejected: it does not exist (RESOURCE_NOT_FOUND), or it is not what the segment says (INVALID_RECORD).
         MillstreamError: of the store. Nothing is known of the object.
     """
     key = ObjectKey(segment_key(owner, segment))

@@ -9,22 +9,22 @@
 **The request** names the segments and those that are to have their place: the same range of offsets exactly, all of it
 archived and committed, below the end of the archive. It expects a version of the manifest; a manifest of another one
 has moved on, and the request is refused. A request with an id that was carried out is answered as it was the first
-time, whatever the versions are.
+time, independent of the versions.
 
-**What is refused**, each with a code of its own: NOT_LEADER_OR_FOLLOWER, this replica does not lead (any more);
+**What is refused**, each with a code of its own: NOT_LEADER_OR_FOLLOWER, this replica does not lead, or no longer;
 INVALID_UPDATE_VERSION, the manifest has moved on; OFFSET_OUT_OF_RANGE, retention has deleted a segment;
 RESOURCE_NOT_FOUND, INVALID_RECORD, a new object is missing, too old, or not what the request says; INVALID_REQUEST, the
 ranges are wrong; KAFKA_STORAGE_ERROR, the store does not answer; THROTTLING_QUOTA_EXCEEDED, another replacement or a
-spill of the partition is under way. Nothing has happened then, with one exception: NOT_LEADER_OR_FOLLOWER may come
+spill of the partition is in progress. Nothing has happened then, with one exception: NOT_LEADER_OR_FOLLOWER may come
 after the entry was proposed. Every request may be repeated.
 
-**Crashes.** Before the entry is committed the archive is as it was, and the new objects are nobody's: ``tier scrub``
+**Crashes.** Before the entry is committed the archive is as it was, and the new objects have no owner: ``tier scrub``
 removes them. After it every replica has the new segments, and the old objects go by the deletion of the archiver: the
 leader writes the manifest without them first, and ``file.delete.delay.ms`` must have passed. A leader that dies before
 that leaves them to the next one, which has the same list, or to ``tier scrub``. A job that dies repeats its request.
 
-**Why nothing is mixed up.** One leader has one replacement or one spill of a partition under way at a time, and serves
-only when all entries of earlier terms are taken up. So what it has compared is what the entry finds.
+**Why nothing is mixed up.** One leader has one replacement or one spill of a partition in progress at a time, and
+serves only when all entries of earlier terms are taken up. So what it has compared is what the entry finds.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Replacing:
             pending.callbacks.append(done)
             return None
         if pending is not None or archive.spilling == archive.group.term:
-            raise Retriable("another change of the manifest is under way", ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            raise Retriable("another change of the manifest is in progress", ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         check_form(wanted)
         part = find_replaced(archive.archive, wanted)
         pending = archive.replacement = PendingReplacement(wanted.id, archive.group.term, done)
@@ -131,7 +131,7 @@ class Replacing:
                 raise result
             _require_leader(archive, pending)
             if find_replaced(archive.archive, wanted) != part:
-                raise Retriable("the manifest has changed meanwhile", ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+                raise Retriable("the manifest has changed since", ErrorCode.THROTTLING_QUOTA_EXCEEDED)
             entry = Replaced(wanted.id, wanted.expected_version, wanted.before, wanted.after, part, result.part)
             archive.propose(entry)
         except ArenaFull:
@@ -139,6 +139,10 @@ class Replacing:
             self._settle(archive, pending, busy)
         except MillstreamError as error:
             self._settle(archive, pending, error)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            archive.log.failed("replacement", error)
+            failed = Retriable(f"{archive.log.name} has failed", ErrorCode.KAFKA_STORAGE_ERROR)
+            self._settle(archive, pending, failed)
         else:
             self._await_commit(archive, wanted, pending)
 
@@ -184,7 +188,7 @@ def _moved_on(archive: Archive, wanted: Replacement) -> Rejected:
 
 
 def check_form(wanted: Replacement) -> None:
-    """Raises Rejected if the request can't be right, whatever the archive is."""
+    """Raises Rejected if the request can't be right for any archive."""
     before, after = wanted.before, wanted.after
     if len(wanted.id) != REPLACEMENT_ID_BYTES or not any(wanted.id):
         raise Rejected("a replacement without an id")

@@ -1,12 +1,13 @@
-"""Restoring a partition whose disk is gone, from what the object store has of it.
+"""Restoring a partition whose disk is lost, from what the object store has of it.
 
 ::
 
     sealed logs of lives that are over (`wal_lives`) ─ entries ─┐
     shared objects, the manifest ─ ranges without a gap ────────┴► <directory>.restored.staged ──rename──► directory
 
-What the archive has stays there: the restored log remembers it, and its files begin where the archive ends, with the
-batches of the entries behind that. So a log of which only objects are left opens like any other, in a higher term.
+What the archive has stays there: the restored log remembers it, and its files start where the archive ends, with the
+batches of the entries behind that. So a log of which only objects are left opens like any other, in a higher term. The
+log starts where the manifest or an entry says, whichever is later: what was deleted does not come back.
 
 **Nothing is taken from a log that may still be written.** Who restores has sealed the logs of the broker that had the
 partition. **Bad input.** An entry that is damaged or missing where the archive does not have its offsets is
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.format.manifest import ArchiveId, Manifest
-    from millstream.format.wal_entry import FoundPart
+    from millstream.format.wal_entry import EntryPart, FoundPart
     from millstream.model.cluster import NodeId
     from millstream.model.replication import ReplicaId
     from millstream.model.shared import ObjectId
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from millstream.storage.disk import Disk
 
 _SEGMENT_BYTES: Final = 128 << 20
-"""A restored log begins a new segment after so many bytes."""
+"""A restored log starts a new segment after so many bytes."""
 
 _HEAD_BYTES: Final = 16 * 1024
 """Read of an entry at first: enough for the parts of some hundred partitions."""
@@ -121,7 +122,7 @@ class StoreView:
         """Monotonic clock at the beginning of the last `refresh` that succeeded."""
 
     def refresh(self) -> None:
-        """Read what is new. The logs come first: what leaves them meanwhile is in the objects, which come after.
+        """Read what is new. The logs come first: what leaves them in between is in the objects, which come after.
 
         Raises:
             Corruption: an entry, or what says who lived, cannot be read.
@@ -182,7 +183,7 @@ class StoreView:
         )
 
     def read(self, entry: _Entry) -> memoryview:
-        """The batches of a part. Raises NotFound if they have gone meanwhile, Corruption, and what the store raises."""
+        """The batches of a part. Raises NotFound if they were deleted since, Corruption, and what the store raises."""
         part, at = entry.found.part, entry.found.position
         end = FilePosition(at + part.size_bytes)
         data = self.store.get(entry_key(entry.folder, entry.number), at, end)
@@ -191,33 +192,32 @@ class StoreView:
 
     def remove_covered(self) -> int:
         """Remove, from the oldest on, the entries of sealed logs that the archive has, or whose topic the store does
-        not describe any more; their number. Raises as `refresh`.
+        no longer describe; their number. Raises as `refresh`.
         """
         self.refresh()
-        ends: dict[SharedPartition, Offset | None] = {}
+        ends: dict[SharedPartition, tuple[Offset, Offset] | None] = {}
         removed = 0
         for log, numbers in self._logs.items():
             covered: list[int] = []
             for number in numbers:
                 parts = [one.found.part for one in self._entries[entry_key(log.folder, number)]]
-                if not all(self._is_covered(one.partition, one.end_offset, ends) for one in parts):
+                if not all(self._is_covered(one, ends) for one in parts):
                     break
                 covered.append(number)
             remove_entries(self.store, log.folder, covered)
             removed += len(covered)
         return removed
 
-    def _is_covered(
-        self, partition: SharedPartition, end_offset: Offset, ends: dict[SharedPartition, Offset | None]
-    ) -> bool:
-        if partition not in ends:
+    def _is_covered(self, part: EntryPart, known: dict[SharedPartition, tuple[Offset, Offset] | None]) -> bool:
+        """Whether the archive has a part, and the start of its log; ``known`` are start and end of those in it."""
+        partition = part.partition
+        if partition not in known:
             owner = archive_id(partition)
-            state = self.state(owner)
-            archived = Offset(0) if state is None else state.local_start
+            state = self.state(owner) or LogState()
             described = self.store.head(ObjectKey(topic_key(owner))) is not None
-            ends[partition] = archived if described else None
-        end = ends[partition]
-        return end is None or end >= end_offset
+            known[partition] = (state.start_offset, state.files_start) if described else None
+        found = known[partition]
+        return found is None or (found[0] >= part.start_offset and found[1] >= part.end_offset)
 
 
 def topics_in_use(view: StoreView) -> dict[bytes, NodeId]:
@@ -264,7 +264,7 @@ def restore(
             view.refresh()
         try:
             return _restore(view, disk, owner, directory, now_ms, voters)
-        except NotFound:  # an entry went into the archive meanwhile
+        except NotFound:  # an entry went into the archive since
             if attempt + 1 == _ATTEMPTS:
                 raise
     raise AssertionError("every attempt returns or raises")
@@ -283,8 +283,11 @@ def _restore(
     entries = view.entries(partition)
     if state is None and not entries and not voters:
         return None
-    begin = _beginning(entries) if state is None else state.local_start
-    state = state or LogState(start_offset=begin, local_start=begin)
+    if state is None:
+        begin = _beginning(entries)
+        state = LogState(start_offset=begin, local_start=begin)
+    start = max([state.start_offset, *(one.found.part.start_offset for one in entries)])
+    begin = _files_begin(start, state.local_start, entries)
     make_directories_durably(disk, os.path.dirname(directory), PARTITION_LEVELS - 1)
     staged = f"{directory}.restored{STAGED_SUFFIX}"
     if exists(disk, staged):
@@ -296,12 +299,11 @@ def _restore(
             files.add(data)
     finally:
         files.close()
-    start = max([state.start_offset, *(one.found.part.start_offset for one in entries[-1:])])
     whole = LogState(
         start_offset=min(start, files.end_offset),
         epochs=(*state.epochs, *(one for one in files.epochs if not state.epochs or one[0] > state.epochs[-1][0])),
         base=_with_voters(state.base, begin, voters) if voters else state.base,
-        local_start=state.local_start,
+        local_start=begin,
     )
     replace_file(disk, f"{staged}/{EPOCHS_FILE}", encode_log_state(whole))
     _put_in_place(disk, staged, directory)
@@ -309,14 +311,25 @@ def _restore(
 
 
 def _with_voters(base: RaftBase, begin: Offset, voters: tuple[ReplicaId, ...]) -> RaftBase:
-    """The base of a log whose group goes on with other members. They stand at the position of a control entry."""
+    """The base of a log whose group continues with other members. They stand at the position of a control entry."""
     owner_state = decode_folded(base.payload).owner_state if base.payload else b""
     payload = encode_folded(Folded(Configuration(voters), owner_state))
     return RaftBase(begin, RaftPosition(begin + 1), Term(0), payload)
 
 
+def _files_begin(start: Offset, archived: Offset, entries: Sequence[_Entry]) -> Offset:
+    """Where the files of a log start: where its archive ends. Between that and a later ``start`` of the log offsets may
+    be missing, because they were not needed: then with the run of batches that has the start, or at the start without
+    one.
+    """
+    if start <= archived:
+        return archived
+    reached = max((one.found.part.end_offset for one in entries), default=Offset(0))
+    return start if reached <= start else min(start, max(archived, _beginning(entries)))
+
+
 def _beginning(entries: Sequence[_Entry]) -> Offset:
-    """Where the run of batches begins that reaches the largest end."""
+    """Where the run of batches starts that reaches the largest end."""
     parts = [one.found.part for one in entries]
     at = max((one.end_offset for one in parts), default=Offset(0))
     while (base := min((one.base_offset for one in parts if one.base_offset < at <= one.end_offset), default=at)) < at:
@@ -441,7 +454,7 @@ def _is_same(disk: Disk, one: str, other: str) -> bool:
 
 def archived_state(store: ObjectStore, owner: ArchiveId, ranges: Sequence[StoredRange]) -> LogState | None:
     """The state of a log of which everything is archived; None if nothing of it is in the store. ``ranges`` are those
-    of shared objects.
+    of shared objects. The log may start after the end of the archive, which is the local start.
 
     Raises:
         Corruption: the manifest is not that of the partition, or cannot be read.
@@ -452,12 +465,12 @@ def archived_state(store: ObjectStore, owner: ArchiveId, ranges: Sequence[Stored
         if manifest is None:
             return None
         if not any(one.object_id for run in manifest.runs for one in unpack_run(run)):
-            return _state_of(owner, Archive.of(manifest), manifest.epochs)
+            return _state_of(owner, Archive.of(manifest), manifest.epochs, manifest.start_offset)
     return _shared_state(store, owner, ranges, manifest)
 
 
 def _manifest(store: ObjectStore, owner: ArchiveId) -> Manifest | None:
-    """The manifest of a partition; None if there is none."""
+    """The manifest of a partition; None without one."""
     if store.head(ObjectKey(manifest_key(owner))) is None:
         return None
     manifest = manifest_of(store, owner)
@@ -475,7 +488,7 @@ def _shared_state(
     own = () if manifest is None else own_ranges(segments_of(store, manifest), manifest.epochs)
     chain = longest_chain([*ranges, *own])
     if not chain:
-        return None
+        return None if manifest is None else _state_of(owner, Archive(manifest.start_offset), (), manifest.start_offset)
     archive = Archive(chain[0].segment.base_offset)
     epochs: list[tuple[Term, Offset]] = []
     for one in chain:
@@ -483,17 +496,19 @@ def _shared_state(
         for epoch, offset in one.epochs:
             if not epochs or epoch > epochs[-1][0]:
                 epochs.append((epoch, offset))
+    start = archive.start_offset
     if manifest is not None:
-        archive.trim(min(manifest.start_offset, archive.end_offset))
+        start = max(start, manifest.start_offset)
+        archive.trim(min(start, archive.end_offset))
         archive.version = manifest.version
-    return _state_of(owner, archive, epochs)
+    return _state_of(owner, archive, epochs, start)
 
 
-def _state_of(owner: ArchiveId, archive: Archive, epochs: Sequence[tuple[Term, Offset]]) -> LogState:
+def _state_of(owner: ArchiveId, archive: Archive, epochs: Sequence[tuple[Term, Offset]], start: Offset) -> LogState:
     end = archive.end_offset
     payload = encode_folded(Folded(Configuration(()), encode_manifest(archive.manifest(owner))))
     return LogState(
-        start_offset=archive.start_offset,
+        start_offset=start,
         epochs=tuple(one for one in epochs if one[1] < end),
         base=RaftBase(end, RaftPosition(end), Term(0), payload),
         local_start=end,

@@ -39,13 +39,13 @@ class Filled:
         spans: list[int] = []
         for piece, start, end in self.chain.parts:
             spans += (piece.offset + start, piece.offset + end)
-        known = self.archive.log.producers
+        known = self.archive.log.owner.producers
         aborted = [] if known is None else known.transactions.aborted_between(self.from_offset, self.end_offset)
         return SharedPart(self.partition, self.from_offset, self.end_offset, spans, aborted)
 
     @property
     def settled(self) -> bool:
-        """Its entry is committed, or nobody needs one any more."""
+        """Its entry is committed, or none is needed now."""
         archive, segment = self.archive, self.segment
         if archive.closed or archive.log.closed or segment is None or not leads(archive):
             return True
@@ -81,7 +81,7 @@ class SharedObject:
 
 
 class Packing:
-    """A pack that becomes objects. ``offset`` is where reading goes on in the part of number ``at``."""
+    """A pack that becomes objects. ``offset`` is where reading continues in the part of number ``at``."""
 
     __slots__ = ("at", "objects", "offset", "pack")
 
@@ -98,7 +98,7 @@ class Packing:
         return self.pack.parts[self.at] if self.at < len(self.pack.parts) else None
 
     def next(self) -> None:
-        """Go on with the next part."""
+        """Continue with the next part."""
         self.at += 1
         if self.at < len(self.pack.parts):
             self.offset = self.pack.parts[self.at].base_offset

@@ -6,17 +6,17 @@
                                                         │
          sweep ◄── manifest object ◄── archive ◄── commit ◄── checked once more, proposed as a replacement
 
-What is joined, and when, says ``core.shared.joins``. One join of a shard is under way at a time, in the archive process
+What is joined, and when, says ``core.shared.joins``. One join of a shard is in flight at a time, in the archive process
 and at a bounded rate, so that neither producers nor readers nor uploads wait. The leader of a partition joins. It
 commits by the compare-and-set of `replacing`: if retention, another leader or anything else has changed the manifest,
 the new object is removed and the archive stays as it is.
 
 **When a shared object goes.** A sweep removes it when every range in it is below the log's start, or is small and
 below `PartitionArchive.joined_to`. The archiver moves that offset when the manifest object names the new objects, so
-that a recovery from the store finds one or the other. Then the sweep waits for a whole period: readers that began
+that a recovery from the store finds one or the other. Then the sweep waits for a whole period: readers that started
 before it are done. A replica that has not taken up the entry by then gives its readers a retriable error until it has.
 
-**Crashes.** Before the commit the archive names the ranges, and the new object is nobody's: ``tier scrub`` removes it.
+**Crashes.** Before the commit the archive names the ranges, and the new object has no owner: ``tier scrub`` removes it.
 After the commit every replica names the new object. The next leader writes the manifest object again, and from then on
 the ranges may go. A join that fails is repeated after a wait that doubles; a partition with a damaged range is joined
 no more until the next start, which is logged, and its objects stay.
@@ -80,7 +80,7 @@ class SharedJoins:
         self._is_allowed = is_allowed
         self._period_us = min(max(limits.age_ms * 1000 // 40, _PERIOD_MIN_US), _PERIOD_MAX_US)
         self._last: SharedPartition | None = None
-        """The partition that was joined last: the next look begins behind it."""
+        """The partition that was joined last: the next look starts after it."""
         self._failures: dict[SharedPartition, tuple[int, int]] = {}
         """Failures in a row, and not before which time in µs a partition is joined again."""
         self._given_up: set[SharedPartition] = set()
@@ -107,7 +107,7 @@ class SharedJoins:
         first = next((at for at, key in enumerate(keys) if self._last is not None and key > self._last), 0)
         for key in (*keys[first:], *keys[:first]):
             archive = self._archives.get(key)
-            if archive is not None and self._may_join(key, archive) and self._target(archive) is not None:
+            if archive is not None and self._guarded_target(key, archive) is not None:
                 found.append(key)
                 return
             yield
@@ -116,6 +116,16 @@ class SharedJoins:
         if key in self._given_up or self._failures.get(key, (0, 0))[1] > self._reactor.now_us():
             return False
         return _leads(archive) and archive.replacement is None and archive.spilling is None
+
+    def _guarded_target(
+        self, key: SharedPartition, archive: PartitionArchive
+    ) -> tuple[ArchivedSegment, ...] | ManifestPart | None:
+        """What is to be joined now of a partition, found behind its boundary."""
+        try:
+            return self._target(archive) if self._may_join(key, archive) else None
+        except Exception as error:  # noqa: BLE001 - the boundary
+            archive.log.failed("join", error)
+            return None
 
     def _target(self, archive: PartitionArchive) -> tuple[ArchivedSegment, ...] | ManifestPart | None:
         """What is to be joined now: segments in memory, or what the archive process finds in a part."""
@@ -129,14 +139,11 @@ class SharedJoins:
     def _looked_at(self, found: list[SharedPartition]) -> None:
         key = found[0] if found else None
         archive = None if key is None else self._archives.get(key)
-        if key is None or archive is None or not self._may_join(key, archive):
+        target = None if key is None or archive is None else self._guarded_target(key, archive)
+        if key is None or archive is None or target is None:
             self._later()
             return
         self._last = key
-        target = self._target(archive)
-        if target is None:
-            self._later()
-            return
         written = partial(self._written, key, archive, target)
         start_offset = archive.archive.start_offset
         self._link.join(archive.owner, archive.group.term, target, self._limits.target_bytes, start_offset, written)
@@ -151,14 +158,18 @@ class SharedJoins:
         if isinstance(result, MillstreamError):
             self._failed(key, archive, result)
         elif result.after is None:
-            assert isinstance(target, ManifestPart), "segments are joined, whatever they are"
+            assert isinstance(target, ManifestPart), "segments are joined, of either kind"
             archive.joined_parts.add(target)
             self._begin_look()
         else:
             wanted = Replacement(
                 secrets.token_bytes(REPLACEMENT_ID_BYTES), archive.archive.version, result.before, (result.after,)
             )
-            self._replacing.replace(archive, wanted, partial(self._replaced, key, archive, result.after))
+            try:
+                self._replacing.replace(archive, wanted, partial(self._replaced, key, archive, result.after))
+            except Exception as error:  # noqa: BLE001 - the boundary
+                archive.log.failed("join", error)
+                self._later()
 
     def _replaced(
         self, key: SharedPartition, archive: PartitionArchive, after: ArchivedSegment, result: int | MillstreamError

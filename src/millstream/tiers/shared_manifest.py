@@ -1,11 +1,16 @@
 """When the manifest object of a shared partition is written.
 
-Shared objects say themselves what they have, so most uploads need no manifest object. What was joined does not: the
-manifest object names the own objects of the partition. It is written when something was joined or spilled since the
-last time, and before objects that it names go. A new leader writes it once. Then `PartitionArchive.joined_to` rises,
-and shared objects below it may go; a crash before that leaves them until the next leader has written it. While
-nothing more is joined there is nothing to write, and the offset rises with the archive: past large ranges, and past
-small ones of uploads that were cut off.
+Shared objects say themselves what they have, so most uploads need no manifest object. Two facts need it:
+
+- **What was joined.** The manifest object names the own objects of the partition. It is written when something was
+  joined or spilled since the last time, and before objects that it names go.
+- **Where the log starts.** DeleteRecords and retention move the start, and a recovery from the store must not bring
+  back what they deleted. It is written when the start has moved: one object for each partition and round of retention
+  that deleted something.
+
+A new leader writes it once, if there is either. Then `PartitionArchive.joined_to` rises, and shared objects below it
+may go; a crash before that leaves them until the next leader has written it. While nothing more is joined, the offset
+rises with the archive: past large ranges, and past small ones of uploads that were cut off.
 """
 
 from __future__ import annotations
@@ -28,9 +33,11 @@ def shared_manifest(
 ) -> tuple[bytes, Callable[[], None]] | None:
     """The manifest object if it is to be written now, and what to do when it is. ``due`` is what is removed next."""
     inner = archive.archive
-    mark = (inner.version, len(inner.parts), inner.parts[-1].base_offset if inner.parts else -1)
+    joined = (inner.version, len(inner.parts), inner.parts[-1].base_offset if inner.parts else -1)
+    mark = (inner.start_offset, *(joined if inner.version else ()))
     goes = any(not isinstance(one, ArchivedSegment) or one.object_id == NO_OBJECT for one in due)
-    if not inner.version or (mark == archive.manifest_mark and not goes):
+    says_nothing = not inner.version and not inner.start_offset
+    if says_nothing or (mark == archive.manifest_mark and not goes):
         if archive.joined_seen != inner.end_offset:
             archive.joined_seen = inner.end_offset
             archive.joined_to = max(archive.joined_to, archive.joined_end())
@@ -41,7 +48,8 @@ def shared_manifest(
     joined_to = archive.joined_end()
 
     def written() -> None:
-        archive.manifest_saved, archive.manifest_mark = data, mark
+        archive.manifest_mark = mark
         archive.joined_to = max(archive.joined_to, joined_to)
+        archive.manifest_written(data, mark[0])
 
     return data, written

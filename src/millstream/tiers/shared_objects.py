@@ -5,7 +5,7 @@ attempt before has left, or a write without an answer, is compared, never replac
 length, index and every block, since after the commit the write-ahead log forgets what the object has.
 
 An error of the store may be followed by the same call again. Another object under the key is `Corruption`: two writers
-have one number, and neither may go on.
+have one number, and neither may continue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millstream.format.shared_object import (
     shared_key,
 )
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import FilePosition, Offset, TimestampMs
+from millstream.model.quantities import FilePosition, TimestampMs
 from millstream.model.shared import NO_OBJECT
 from millstream.objects import ABSENT, ObjectKey
 from millstream.objects.errors import Conflict
@@ -29,7 +29,7 @@ from millstream.objects.errors import Conflict
 if TYPE_CHECKING:
     from millstream.format.manifest import ArchivedSegment
     from millstream.format.shared_object import EncodedObject, SharedBlock, SharedIndex
-    from millstream.model.shared import ObjectId, SharedPartition
+    from millstream.model.shared import ObjectId
     from millstream.objects import ObjectStore
 
 
@@ -51,7 +51,7 @@ def store_object(store: ObjectStore, encoded: EncodedObject) -> None:
 
 
 def verify_object(store: ObjectStore, encoded: EncodedObject) -> None:
-    """Read the object back. Raises Corruption if it is not this one, and whatever the store raises."""
+    """Read the object back. Raises Corruption if it is not this one, and the store's errors."""
     object_id = encoded.index.object_id
     found = read_index(store, object_id)
     if found != encoded.index:
@@ -60,13 +60,8 @@ def verify_object(store: ObjectStore, encoded: EncodedObject) -> None:
         read_block(store, object_id, block)
 
 
-def discard_object(store: ObjectStore, encoded: EncodedObject) -> None:
-    """Remove what a failed write has left under a number that was never committed, before it is written again."""
-    store.delete([ObjectKey(shared_key(encoded.index.object_id))])
-
-
 def read_index(store: ObjectStore, object_id: ObjectId) -> SharedIndex:
-    """The index of an object. Raises Corruption, Rejected if there is no such object, and whatever the store raises."""
+    """The index of an object. Raises Corruption, Rejected if there is no such object, and the store's errors."""
     key = ObjectKey(shared_key(object_id))
     info = store.head(key)
     if info is None:
@@ -75,7 +70,7 @@ def read_index(store: ObjectStore, object_id: ObjectId) -> SharedIndex:
 
 
 def read_block(store: ObjectStore, object_id: ObjectId, block: SharedBlock) -> memoryview:
-    """The bytes of a block, checked. Raises Corruption, and whatever the store raises."""
+    """The bytes of a block, checked. Raises Corruption, and the store's errors."""
     end = FilePosition(block.position + block.size_bytes)
     data = store.get(ObjectKey(shared_key(object_id)), block.position, end)
     check_block(block, data)
@@ -90,11 +85,3 @@ def written_ms(segment: ArchivedSegment) -> TimestampMs | None:
 def stretch_of(segment: ArchivedSegment) -> Stretch:
     """What a join needs to know of an entry of an archive."""
     return Stretch(segment.size_bytes, written_ms(segment))
-
-
-def find_block(index: SharedIndex, partition: SharedPartition, offset: Offset) -> SharedBlock:
-    """The block with a committed offset. Raises Corruption if the object does not have it."""
-    block = index.find(partition, offset)
-    if block is None:
-        raise Corruption(f"the shared object {index.object_id} does not have offset {offset} of a partition")
-    return block

@@ -1,11 +1,11 @@
 """When shared objects are swept: one broker asks all shards of all brokers from where on their shared partitions need
-shared objects, which is where the log starts or what is joined ends. It waits until readers that began before are done,
-and has its archive process remove what nobody needs.
+shared objects, which is where the log starts or what is joined ends. It waits until readers that started before are
+done, and has its archive process remove what is unused.
 
 An object may have records of several brokers, so none alone can tell. In a cluster the broker that leads the controller
-sweeps. What is not answered for is needed: an object with records of a partition of which no replica was heard stays.
+sweeps. What is not answered for is needed: an object with records of a partition of which no replica answered stays.
 Any replica will do, because each knows a start that was committed, which later ones only exceed. A sweep that was cut
-off by a crash or an error begins anew; it removes nothing that a repetition would keep, and two at once do no harm.
+off by a crash or an error starts again; it removes nothing that a repetition would keep, and two at once do no harm.
 Behind a sweep the logs in the store of lives that are over lose what the archive has (`restoring`).
 """
 
@@ -68,7 +68,7 @@ class SharedSweeps:
         calls: Calls | None,
     ) -> None:
         """``topics`` gives the ids of all topics. ``period_us`` is the time between two sweeps, and that for which
-        readers may go on with what was deleted. ``calls`` reach the other brokers.
+        readers may continue with what was deleted. ``calls`` reach the other brokers.
         """
         self._calls = calls
         self._others: Callable[[], Iterable[NodeId]] = tuple

@@ -14,10 +14,10 @@ records of the same partitions are verified, so that neither has the store alone
 
 A crash at any point loses nothing: what is not committed is in the write-ahead log or in a segment file, and is
 uploaded again. An object that no entry names leaves with the records that it has (`sweeping`). While the store fails,
-the same object is sent again after a wait that doubles; meanwhile the backlog grows, and from its limit on `is_full`
+the same object is sent again after a wait that doubles; until then the backlog grows, and from its limit on `is_full`
 refuses producers of shared topics. A partition whose local bytes are damaged is uploaded no more, which is logged; the
-others go on. In a cluster the leader of a partition uploads. One that leads no more gives up what its group did not
-commit, and the next leader begins where the archive ends.
+others continue. In a cluster the leader of a partition uploads. One that leads no more gives up what its group did not
+commit, and the next leader starts where the archive ends.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.core.shared import Backlog, Uploads
 from millstream.errors import Corruption, MillstreamError
-from millstream.format.archive import Archived, encode_topic, topic_key
+from millstream.format.archive import Archived
 from millstream.iobuf import ArenaFull, IoBuf
 from millstream.model.quantities import BytePosition, Offset
 from millstream.model.shared import NO_OBJECT, ObjectId, SharedPartition
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
+from millstream.tiers.describing import describe
 from millstream.tiers.packing import end_of
 from millstream.tiers.shared_filling import Filled, Packing, SharedObject, leads
 from millstream.tiers.shared_objects import RANDOM_BITS
@@ -131,7 +132,7 @@ class SharedUploads:
         self._tick_later()
 
     def close(self, archive: PartitionArchive) -> None:
-        """It is not any more."""
+        """It is no longer."""
         if self.wal is not None:
             self.wal.close(archive)
         key = _key(archive)
@@ -141,7 +142,7 @@ class SharedUploads:
             self._forget(key)
 
     def _forget(self, key: SharedPartition) -> None:
-        """Begin anew with what is not committed, if the partition is led here."""
+        """Start again with what is not committed, if the partition is led here."""
         if self._noted.pop(key, None) is not None:
             self.backlog.leave(key)
 
@@ -156,7 +157,7 @@ class SharedUploads:
         return self.backlog.age_ms(self._reactor.now_us() // 1000)
 
     def stop(self) -> None:
-        """Start nothing more. Comes before the link's end, which answers what is under way."""
+        """Start nothing more. Comes before the link's end, which answers what is in flight."""
         self._stopped = True
         if self.wal is not None:
             self.wal.stop()
@@ -190,12 +191,12 @@ class SharedUploads:
     def _note_all(self) -> Generator[None, None, None]:
         for key, archive in list(self.archives.items()):
             if not archive.closed and not archive.log.closed and key not in self._given_up:
-                self._note(key, archive)
+                archive.log.guard("archive", self._note, key, archive)
             yield
 
     def _note(self, key: SharedPartition, archive: PartitionArchive) -> None:
         """Put what was committed since the last look into the backlog. Bytes of transactions that have not ended are
-        estimated, because nobody counts them by offset.
+        estimated, because they are not counted by offset.
         """
         log, limit, term = archive.log, Offset(archive.limit()), archive.group.term
         noted = self._noted.get(key)
@@ -216,7 +217,7 @@ class SharedUploads:
     # -- filling objects -----------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Begin to fill the next object, if one is due."""
+        """Start to fill the next object, if one is due."""
         if self._stopped or self._filling is not None or len(self._uploads) >= OBJECTS_AT_ONCE:
             return
         if self._packing is None:
@@ -234,7 +235,7 @@ class SharedUploads:
         if one is None:
             return  # stopped
         packing = one.packing
-        while (part := packing.part) is not None and not self._is_wanted(packing, part):
+        while (part := packing.part) is not None and not self._guarded(part, packing):
             packing.next()
         begins = part is not None and (not one.parts or one.parts[-1].partition != part.partition)
         room = self._object_bytes_max - one.size_bytes
@@ -242,12 +243,28 @@ class SharedUploads:
             self._full(one)
             return
         log = self.archives[part.partition].log
-        size = max(1, min(_PIECE_BYTES, room))
-        found = log.read(packing.offset, part.end_offset, size, minimum_one=True)
+        try:
+            self._read(one, part, log, room)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            log.failed("archive", error)
+            self._reactor.call_soon(self._read_on)
+
+    def _read(self, one: SharedObject, part: Part, log: Log, room: int) -> None:
+        """Read the next piece of a partition."""
+        offset, size = one.packing.offset, max(1, min(_PIECE_BYTES, room))
+        found = log.read(offset, part.end_offset, size, minimum_one=True)
         if found is not None:
             self._taken(one, part, found)
         else:
-            log.read_cold(packing.offset, part.end_offset, max(1, room), True, partial(self._taken, one, part))
+            log.read_cold(offset, part.end_offset, max(1, room), True, partial(self._taken, one, part))
+
+    def _guarded(self, part: Part, packing: Packing) -> bool:
+        """`_is_wanted`, behind the partition's boundary."""
+        try:
+            return self._is_wanted(packing, part)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self.archives[part.partition].log.failed("archive", error)
+            return False
 
     def _is_wanted(self, packing: Packing, part: Part) -> bool:
         archive = self.archives.get(part.partition)
@@ -267,20 +284,20 @@ class SharedUploads:
             if self._filling is one:
                 self._not_read(part, result)
             return
+        if self._filling is one:
+            self._reactor.call_soon(self._read_on)
         archive = self.archives.get(part.partition)
         if self._filling is not one or archive is None:
             result.release()
-        else:
-            packing = one.packing
-            if not one.parts or one.parts[-1].partition != part.partition:
-                one.parts.append(Filled(archive, part.partition, packing.offset))
-            filled = one.parts[-1]
-            packing.offset = filled.end_offset = end_of(result)
-            one.size_bytes += len(result)
-            filled.chain.append_buf(result)
-            self._read_failures = 0
-        if self._filling is one:
-            self._reactor.call_soon(self._read_on)
+            return
+        packing = one.packing
+        if not one.parts or one.parts[-1].partition != part.partition:
+            one.parts.append(Filled(archive, part.partition, packing.offset))
+        filled = one.parts[-1]
+        packing.offset = filled.end_offset = end_of(result)
+        one.size_bytes += len(result)
+        filled.chain.append_buf(result)
+        self._read_failures = 0
 
     def _not_read(self, part: Part, error: MillstreamError) -> None:
         archive = self.archives.get(part.partition)
@@ -315,7 +332,7 @@ class SharedUploads:
             self.backlog.committed(packing.pack)
 
     def _next_id(self) -> ObjectId:
-        """A number that nobody else chooses; were it chosen, the conditional write would say so."""
+        """A number that no other broker chooses; were it chosen, the conditional write would say so."""
         chosen = (self._now_ms() << RANDOM_BITS) + secrets.randbits(RANDOM_BITS)
         self._last_id = ObjectId(max(self._last_id + 1, chosen))
         return self._last_id
@@ -332,8 +349,7 @@ class SharedUploads:
         for part in one.parts:
             topic_id = part.partition.topic_id
             if topic_id not in self._described and (topic := self._describe(topic_id)) is not None:
-                key, data = topic_key(part.archive.owner), encode_topic(topic)
-                self._link.put(key, data, partial(self._wrote_topic, one, topic_id))
+                describe(self._link, part.archive.owner, topic, partial(self._wrote_topic, one, topic_id))
                 return
         assert one.upload is not None, "an object is sent under its number"
         one.is_held = not self._uploads.may_store(one.upload)
@@ -380,7 +396,7 @@ class SharedUploads:
         self._reactor.call_later(wait_us, partial(self._send, one))
 
     def _commit(self) -> None:
-        """Propose the ranges of the oldest object if it is verified, and go on when they are committed."""
+        """Propose the ranges of the oldest object if it is verified, and continue when they are committed."""
         while not self._stopped and (upload := self._uploads.next_commit()) is not None:
             one = self._objects[0]
             if not self._propose(one) or not all(part.settled for part in one.parts):
@@ -396,7 +412,7 @@ class SharedUploads:
 
     def _propose(self, one: SharedObject) -> bool:
         """Propose what is not proposed; False if that is not possible now. A range that does not follow the archive,
-        because another replica led meanwhile, is given up.
+        because another replica led in between, is given up.
         """
         for part in one.parts:
             if part.term is not None or part.settled or part.segment is None:
@@ -411,6 +427,10 @@ class SharedUploads:
                 part.archive.propose(Archived(part.segment, part.archive.log.start_offset))
             except (ArenaFull, MillstreamError):
                 return False
+            except Exception as error:  # noqa: BLE001 - the boundary
+                part.archive.log.failed("archive", error)
+                part.segment = None
+                continue
             part.term = part.archive.group.term
         return True
 
@@ -429,12 +449,12 @@ def _key(archive: PartitionArchive) -> SharedPartition:
 
 
 def _position(log: Log, offset: Offset) -> BytePosition:
-    """About where an offset is in the log's stream of bytes: exact at the durable end and where segments begin."""
+    """About where an offset is in the log's stream of bytes: exact at the durable end and where segments start."""
     if offset >= log.durable_offset:
-        return log.durable_position
+        return log.ends.durable_position
     log.refresh()
-    segment = log.segments_list.find(offset)
+    segment = log.files.segments.find(offset)
     if segment is None:
-        return log.segments_list.first.stream
+        return log.files.segments.first.stream
     part = (offset - segment.base_offset) / max(1, segment.end_offset - segment.base_offset)
     return BytePosition(segment.stream + int(part * segment.size_bytes))

@@ -6,21 +6,25 @@
                                               ├──► entry ──► archive process: written if nothing is there
     acknowledged ◄── group ◄── gate ◄─────────┘                      (`object_wal`)
 
-A gate stands between a log and its group: the group hears that the log is durable when an entry has it, or the archive.
-So an acknowledged record, and one that readers have seen, is not lost with the disk. A partition with several replicas
-passes its gate, because a majority of disks has what it acknowledges.
+A gate stands between a log and its group: the group is told that the log is durable when an entry has it, or the
+archive. So an acknowledged record, and one that readers have seen, is not lost with the disk. A partition with several
+replicas passes its gate, because a majority of disks has what it acknowledges.
 
-One entry is under way at a time. The next one begins when it is confirmed, at least ``shared.wal.interval.ms`` after
-it began, or at once when ``shared.wal.bytes`` wait. Batches stay in memory meanwhile. Entries leave the store when the
-archive has all that is in them, the oldest first.
+One entry is in flight at a time. The next one starts when it is confirmed, at least ``shared.wal.interval.ms`` after
+it started, or at once when ``shared.wal.bytes`` wait. Batches stay in memory until then. Entries leave the store when
+the archive has all that is in them, the oldest first.
+
+Each part of an entry says where the log of its partition starts. A start that moves without a batch takes a part
+without one, and DeleteRecords is answered when the entry is confirmed. The entry stays until the manifest object of the
+partition has the start (`shared_manifest`).
 
 **The store is slow or away.** The same entry is sent again, for ever; `pending_bytes` grows, and refuses producers with
-what is not uploaded. **Another broker has taken over.** The log is sealed: nothing is acknowledged any more, and the
+what is not uploaded. **Another broker has taken over.** The log is sealed: nothing more is acknowledged, and the
 broker stops with one sentence, and in a cluster starts again by itself. **Crash.** What the disk has and no entry is
 put into entries of the next life, before it is shown to anybody. Until then the end of the log is not known
 (`SoleVoterGroup.known_from`): ListOffsets, DeleteRecords, and a fetch at the high watermark answer
 OFFSET_NOT_AVAILABLE, so that no end goes back. In a cluster that life writes nothing before the broker has applied its
-registration: then it knows which partitions were taken over meanwhile (`core.controller.restoring`), and an entry never
+registration: then it knows which partitions were taken over since (`core.controller.restoring`), and an entry never
 has what the broker that restored one of them does not know. **A damaged batch.** Its partition acknowledges nothing
 more until it is opened again.
 """
@@ -32,12 +36,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption, MillstreamError, Rejected
-from millstream.format.archive import encode_topic, topic_key
 from millstream.model.quantities import BytePosition, Offset
 from millstream.model.shared import SharedPartition
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
+from millstream.tiers.describing import describe
 from millstream.tiers.messages import LogPart
 from millstream.tiers.packing import end_of
 
@@ -77,6 +81,9 @@ class Gate:
         "opened",
         "pending_bytes",
         "seen",
+        "start_confirmed",
+        "start_opened",
+        "start_taken",
         "taken",
         "waiting",
     )
@@ -87,19 +94,23 @@ class Gate:
         self.key = SharedPartition(owner.topic_id.bytes, owner.partition_index)
         self.closed = False
         self.closed_us = 0
-        self.confirmed = max(archive.archive.end_offset, log.start_offset, log.local_start)
+        self.confirmed = max(archive.archive.end_offset, log.start_offset, log.files.local_start)
         """Everything below it is in the store. At most the durable end of the log. A group that elects may learn of its
         archive when this gate has passed its log; what the files no longer have is in the archive.
         """
         self.opened = log.durable_offset
         """The durable end of the log when the gate was made."""
         self.taken = self.confirmed
-        """End of what is in an entry, confirmed or under way. At least ``confirmed``."""
+        """End of what is in an entry, confirmed or in flight. At least ``confirmed``."""
+        self.start_opened = log.start_offset
+        """The start of the log when the gate was made."""
+        self.start_confirmed = self.start_taken = Offset(0)
+        """The largest log start that an entry of this log has, and one that is confirmed or in flight."""
         self.pending_bytes = 0
         """About what is durable and not confirmed."""
-        self.seen: BytePosition = log.durable_position
+        self.seen: BytePosition = log.ends.durable_position
         self.waiting: deque[tuple[Offset, RaftPosition, Term]] = deque()
-        """Of a group that elects: durable ends that it has not heard of."""
+        """Of a group that elects: durable ends that it does not know yet."""
         self.inner: Callable[[RaftPosition, Term], None] | None = None
 
     @property
@@ -112,6 +123,16 @@ class Gate:
         """The group may believe that the log is durable up to here."""
         log = self.archive.log
         return Offset(min(self.confirmed, log.durable_offset)) if self.is_alone else log.durable_offset
+
+    @property
+    def lags(self) -> bool:
+        """Whether there is something that no entry has."""
+        log = self.archive.log
+        return self.is_alone and (self.taken < log.durable_offset or self.start_taken < log.start_offset)
+
+    def safe_start(self) -> Offset:
+        """The log start that is not lost with the disk."""
+        return self.start_confirmed if self.is_alone else self.archive.log.start_offset
 
     def deliver(self) -> None:
         """Tell the group what it may believe."""
@@ -129,31 +150,43 @@ class Gate:
 class _Part:
     """What an entry has of one partition."""
 
-    __slots__ = ("base_offset", "chain", "end_offset", "gate")
+    __slots__ = ("base_offset", "chain", "end_offset", "gate", "start_offset")
 
-    def __init__(self, gate: Gate, base_offset: Offset, chain: IoBuf) -> None:
+    def __init__(self, gate: Gate, base_offset: Offset, chain: IoBuf | None) -> None:
+        """``chain`` has the batches; None if only the start of the log has moved."""
         self.gate = gate
         self.base_offset = base_offset
         self.chain = chain
-        self.end_offset = end_of(chain)
+        self.end_offset = base_offset if chain is None else end_of(chain)
+        self.start_offset = gate.archive.log.start_offset
+        """Where the log starts. It stays as it was: an entry that is sent again is the same entry."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its batches."""
+        return 0 if self.chain is None else len(self.chain)
 
     def message(self) -> LogPart:
         """What the archive process needs to know."""
         spans: list[int] = []
-        for piece, start, end in self.chain.parts:
+        for piece, start, end in () if self.chain is None else self.chain.parts:
             spans += (piece.offset + start, piece.offset + end)
-        start_offset = self.gate.archive.log.start_offset
-        return LogPart(self.gate.key, self.base_offset, self.end_offset, start_offset, spans)
+        return LogPart(self.gate.key, self.base_offset, self.end_offset, self.start_offset, spans)
+
+    def release(self) -> None:
+        """Give the memory of the batches back."""
+        if self.chain is not None:
+            self.chain.release()
 
 
 class _Entry:
-    """An entry that is confirmed, with the end of each of its parts."""
+    """An entry that is confirmed, with the end of each of its parts and the start of its log."""
 
-    __slots__ = ("ends", "number")
+    __slots__ = ("number", "parts")
 
-    def __init__(self, number: int, ends: list[tuple[Gate, Offset]]) -> None:
+    def __init__(self, number: int, parts: list[tuple[Gate, Offset, Offset]]) -> None:
         self.number = number
-        self.ends = ends
+        self.parts = parts
 
 
 class SharedWal:
@@ -171,8 +204,8 @@ class SharedWal:
         *,
         held: bool = False,
     ) -> None:
-        """``describe`` gives what is to be known of the topic with that id; ``on_sealed`` hears, with a reason, that
-        another broker has taken over. ``held``: nothing is written before `begin`.
+        """``describe`` gives what is to be known of the topic with that id; ``on_sealed`` is called, with a reason,
+        when another broker has taken over. ``held``: nothing is written before `begin`.
         """
         self._held = held
         self._reactor = reactor
@@ -208,18 +241,20 @@ class SharedWal:
     def open(self, archive: PartitionArchive) -> None:
         """Stand between the log and the group of a partition that was just opened, before anybody is served."""
         gate = self._gates[_key(archive)] = Gate(archive)
+        archive.start.safe = gate.safe_start
+        archive.start.moved = partial(self._note, gate)
         log, group = archive.log, archive.group
         if isinstance(group, SoleVoterGroup):
             group.high_watermark = min(group.high_watermark, gate.limit)
             group.known_from = gate.opened
-            log.on_durable = partial(self._durable, gate)
+            log.owner.on_durable = partial(self._durable, gate)
         else:
-            gate.inner = log.on_persisted
-            log.on_persisted = partial(self._persisted, gate)
+            gate.inner = log.owner.on_persisted
+            log.owner.on_persisted = partial(self._persisted, gate)
         self._note(gate)
 
     def close(self, archive: PartitionArchive) -> None:
-        """It is not served any more."""
+        """It is no longer served."""
         gate = self._gates.get(_key(archive))
         if gate is not None and gate.archive is archive:
             del self._gates[gate.key]
@@ -234,7 +269,9 @@ class SharedWal:
         since was not acknowledged without the store.
         """
         alone = (gate for gate in self._gates.values() if gate.is_alone)
-        return not self._is_damaged and all(gate.confirmed >= gate.opened for gate in alone)
+        return not self._is_damaged and all(
+            gate.confirmed >= gate.opened and gate.start_confirmed >= gate.start_opened for gate in alone
+        )
 
     def begin(self) -> None:
         """This broker knows what it has: entries may be written."""
@@ -242,7 +279,7 @@ class SharedWal:
         self._wake()
 
     def stop(self) -> None:
-        """Begin nothing more. Comes before the link's end, which answers what is under way."""
+        """Start nothing more. Comes before the link's end, which answers what is in flight."""
         self._stopped = True
 
     def _durable(self, gate: Gate, end_offset: int) -> None:
@@ -256,10 +293,10 @@ class SharedWal:
         gate.deliver()
 
     def _note(self, gate: Gate) -> None:
-        """The log may be durable further than before."""
+        """The log may be durable further than before, or start later."""
         log = gate.archive.log
-        grown, gate.seen = log.durable_position - gate.seen, log.durable_position
-        if gate.taken < log.durable_offset and gate.is_alone:
+        grown, gate.seen = log.ends.durable_position - gate.seen, log.ends.durable_position
+        if gate.lags:
             self._settle(gate, -grown)
             self._dirty[gate] = None
             self._wake()
@@ -274,7 +311,7 @@ class SharedWal:
     # -- an entry ------------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Begin the next entry when it is its time."""
+        """Start the next entry when it is its time."""
         if self._busy or self._stopped or self._held or not self._dirty:
             return
         now_us = self._reactor.now_us()
@@ -302,44 +339,66 @@ class SharedWal:
             if room <= 0:
                 break
             gate = self._queue[0]
-            log, archived = gate.archive.log, gate.archive.archive.end_offset
-            if not gate.closed and archived > gate.confirmed:
-                self._confirm(gate, archived, 0)
-            if gate.closed or log.closed or not gate.is_alone or gate.taken >= log.durable_offset:
-                self._dirty.pop(self._queue.popleft(), None)
-                continue
-            found = log.read(gate.taken, log.durable_offset, room, minimum_one=True)
-            if found is None:
-                log.read_cold(gate.taken, log.durable_offset, room, True, partial(self._read_cold, gate))
-                return
-            self._take(gate, found)
+            try:
+                if self._read(gate, room):
+                    return
+            except Exception as error:  # noqa: BLE001 - the boundary
+                self._leave(gate)
+                gate.archive.log.failed("log in the store", error)
         self._send()
 
-    def _read_cold(self, gate: Gate, result: IoBuf | MillstreamError) -> None:
-        if not isinstance(result, MillstreamError):
-            self._take(gate, result)
-        elif isinstance(result, Corruption):
-            self._is_damaged = True
-            self._dirty.pop(gate, None)
+    def _read(self, gate: Gate, room: int) -> bool:
+        """Take what a partition has, at most ``room`` bytes or one batch; whether its files are read first."""
+        log, archived = gate.archive.log, gate.archive.archive.end_offset
+        if not gate.closed and archived > gate.confirmed:
+            self._confirm(gate, archived, 0)
+        if gate.closed or log.closed or not gate.lags:
+            self._leave(gate)
+            gate.archive.start.on_safe()
+        elif gate.taken >= log.durable_offset:
+            self._take(gate, None)
+        elif (found := log.read(gate.taken, log.durable_offset, room, minimum_one=True)) is not None:
+            self._take(gate, found)
+        else:
+            log.read_cold(gate.taken, log.durable_offset, room, True, partial(self._read_cold, gate))
+            return True
+        return False
+
+    def _leave(self, gate: Gate) -> None:
+        """A partition has nothing for an entry now."""
+        self._dirty.pop(gate, None)
+        if self._queue and self._queue[0] is gate:
             self._queue.popleft()
+
+    def _read_cold(self, gate: Gate, result: IoBuf | MillstreamError) -> None:
+        """The files of a partition were read. The others follow in a turn of their own: what they meet is not its
+        fault.
+        """
+        if isinstance(result, MillstreamError) and not isinstance(result, Corruption):
+            self._reactor.call_later(_WAIT_US, self._read_on)
+            return
+        self._reactor.call_soon(self._read_on)
+        if isinstance(result, Corruption):
+            self._is_damaged = True
+            self._leave(gate)
             operator_log.at(gate.archive.log.name).error(
                 "acknowledges nothing more until the next start: %s", result.message
             )
         else:
-            self._reactor.call_later(_WAIT_US, self._read_on)
-            return
-        self._read_on()
+            self._take(gate, result)
 
-    def _take(self, gate: Gate, found: IoBuf) -> None:
-        """Put what was read into the entry. The partition's turn is over, so that each has one."""
+    def _take(self, gate: Gate, found: IoBuf | None) -> None:
+        """Put what was read into the entry, None for the log start alone. The partition's turn is over, so that each
+        has one.
+        """
         self._queue.popleft()
-        if gate.closed or not len(found):
+        if found is not None and (gate.closed or not len(found)):
             found.release()
             return
         part = _Part(gate, gate.taken, found)
-        self._size_bytes += len(found)
-        gate.taken = part.end_offset
-        if gate.taken >= gate.archive.log.durable_offset:
+        self._size_bytes += part.size_bytes
+        gate.taken, gate.start_taken = part.end_offset, part.start_offset
+        if not gate.lags:
             self._dirty.pop(gate, None)
         self._parts.append(part)
 
@@ -354,7 +413,7 @@ class SharedWal:
             topic_id = part.gate.key.topic_id
             if topic_id not in self._described and (topic := self._describe(topic_id)) is not None:
                 owner = part.gate.archive.owner
-                self._link.put(topic_key(owner), encode_topic(topic), partial(self._wrote_topic, topic_id))
+                describe(self._link, owner, topic, partial(self._wrote_topic, topic_id))
                 return
         self._link.append_entry(self._number, [part.message() for part in self._parts], self._answered)
 
@@ -396,11 +455,13 @@ class SharedWal:
         self._written_bytes.inc(self._size_bytes)
         self._next_us = self._begun_us + self._interval_us
         parts, self._parts = self._parts, []
-        self._entries.append(_Entry(self._number, [(part.gate, part.end_offset) for part in parts]))
+        self._entries.append(_Entry(self._number, [(part.gate, part.end_offset, part.start_offset) for part in parts]))
         self._number += 1
         for part in parts:
-            self._confirm(part.gate, part.end_offset, len(part.chain))
-            part.chain.release()
+            gate = part.gate
+            gate.start_confirmed = max(gate.start_confirmed, part.start_offset)
+            gate.archive.log.guard("commit", self._confirm, gate, part.end_offset, part.size_bytes)
+            part.release()
         self._busy = False
         self._wake()
         self._trim_later()
@@ -412,10 +473,12 @@ class SharedWal:
         done = gate.confirmed >= gate.archive.log.durable_offset
         self._settle(gate, gate.pending_bytes if done else size_bytes)
         gate.deliver()
+        if not gate.closed:
+            gate.archive.start.on_safe()
 
     def _release(self) -> None:
         for part in self._parts:
-            part.chain.release()
+            part.release()
         self._parts = []
 
     # -- what leaves the store -----------------------------------------------------------------------------------------
@@ -429,7 +492,7 @@ class SharedWal:
         """Remove the oldest entries if the archive has them. The newest stays."""
         first = end = self._entries[0].number
         for entry in self._entries:
-            if entry is self._entries[-1] or not all(self._is_covered(*one) for one in entry.ends):
+            if entry is self._entries[-1] or not all(self._is_covered(*one) for one in entry.parts):
                 break
             end = entry.number + 1
         if end == first or self._stopped:
@@ -437,14 +500,15 @@ class SharedWal:
         else:
             self._link.trim_entries(first, end, partial(self._trimmed, end))
 
-    def _is_covered(self, gate: Gate, end_offset: Offset) -> bool:
-        """Whether nobody needs an entry for the offsets of a partition below ``end_offset``. One that was closed and is
-        not opened again was deleted, or is another broker's.
+    def _is_covered(self, gate: Gate, end_offset: Offset, start_offset: Offset) -> bool:
+        """Whether no one needs an entry for the offsets of a partition below ``end_offset``, and for the start of its
+        log. One that was closed and is not opened again was deleted, or is another broker's.
         """
         now = self._gates.get(gate.key)
         if now is None:
             return self._reactor.now_us() - gate.closed_us > _CLOSED_US
-        return (now.archive.archive.end_offset if now is gate else now.confirmed) >= end_offset
+        end = now.archive.archive.end_offset if now is gate else now.confirmed
+        return end >= end_offset and now.archive.start.saved >= start_offset
 
     def _trimmed(self, end: int, error: MillstreamError | None) -> None:
         while error is None and self._entries and self._entries[0].number < end:

@@ -1,11 +1,11 @@
 """Removing shared objects in which no offset is left, and finding again what the objects of a store hold.
 
-An object goes when each of its ranges is gone: the log of the partition starts at or behind the end of the range, or
+An object is deleted when each of its ranges is: the log of the partition starts at or behind the end of the range, or
 the range is small (`core.shared.joins`) and was joined into an object of the partition's own, or the topic was deleted.
 A topic that is not known here is deleted only if the store does not describe it either, because the objects may be
 those of a broker that was lost (`tier recover`). An object that cannot be read stays.
 
-The caller gives log starts that are old enough: readers that began before them are done.
+The caller gives log starts that are old enough: readers that started before them are done.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.tiers.messages import Sweep
 
 READ_AT_ONCE: Final = 200
-"""Objects whose index one sweep reads for the first time; the next one goes on."""
+"""Objects whose index one sweep reads for the first time; the next one continues."""
 
 _RANGES_KEPT: Final = 500_000
 
@@ -44,7 +44,7 @@ class SweepResult(NamedTuple):
     objects: int
     removed: list[ObjectId]
     after: str
-    """Where to go on; empty at the end."""
+    """Where to continue; empty at the end."""
 
 
 class RangeEnd(NamedTuple):
@@ -66,7 +66,7 @@ class Sweeper:
         self._kept = 0
 
     def sweep(self, command: Sweep) -> SweepResult:
-        """Look at objects from a key on, and remove those that nobody needs. Raises what the store raises."""
+        """Look at objects from a key on, and remove the unused ones. Raises what the store raises."""
         starts: dict[SharedPartition, tuple[Offset, Offset]] = {}
         for one in command.starts:
             key = SharedPartition(one.topic_id, one.partition_index)
@@ -202,7 +202,7 @@ def own_ranges(segments: Iterable[ArchivedSegment], epochs: Sequence[tuple[Term,
 
 def longest_chain(ranges: Sequence[StoredRange]) -> list[StoredRange]:
     """Ranges that follow each other without a gap and reach the largest end, from the smallest offset on. Where two
-    ranges begin at one offset, because an upload was cut off before its commit and made again, either may be taken: of
+    ranges start at one offset, because an upload was cut off before its commit and made again, either may be taken: of
     two that reach as far the one of the newer object is, and before that an object of the partition's own.
     """
     reach: dict[Offset, tuple[Offset, StoredRange]] = {}

@@ -5,7 +5,7 @@ Nothing wrong is archived: a batch that does not match its checksum, or is out o
 of the same offsets in the same term writes the same bytes again.
 
 A file that was compacted has gaps: before its first batch, and between batches. Its name says so (`format.names`), and
-only then may offsets be missing. The archived segment has the gaps in its range: it begins where the archive ends, so
+only then may offsets be missing. The archived segment has the gaps in its range: it starts where the archive ends, so
 that archived segments always follow each other. At the end there is no gap, because a compacted file keeps its last
 batch.
 """

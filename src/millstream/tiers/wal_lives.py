@@ -6,15 +6,15 @@
     wal/<node>/<number>/<shard>/…    the log of one shard in that life (`object_wal`)
 
 A start takes the next number with a conditional write, then seals the logs of all earlier lives, and acknowledges
-nothing before that. So of two processes that believe to be the broker only the later one goes on. `end_lives` seals
-them for others, who take over what a dead broker has in the store: a life that begins meanwhile learns from the
+nothing before that. So of two processes that believe to be the broker only the later one continues. `end_lives` seals
+them for others, who take over what a dead broker has in the store: a life that starts in between learns from the
 controller what was taken before it writes anything (`cluster.take_overs`).
 
 A life that is sealed is only read, and its entries go when the archive has what is in them (`restoring`). The newest
 life and the seals stay: they are what stops a process that was paused for however long.
 
 **Crash.** Each step can be repeated: a number that was taken and not used is a life without entries. **The store is
-away.** The start fails, or the take-over; nothing is served meanwhile.
+away.** The start fails, or the take-over; nothing is served until then.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from millstream.core.shared.catalogue import Writer
 from millstream.errors import Corruption
 from millstream.format.sealed import seal, unseal
 from millstream.model.cluster import BrokerEpoch, NodeId
 from millstream.model.quantities import FilePosition, ShardId
+from millstream.model.shared import Writer
 from millstream.objects import ABSENT, ObjectKey
 from millstream.objects.errors import Conflict
 from millstream.tiers.object_wal import WAL_FOLDER, close_log, is_seal, wal_folder
@@ -49,7 +49,7 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     """The data directory (its incarnation); empty for a single broker."""
 
     shards: int
-    """Logs of this life."""
+    """Logs of this run of the broker."""
 
 
 def begin_life(store: ObjectStore, node: NodeId, disk: str, shard_count: int) -> Writer:
@@ -159,7 +159,9 @@ class Logs:
 
 
 def _write(store: ObjectStore, writer: Writer, life: Life) -> bool:
-    """Whether this call has written the life. One that another has written, or nobody knows of, leaves a number."""
+    """Whether this call has written the life. One that another has written, or whose writing is unknown, leaves a
+    number.
+    """
     key = ObjectKey(f"{WAL_FOLDER}{writer.node_id}/{_LIVES}/{writer.broker_epoch:020}")
     try:
         store.put(key, [seal(MAGIC, VERSION, msgspec.msgpack.encode(life))], ABSENT)

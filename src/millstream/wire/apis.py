@@ -12,12 +12,21 @@ import msgspec
 from millstream.wire.messages.acknowledge_events import AcknowledgeEventsRequest, AcknowledgeEventsResponse
 from millstream.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from millstream.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
 from millstream.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from millstream.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
+from millstream.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -33,6 +42,14 @@ from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTo
 from millstream.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from millstream.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
+from millstream.wire.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+)
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
@@ -42,11 +59,19 @@ from millstream.wire.messages.describe_groups import DescribeGroupsRequest, Desc
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from millstream.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from millstream.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from millstream.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
 from millstream.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from millstream.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from millstream.wire.messages.events_metadata import EventsMetadataRequest, EventsMetadataResponse
@@ -64,6 +89,10 @@ from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from millstream.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+)
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from millstream.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -85,11 +114,23 @@ from millstream.wire.messages.offset_for_leader_epoch import (
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 from millstream.wire.messages.push_events import PushEventsRequest, PushEventsResponse
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from millstream.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+from millstream.wire.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+)
 from millstream.wire.messages.replace_segments import ReplaceSegmentsRequest, ReplaceSegmentsResponse
+from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from millstream.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from millstream.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from millstream.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from millstream.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from millstream.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from millstream.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from millstream.wire.schema import Request, Response
 
@@ -161,6 +202,7 @@ APIS: Final[dict[int, Api]] = {
         _api(AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
         _api(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
         _api(DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+        _api(AlterClientQuotasRequest, AlterClientQuotasResponse),
         _api(DescribeQuorumRequest, DescribeQuorumResponse),
         _api(UpdateFeaturesRequest, UpdateFeaturesResponse),
         _api(UnregisterBrokerRequest, UnregisterBrokerResponse),
@@ -168,6 +210,22 @@ APIS: Final[dict[int, Api]] = {
         _api(PushTelemetryRequest, PushTelemetryResponse),
         _api(ListConfigResourcesRequest, ListConfigResourcesResponse),
         _api(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+        _api(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+        _api(ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+        _api(ShareFetchRequest, ShareFetchResponse),
+        _api(ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+        _api(InitializeShareGroupStateRequest, InitializeShareGroupStateResponse),
+        _api(ReadShareGroupStateRequest, ReadShareGroupStateResponse),
+        _api(WriteShareGroupStateRequest, WriteShareGroupStateResponse),
+        _api(DeleteShareGroupStateRequest, DeleteShareGroupStateResponse),
+        _api(ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse),
+        _api(DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
+        _api(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+        _api(DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
+        _api(SaslHandshakeRequest, SaslHandshakeResponse),
+        _api(SaslAuthenticateRequest, SaslAuthenticateResponse),
+        _api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
+        _api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
         _api(PushEventsRequest, PushEventsResponse),
         _api(FeedEventsRequest, FeedEventsResponse),
         _api(FetchEventDataRequest, FetchEventDataResponse),

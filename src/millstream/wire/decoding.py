@@ -31,7 +31,7 @@ The charge bounds the work, too. A frame of 16 MiB could hold millions of empty 
 seconds. No *single* allocation for a request exceeds ``4 n + 64 KiB``. The largest is the list of an array, with eight
 bytes per element and an eighth of growth. Elements of three bytes stay below ``4 n``; 65,536 elements of two bytes
 exceed it by 64 KiB. Of elements that may take one byte (strings and arrays in flexible versions, booleans, one-byte
-numbers), more than ``TINY_MAX`` are accepted only if two bytes remain for each. ``net.intake`` bounds the objects of
+numbers), more than ``TINY_MAX`` are accepted only if two bytes remain for each. ``net.parking`` bounds the objects of
 all requests that wait for responses. For that, the decoder of every request but Produce stores in ``ROOM_LEFT`` what
 was not charged.
 """

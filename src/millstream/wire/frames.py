@@ -7,9 +7,9 @@ set last, so nothing is copied twice. ``EncodeError`` and ``UnsupportedVersion``
 import struct
 from typing import Final
 
-from millstream.wire.codec import encode_message, encode_response_vectored
+from millstream.wire.codec import encode_message
 from millstream.wire.headers import encode_request_header, response_header_bytes
-from millstream.wire.schema import Piece, Request, Response
+from millstream.wire.schema import Request, Response
 
 SIZE_BYTES: Final = 4
 """Size of a frame's length prefix."""
@@ -21,16 +21,6 @@ def response_frame(message: Response, version: int, correlation_id: int) -> byte
     """A whole response in one buffer: size, header, body."""
     head = bytearray(b"\0\0\0\0" + response_header_bytes(message.API_KEY, version, correlation_id))
     return _sized(encode_message(message, version, head))
-
-
-def response_frame_vectored(message: Response, version: int, correlation_id: int) -> list[Piece]:
-    """A whole response as buffers in send order. ``encode_response_vectored`` says who owns them."""
-    head = b"\0\0\0\0" + response_header_bytes(message.API_KEY, version, correlation_id)
-    parts = encode_response_vectored(message, version, head)
-    first = parts[0]
-    assert isinstance(first, bytearray), "the first buffer is ours"
-    _pack_size_into(first, 0, sum(map(len, parts)) - SIZE_BYTES)
-    return parts
 
 
 def request_frame(message: Request, version: int, correlation_id: int, client_id: str | None) -> bytearray:

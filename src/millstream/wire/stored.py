@@ -20,6 +20,15 @@ from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from millstream.wire.messages.group_storage import GroupMetadataKey, OffsetCommitKey
+from millstream.wire.messages.share_group_storage import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMetadataKey,
+)
+from millstream.wire.messages.share_state_storage import ShareSnapshotKey, ShareUpdateKey
 from millstream.wire.messages.transaction_storage import TransactionLogKey
 from millstream.wire.schema import Embedded, Piece, Stored, StoredKey
 
@@ -33,7 +42,15 @@ ConsumerGroupKey: TypeAlias = (
     | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupRegularExpressionKey
 )
-OffsetsKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
+ShareGroupKey: TypeAlias = (
+    ShareGroupMemberMetadataKey
+    | ShareGroupMetadataKey
+    | ShareGroupTargetAssignmentMetadataKey
+    | ShareGroupTargetAssignmentMemberKey
+    | ShareGroupCurrentMemberAssignmentKey
+    | ShareGroupStatePartitionMetadataKey
+)
+OffsetsKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey
 
 _OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
     0: OffsetCommitKey,
@@ -44,6 +61,12 @@ _OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
     6: ConsumerGroupTargetAssignmentMetadataKey,
     7: ConsumerGroupTargetAssignmentMemberKey,
     8: ConsumerGroupCurrentMemberAssignmentKey,
+    10: ShareGroupMemberMetadataKey,
+    11: ShareGroupMetadataKey,
+    12: ShareGroupTargetAssignmentMetadataKey,
+    13: ShareGroupTargetAssignmentMemberKey,
+    14: ShareGroupCurrentMemberAssignmentKey,
+    15: ShareGroupStatePartitionMetadataKey,
     16: ConsumerGroupRegularExpressionKey,
 }
 
@@ -62,6 +85,12 @@ def decode_offsets_key(buf: Piece) -> OffsetsKey | None:
 def decode_transaction_key(buf: Piece) -> TransactionLogKey | None:
     """Decode a key of ``__transaction_state``; None for an unknown record type."""
     return decode_message(TransactionLogKey, 0, buf, 2) if _lead(buf) == TransactionLogKey.API_KEY else None
+
+
+def decode_share_state_key(buf: Piece) -> ShareSnapshotKey | ShareUpdateKey | None:
+    """Decode a key of ``__share_group_state``; None for an unknown record type."""
+    cls = {0: ShareSnapshotKey, 1: ShareUpdateKey}.get(_lead(buf))
+    return None if cls is None else decode_message(cls, 0, buf, 2)
 
 
 def encode_versioned(message: Stored | Embedded, version: int) -> bytes:

@@ -35,6 +35,7 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
 )
 from millstream.wire.records import build_batch, checksum, iter_batches, iter_records
+from waits import until
 
 MIB = 1 << 20
 NAMES = (f"edge-{number}" for number in itertools.count())
@@ -50,7 +51,7 @@ class Client:
 
     def __init__(self, broker):
         host, port = broker.bootstrap.rsplit(":", 1)
-        self.connection = Connection(host, int(port))
+        self.connection = Connection(host, int(port), timeout_s=60)
 
     def create(self, partitions=2, **configs):
         """A topic of its own for a test: (name, id)."""
@@ -62,10 +63,13 @@ class Client:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
         answer = self.connection.call(CreateTopicsRequest([topic], 10_000), CreateTopicsResponse, 7).topics[0]
         assert answer.error_code == 0, answer
-        for partition in range(partitions):
-            while self.offset(name, partition, -1)[0]:
-                time.sleep(0.02)  # Kafka says that a topic is there before its leaders know
+        self.until_served(name, *range(partitions))  # Kafka says that a topic is there before its leaders know
         return name, answer.topic_id
+
+    def until_served(self, topic, *partitions):
+        """Wait until the leaders of these partitions answer, as after a start."""
+        for partition in partitions:
+            until(lambda partition=partition: not self.offset(topic, partition, -1)[0], f"{topic} is not served")
 
     def produce_many(self, batches, acks=-1, version=9, timeout_ms=10_000):
         """{(topic or id, partition): batch} → the answers in that order; version 13 takes ids."""
@@ -96,12 +100,13 @@ class Client:
 
     def producer_id(self, **fields):
         """The answer to InitProducerId, once the broker has ids to give."""
-        while True:
-            request = InitProducerIdRequest(**{"transactional_id": None, **fields})
+        request = InitProducerIdRequest(**{"transactional_id": None, **fields})
+
+        def answered():
             answer = self.connection.call(request, InitProducerIdResponse, 4)
-            if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                return answer
-            time.sleep(0.02)  # a Kafka that has just started
+            return answer if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else None
+
+        return until(answered, "a Kafka that has just started never loads")
 
     def offset(self, topic, partition, timestamp, version=7, epoch=-1, isolation=0):
         """(error, timestamp, offset, leader epoch)."""
@@ -187,7 +192,7 @@ def parts(answer):
 def raw_call(broker, data, size=65536):
     """What comes back for raw bytes until the other side closes, or one whole frame."""
     host, port = broker.bootstrap.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(data)
         got = b""
         while len(got) < 4 or len(got) < 4 + struct.unpack(">i", got[:4])[0]:
@@ -217,6 +222,6 @@ def stored(client, topic, partition, end):
 
 def metric(broker, name):
     """The values of a metric, one for each shard if it tells them apart."""
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return [float(line.rpartition(" ")[2]) for line in lines if line.partition(" ")[0].partition("{")[0] == name]

@@ -1,7 +1,5 @@
 """Settings of Kafka's that say when producers and transactions are forgotten, and how often it is looked for them."""
 
-import time
-
 import pytest
 from edge_client import batch
 from edge_transactions import Transaction
@@ -13,8 +11,9 @@ from millstream.wire.messages.describe_producers import (
     DescribeProducersTopic,
 )
 from millstream.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +39,7 @@ def test_a_partition_forgets_a_producer_that_writes_nothing(client):
     for partition in (0, 1):
         data = batch(producer_id=who.producer_id, producer_epoch=0, base_sequence=0)
         assert client.error(topic, partition, data) == "NONE"
-        while known(partition):
-            time.sleep(0.02)
+        until(lambda partition=partition: not known(partition))
         assert client.error(
             topic, partition, batch(producer_id=who.producer_id, producer_epoch=0, base_sequence=7)
         ) == ("NONE"), "an unknown producer begins anywhere"
@@ -53,6 +51,5 @@ def test_a_transaction_is_aborted_at_the_look_behind_its_timeout(client):
     assert one.add(3, topic) == {topic: "NONE"}
     assert one.produce(11, topic) == "NONE"
     asked = DescribeTransactionsRequest(["short"]), DescribeTransactionsResponse, 0
-    while client.connection.call(*asked).transaction_states[0].transaction_state != "CompleteAbort":
-        time.sleep(0.02)
+    until(lambda: client.connection.call(*asked).transaction_states[0].transaction_state == "CompleteAbort")
     assert client.offset(topic, 0, -1, isolation=1)[2] == client.end(topic, 0) == 2

@@ -20,7 +20,10 @@ from millstream.wire.messages.delete_records import (
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+FOR_EVER_MS = 600_000
+"""A fetch that waits this long has no answer before its connection gives up: the answer shows that it did not wait."""
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 11, 12])
@@ -69,7 +72,7 @@ def test_offsets_outside_the_log_are_refused_at_once(client):
 
 def test_a_partition_that_is_not_there_does_not_end_the_wait_of_the_others(client, other):
     topic, _ = client.create()
-    client.send_fetch({(topic, 0): 0, (topic, 2): 0, ("no-such-topic", 0): 0}, max_wait_ms=30_000)
+    client.send_fetch({(topic, 0): 0, (topic, 2): 0, ("no-such-topic", 0): 0}, max_wait_ms=FOR_EVER_MS)
     other.produce(topic, 0, batch(1))
     answer = parts(client.receive_fetch())
     assert offsets(answer[topic, 0]) == [0]
@@ -81,9 +84,7 @@ def test_a_partition_that_is_not_there_does_not_end_the_wait_of_the_others(clien
 def test_a_fetch_of_nothing_that_is_there_is_refused_at_once(client, version):
     topic, topic_id = client.create()
     asked = {(topic_id, 2): 0, (b"\7" * 16, 0): 0} if version >= 13 else {(topic, 2): 0, ("no-such-topic", 0): 0}
-    began = time.monotonic()
-    told = {part.error_code for part in parts(client.fetch(asked, version, max_wait_ms=30_000)).values()}
-    assert time.monotonic() - began < 10
+    told = {part.error_code for part in parts(client.fetch(asked, version, max_wait_ms=FOR_EVER_MS)).values()}
     missing = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert told == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing}
 
@@ -164,17 +165,16 @@ def test_what_grows_wakes_a_reader_that_wants_more_with_and_without_a_session(cl
     topic, _ = client.create()
     for partition in (0, 1):
         for session in ((0, -1), (0, 0)):
-            began, start = time.monotonic(), client.end(topic, partition)
+            start = client.end(topic, partition)
             asked = {(topic, partition): start}
             if session == (0, 0):
                 opened = client.fetch(asked, session=session)
                 session, asked = (opened.session_id, 1), {}
-            client.send_fetch(asked, session=session, max_wait_ms=30_000, min_bytes=5000)
+            client.send_fetch(asked, session=session, max_wait_ms=FOR_EVER_MS, min_bytes=5000)
             for _ in range(6):
                 other.produce(topic, partition, batch(1, bytes(1000)))
             answer = parts(client.receive_fetch())
             assert offsets(answer[topic, partition])[:5] == list(range(start, start + 5))
-            assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("version", [4, 11, 13])
@@ -183,24 +183,20 @@ def test_a_waiting_fetch_is_woken_by_data_on_any_shard(client, other, version):
     name = topic_id if version >= 13 else topic
     for partition in (0, 1):
         ends = {(name, i): other.end(topic, i) for i in (0, 1)}
-        began = time.monotonic()
-        client.send_fetch(ends, version, max_wait_ms=30_000)
+        client.send_fetch(ends, version, max_wait_ms=FOR_EVER_MS)
         other.produce(topic, partition, batch(1))
         answer = parts(client.receive_fetch())
-        assert time.monotonic() - began < 10
         assert offsets(answer[name, partition]) == [ends[name, partition]]
 
 
 def test_min_bytes_are_gathered_from_both_shards(client, other):
     topic, _ = client.create()
-    began = time.monotonic()
-    client.send_fetch({(topic, 0): 0, (topic, 1): 0}, max_wait_ms=30_000, min_bytes=2500)
+    client.send_fetch({(topic, 0): 0, (topic, 1): 0}, max_wait_ms=FOR_EVER_MS, min_bytes=2500)
     for partition in (0, 1):
         other.produce(topic, partition, batch(1, bytes(1000)))
     assert client.connection._due
     other.produce(topic, 0, batch(1, bytes(1000)))
     answer = parts(client.receive_fetch())
-    assert time.monotonic() - began < 10
     assert offsets(answer[topic, 0]) == [0, 1]
     assert offsets(answer[topic, 1]) == [0]
 
@@ -210,20 +206,18 @@ def test_a_fetch_ends_with_what_there_is_when_its_time_is_up(client):
     client.produce(topic, 1, batch(1))
     began = time.monotonic()
     answer = parts(client.fetch({(topic, 0): 0, (topic, 1): 0}, max_wait_ms=300, min_bytes=10_000))
-    assert 0.25 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 0.25
     assert offsets(answer[topic, 0]) == []
     assert offsets(answer[topic, 1]) == [0]
 
 
 def test_a_fetch_of_nothing_is_answered_at_once(client):
-    began = time.monotonic()
-    answer = client.fetch({}, max_wait_ms=20_000)
+    answer = client.fetch({}, max_wait_ms=FOR_EVER_MS)
     assert (answer.error_code, answer.session_id, list(answer.responses)) == (0, 0, [])
     topic, _ = client.create()
     session = client.fetch({(topic, 0): 0}, session=(0, 0)).session_id
-    closed = client.fetch({}, session=(session, -1), max_wait_ms=20_000)  # how consumers close their session
+    closed = client.fetch({}, session=(session, -1), max_wait_ms=FOR_EVER_MS)  # how consumers close their session
     assert (closed.error_code, closed.session_id) == (0, 0)
-    assert time.monotonic() - began < 5
     gone = client.fetch({}, session=(session, 1))
     assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -239,7 +233,7 @@ def test_a_session_sends_only_what_changed(client, other, version):
     assert (quiet.error_code, quiet.session_id, list(quiet.responses)) == (0, first.session_id, [])
     epoch = 2
     for partition in (0, 1):
-        client.send_fetch({}, version, session=(first.session_id, epoch), max_wait_ms=30_000)
+        client.send_fetch({}, version, session=(first.session_id, epoch), max_wait_ms=FOR_EVER_MS)
         other.produce(topic, partition, batch(1))
         answer = parts(client.receive_fetch())
         assert list(answer) == [(name, partition)] and offsets(answer[name, partition]) == [0]
@@ -271,16 +265,14 @@ def test_a_thousand_partitions_in_one_fetch(client, other):
     got = parts(answer)
     assert len(got) == 1000
     assert sorted(key[1] for key, part in got.items() if offsets(part)) == [0, 1, 500, 999]
-    began = time.monotonic()
     moved = {(topic_id, i): 1 for i in (0, 1, 500, 999)}
     assert client.fetch(moved, 13, session=(answer.session_id, 1)).error_code == 0
     moved = {}
     for epoch, partition in enumerate((7, 8, 700, 701), start=2):
-        client.send_fetch(moved, 13, session=(answer.session_id, epoch), max_wait_ms=30_000)
+        client.send_fetch(moved, 13, session=(answer.session_id, epoch), max_wait_ms=FOR_EVER_MS)
         other.produce(topic, partition, batch(1))
         assert list(parts(client.receive_fetch())) == [(topic_id, partition)]
         moved = {(topic_id, partition): 1}
-    assert time.monotonic() - began < 15
 
 
 def test_what_was_evicted_from_memory_is_read_from_disk_unchanged(broker, client, connect, request):
@@ -298,8 +290,7 @@ def test_what_was_evicted_from_memory_is_read_from_disk_unchanged(broker, client
             broker.kill()
             broker.restart()
             client = connect()
-            while client.offset(topic, 0, -1)[0] or client.offset(topic, 1, -1)[0]:
-                time.sleep(0.02)
+            client.until_served(topic, 0, 1)
         misses = [0.0] if is_peer(request.config) else metric(broker, "millstream_cache_misses_total")
         for partition, batches in sent.items():
             got = stored(client, topic, partition, 120)
@@ -313,12 +304,10 @@ def test_a_waiting_reader_is_told_that_its_topic_was_deleted(client, other):
     for version, error in ((11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)):
         topic, topic_id = client.create()
         name = topic_id if version >= 13 else topic
-        began = time.monotonic()
-        client.send_fetch({(name, 0): 0, (name, 1): 0}, version, max_wait_ms=20_000)
+        client.send_fetch({(name, 0): 0, (name, 1): 0}, version, max_wait_ms=FOR_EVER_MS)
         deleted = other.connection.call(DeleteTopicsRequest([], [topic], 10_000), DeleteTopicsResponse, 5)
         assert deleted.responses[0].error_code == 0
         answer = parts(client.receive_fetch())
-        assert time.monotonic() - began < 15
         told = {part.error_code for part in answer.values()}
         assert told & {error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}, told
 
@@ -413,20 +402,18 @@ def test_min_bytes_above_what_an_answer_may_hold_does_not_wait(client):
     for partition in (0, 1):
         for _ in range(3):
             client.produce(topic, partition, batch(1, bytes(1000)))
-        began = time.monotonic()
-        part = client.fetch_one(topic, partition, 0, max_wait_ms=30_000, min_bytes=MIB, max_bytes=1500)
-        assert offsets(part)[:1] == [0] and time.monotonic() - began < 10
+        part = client.fetch_one(topic, partition, 0, max_wait_ms=FOR_EVER_MS, min_bytes=MIB, max_bytes=1500)
+        assert offsets(part)[:1] == [0]
 
 
 def test_min_bytes_of_several_mebibytes_are_gathered(client, other):
     topic, _ = client.create()
     for partition in (0, 1):
-        client.send_fetch({(topic, partition): (0, 8 * MIB)}, max_wait_ms=30_000, min_bytes=3 * MIB)
-        began = time.monotonic()
+        client.send_fetch({(topic, partition): (0, 8 * MIB)}, max_wait_ms=FOR_EVER_MS, min_bytes=3 * MIB)
         for _ in range(4):
             other.produce(topic, partition, batch(1, bytes(900_000)))
         part = parts(client.receive_fetch())[topic, partition]
-        assert offsets(part) == [0, 1, 2, 3] and time.monotonic() - began < 15
+        assert offsets(part) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("version", [12, 13])
@@ -471,7 +458,7 @@ def test_a_log_that_is_trimmed_under_its_readers(client, other):
         assert (part.error_code, part.log_start_offset, offsets(part)[:1]) == (0, 12, [10])
         (part,) = parts(client.fetch({}, session=(quiet, 2))).values()
         assert (part.error_code, part.log_start_offset, part.high_watermark, part.records or b"") == (0, 12, 20, b"")
-        client.send_fetch({(topic, partition): 12}, max_wait_ms=30_000, min_bytes=MIB)
+        client.send_fetch({(topic, partition): 12}, max_wait_ms=FOR_EVER_MS, min_bytes=MIB)
         delete_before(other, topic, partition, 20)
         for _ in range(3):
             other.produce(topic, partition, batch(1, bytes(600_000)))

@@ -6,7 +6,6 @@ unless its first line says how we differ.
 """
 
 import struct
-import time
 
 import msgspec
 import pytest
@@ -39,7 +38,7 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
 )
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 # ListOffsets
@@ -169,8 +168,7 @@ def test_the_epoch_before_a_crash_ends_where_the_new_one_began(broker, connect):
     broker.restart()
     client = connect()
     for partition in (0, 1):
-        while client.offset(topic, partition, -1)[0]:
-            time.sleep(0.02)
+        client.until_served(topic, partition)
         now = client.offset(topic, partition, -1)[3]
         assert now >= 1
         assert epoch_end(client, topic, partition, 0) == ("NONE", 0, 3)

@@ -4,8 +4,6 @@
 moment after its response, the pair is for our broker alone.
 """
 
-import time
-
 import pytest
 from edge_client import NAMES, Client, batch, fetch_request, is_peer
 from edge_transactions import Transaction
@@ -77,8 +75,9 @@ from millstream.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 ROUNDS = 12
 
@@ -118,8 +117,7 @@ def offset_of(answer):
 def ready(client, kind, key):
     """The coordinator of a group (0) or a transactional id (1) works."""
     asked = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-    while client.connection.call(asked, FindCoordinatorResponse, 4).coordinators[0].error_code:
-        time.sleep(0.02)
+    until(lambda: not client.connection.call(asked, FindCoordinatorResponse, 4).coordinators[0].error_code)
     return key
 
 
@@ -163,8 +161,7 @@ def test_offsets_of_a_group_are_those_of_the_commit_or_the_deletion_before(clien
         fetch = OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse, 8
         gone = [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(1)])]
         delete = OffsetDeleteRequest(group, gone), OffsetDeleteResponse, 0
-        while client.connection.call(*commit).topics[0].partitions[0].error_code:
-            time.sleep(0.02)  # the coordinator loads
+        until(lambda commit=commit: not client.connection.call(*commit).topics[0].partitions[0].error_code)
         answers = at_once(client, delete, fetch, commit, fetch)
         found = [answers[place].groups[0].topics[0].partitions[0].committed_offset for place in (1, 3)]
         assert found == [-1, round_]

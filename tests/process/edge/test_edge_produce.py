@@ -20,8 +20,9 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
 )
 from millstream.wire.records import batch_crc_ok, build_batch, iter_batches, iter_records, parse_header
+from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def hops(broker):
@@ -246,9 +247,7 @@ def test_idempotent_sequences_hold_over_kill_9(broker, connect, request):
             broker.kill()
             broker.restart()
             client = connect()
-            for partition in (0, 1):
-                while client.offset(topic, partition, -1)[0]:
-                    time.sleep(0.02)
+            client.until_served(topic, 0, 1)
         for partition in (0, 1):
             known = 4 if restarted and is_peer(request.config) else 2
             again = client.produce(topic, partition, numbered(known))
@@ -380,13 +379,9 @@ def test_clients_do_not_write_to_the_brokers_own_topics(client):
     from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["anybody"])
-    while True:  # makes the topic, if need be
-        answer = client.connection.call(request, FindCoordinatorResponse, 4).coordinators[0]
-        if not answer.error_code:
-            break
-        time.sleep(0.02)
-    while client.offset("__consumer_offsets", 0, -1)[0] or client.offset("__consumer_offsets", 1, -1)[0]:
-        time.sleep(0.02)
+    found = request, FindCoordinatorResponse, 4  # makes the topic, if need be
+    until(lambda: not client.connection.call(*found).coordinators[0].error_code)
+    client.until_served("__consumer_offsets", 0, 1)
     for partition in (0, 1):
         assert client.error("__consumer_offsets", partition, batch(1)) == "INVALID_TOPIC_EXCEPTION"
 

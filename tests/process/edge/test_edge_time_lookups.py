@@ -6,7 +6,6 @@ a restart and a kill the answers are those of a naive search through the records
 
 import contextlib
 import random
-import time
 
 import pytest
 from edge_client import Client
@@ -20,6 +19,7 @@ from millstream.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from millstream.wire.records import build_batch, iter_batches, iter_records
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -105,8 +105,7 @@ def delete_records(client, topic, offset):
 def archived(client, topic, config):
     """Wait until something of a topic with an archive is in the store only."""
     if "storage_mode" in config:
-        while client.offset(topic, 0, -4, version=11)[2] <= client.offset(topic, 0, -2)[2]:
-            time.sleep(0.05)
+        until(lambda: client.offset(topic, 0, -4, version=11)[2] > client.offset(topic, 0, -2)[2])
 
 
 @contextlib.contextmanager
@@ -141,8 +140,7 @@ def test_a_lookup_by_time_finds_what_a_reader_of_the_log_finds(broker):
         broker.start()
         with connected(broker) as client:
             for topic in topics.values():
-                while client.offset(topic, 0, -1)[0]:
-                    time.sleep(0.02)  # until it is loaded
+                client.until_served(topic, 0)
                 check(client, topic, rng)
                 fill(client, topic, rng, 2)
                 check(client, topic, rng)

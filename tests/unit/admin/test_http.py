@@ -9,8 +9,9 @@ import pytest
 from millstream.admin import http as http_port
 from millstream.admin.access import Access
 from millstream.admin.http import HttpServer
-from millstream.admin.routing import HttpError, Response, Router, dump
+from millstream.admin.routing import HttpError, Response, Right, Router, dump
 from millstream.errors import Rejected, Unavailable
+from millstream.model.access import Operation
 from millstream.model.error_code import ErrorCode
 
 NAMES = ["Broker-1.example.org", "*.brokers.svc"]
@@ -36,21 +37,28 @@ def whole(request):
     return Response(dump([request.method, request.target, request.headers["x-own"], request.body.decode()]))
 
 
+SEE = Right(Operation.DESCRIBE)
+
+
 def own_form(error):
     return Response(dump({"error_code": error.status}), error.status)
 
 
 def make_router(counted):
     router = Router(lambda: counted.append("other"))
-    router.add("GET", "/metrics", lambda request: Response(b"page\n", content_type="text/plain"), open=True)
-    router.add("GET", "/page", lambda request: Response(b"page\n", content_type="text/html"))
-    router.add("POST", "/things/{thing}/versions", echo, body_bytes_max=100)
-    router.add("DELETE", "/things/{thing}", lambda request: Response(b"", 204), count=lambda: counted.append("own"))
-    router.mount("mode", whole, body_bytes_max=4, count=lambda: counted.append("mounted"), failure=own_form)
-    router.add("GET", "/broken", broken)
-    router.add("GET", "/rejected", refusing(Rejected("no such thing", ErrorCode.INVALID_TOPIC_EXCEPTION)))
-    router.add("GET", "/away", refusing(Unavailable("a shard is silent")))
-    router.add("GET", "/gone", refusing(HttpError(410, "GONE", "it was here")))
+    router.add("GET", "/metrics", lambda request: Response(b"page\n", content_type="text/plain"), needs=None)
+    router.add("GET", "/page", lambda request: Response(b"page\n", content_type="text/html"), needs=SEE)
+    router.add("POST", "/things/{thing}/versions", echo, body_bytes_max=100, needs=SEE)
+    router.add(
+        "DELETE", "/things/{thing}", lambda request: Response(b"", 204), count=lambda: counted.append("own"), needs=SEE
+    )
+    router.mount(
+        "mode", whole, needs=lambda _: (), body_bytes_max=4, count=lambda: counted.append("mounted"), failure=own_form
+    )
+    router.add("GET", "/broken", broken, needs=SEE)
+    router.add("GET", "/rejected", refusing(Rejected("no such thing", ErrorCode.INVALID_TOPIC_EXCEPTION)), needs=SEE)
+    router.add("GET", "/away", refusing(Unavailable("a shard is silent")), needs=SEE)
+    router.add("GET", "/gone", refusing(HttpError(410, "GONE", "it was here")), needs=SEE)
     return router
 
 
@@ -75,11 +83,11 @@ def address(server):
 
 
 def connected(server):
-    return socket.create_connection(address(server), timeout=30)
+    return socket.create_connection(address(server), timeout=60)
 
 
 def ask(server, method, path, body=None, headers=None):
-    connection = http.client.HTTPConnection(*address(server), timeout=30)
+    connection = http.client.HTTPConnection(*address(server), timeout=60)
     try:
         connection.request(method, path, body, (JSON if body else {}) | (headers or {}))
         answer = connection.getresponse()
@@ -217,7 +225,7 @@ CHANGE = ("POST", "/things/s/versions", b'{"schema": 1}')
 )
 def test_a_change_is_taken_as_json_only(server, kind):
     head = {"Content-Type": kind} if kind is not None else {}
-    connection = http.client.HTTPConnection(*address(server), timeout=30)
+    connection = http.client.HTTPConnection(*address(server), timeout=60)
     connection.request(*CHANGE, head)
     answer = connection.getresponse()
     assert (answer.status, json.loads(answer.read())["error"]) == (415, "UNSUPPORTED_MEDIA_TYPE")

@@ -30,6 +30,16 @@ def test_topics_and_groups_are_rows_and_what_is_left_out_is_counted():
     assert "4 more are not shown" in text
 
 
+def test_tables_of_topics_are_rows_and_one_that_nobody_writes_says_so():
+    table = {"topic": "orders", "sink": "delta:<o>", "state": "running", "rows": 1200, "rejected": 1, "lag": 3}
+    text = page(FACTS, Overview([], 0, [], 0), [{**table, "served": True}, {**table, "served": False}]).decode()
+    row = "<tr><td>orders</td><td>delta:&lt;o&gt;</td><td>1,200</td><td>1</td><td>3</td>"
+    assert f"{row}<td>running</td>" in text and f"{row}<td>no &#x27;pipeline serve&#x27; runs it</td>" in text
+    failed = {**table, "state": "failed", "reason": "made again", "served": True, "lag": None}
+    assert "<td>–</td><td>failed: made again</td>" in page(FACTS, Overview([], 0, [], 0), [failed]).decode()
+    assert "Tables of topics" not in shown(Overview([], 0, [], 0))
+
+
 def test_the_name_of_a_group_cannot_become_markup():
     name = "<script>alert(1)</script>"
     text = shown(Overview([], 0, [GroupView(name, "Empty", 0, {name: 1})], 1))

@@ -4,6 +4,7 @@ import socket
 from types import SimpleNamespace
 
 from millstream.app.accepting import Acceptor
+from millstream.app.address_limits import ConnectionLimits
 from millstream.shard.handover import Handover
 from millstream.shard.reactor import Reactor
 from millstream.telemetry.metrics import StatsSlab
@@ -15,7 +16,7 @@ def test_connections_that_no_shard_takes_yet_wait_and_are_all_handed_over_in_the
     reactor = Reactor(0, StatsSlab(0, "supervisor"))
     handover = Handover()
     shared = SimpleNamespace(handover=[handover], shard_stats=[{"shard": StatsSlab(0, "shard")}])
-    acceptor = Acceptor(reactor, shared, StatsSlab(0, "supervisor"), connections_max=2 * CROWD)
+    acceptor = Acceptor(reactor, shared, StatsSlab(0, "supervisor"), ConnectionLimits(2 * CROWD), [])
     listener = socket.create_server(("127.0.0.1", 0), backlog=CROWD)
     listener.setblocking(False)
     clients = [socket.create_connection(listener.getsockname()) for _ in range(CROWD)]
@@ -33,7 +34,7 @@ def test_connections_that_no_shard_takes_yet_wait_and_are_all_handed_over_in_the
         reactor.add_reader(handover.fd, lambda: handover.take(take))
 
     reactor.call_later(50_000, now_that_the_shard_has_time)
-    reactor.call_later(20_000_000, reactor.stop)
+    reactor.call_later(120_000_000, reactor.stop)
     assert reactor.run() == 0
     assert taken == [client.getsockname()[1] for client in clients]
     for client in clients:

@@ -88,7 +88,7 @@ def test_leaders_of_which_nothing_was_heard_since_the_start_are_counted_apart_fo
     assert (early["leaderless_count"], early["leaderless"], early["not_heard_count"]) == (0, [], 2)
     assert early["healthy"] is False
     (said,) = [problem for problem in early["problems"] if "leader" in problem]
-    assert said.startswith("partitions of whose leader broker 1, which has just started, has not heard yet: 2")
+    assert said.startswith("partitions whose leader broker 1, which has just started, does not know yet: 2")
     assert [broker["leaders"] for broker in early["brokers"]] == [0, 1, 0]
     later = asked(metadata)
     assert (later["leaderless_count"], later["not_heard_count"]) == (1, 0)

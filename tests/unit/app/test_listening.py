@@ -26,7 +26,7 @@ def port_of(listener):
 
 def exchange(listener):
     """A client connects, says a word and is heard; both ends of the connection."""
-    client = socket.create_connection(("127.0.0.1", port_of(listener)), timeout=5)
+    client = socket.create_connection(("127.0.0.1", port_of(listener)), timeout=60)
     listener.setblocking(True)
     accepted, _ = listener.accept()
     client.sendall(b"word")
@@ -36,7 +36,7 @@ def exchange(listener):
 
 def test_clients_are_refused_until_the_broker_serves(listener):
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port_of(listener)), timeout=5)
+        socket.create_connection(("127.0.0.1", port_of(listener)), timeout=60)
     serve(listener)
     for end in exchange(listener):
         end.close()

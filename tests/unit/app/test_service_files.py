@@ -7,6 +7,7 @@ from pathlib import Path
 from millstream.cli.__main__ import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from millstream.config.load import load_settings
 from millstream.shard import process
+from millstream.tune.applying import unit
 
 SYSTEMD = Path(__file__).parents[3] / "deploy" / "systemd"
 OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
@@ -42,3 +43,8 @@ def test_every_exit_code_is_explained():
     table = OPERATIONS.partition("| Exit code |")[2].partition("\n\n")[0]
     explained = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE) for code in row.split(",")}
     assert explained == codes | {EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED}
+
+
+def test_the_unit_for_the_machine_is_the_one_that_tune_writes():
+    kept = (SYSTEMD / "millstream-tune.service").read_text()
+    assert kept == unit("/opt/millstream/bin/millstream", advice=False)

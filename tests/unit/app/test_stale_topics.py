@@ -97,7 +97,7 @@ def test_damage_that_a_snapshot_covers_does_not_end_the_start(disk, capfd):
     remove_stale_topics(disk, "/data")
     assert topics(disk) == [KEPT.hex(), DELETED.hex(), STRANGE.hex()]
     said = capfd.readouterr().err
-    assert "which topics were deleted is not known any more: /data/controller/log/" in said
+    assert "the list of deleted topics is lost: /data/controller/log/" in said
     assert f"/data/topics/{DELETED.hex()} belongs to no topic of this cluster; it is left as it is" in said
 
 

@@ -32,7 +32,7 @@ def test_a_stopped_process_is_told_once_with_who_waits_and_what_to_do(world, cap
     begun, over = capfd.readouterr().err.splitlines()
     assert f"writer 1 (pid {slab.pid}) was stopped by a signal: producers of its shard wait" in begun
     assert f"kill -CONT {slab.pid}" in begun
-    assert "writer 1 goes on after it was stopped for 4000 ms" in over
+    assert "writer 1 continues after it was stopped for 4000 ms" in over
 
 
 def test_a_look_that_cannot_be_taken_says_nothing_and_the_next_one_does(world, capfd):

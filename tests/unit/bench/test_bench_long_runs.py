@@ -206,15 +206,15 @@ def script(tmp_path, monkeypatch):
 def test_a_child_is_told_and_heard(script):
     module = script("got = json.loads(sys.stdin.readline())\nprint(json.dumps(got['n'] + 1), flush=True)\nprint(7)")
     with child.Child(module, {"n": 1}) as one:
-        assert one.hear(30) == 2
-        assert one.result(30) == 7
+        assert one.hear(120) == 2
+        assert one.result(60) == 7
 
 
 def test_a_result_that_was_heard_before_is_still_the_result(script):
     with child.Child(script("sys.stdin.readline()\nprint('1\\n7', flush=True)"), {}) as one:
-        one._process.wait(30)
+        one._process.wait(60)
         assert one.heard() == [1, 7]
-        assert one.result(30) == 7
+        assert one.result(60) == 7
 
 
 @pytest.mark.parametrize(
@@ -222,12 +222,12 @@ def test_a_result_that_was_heard_before_is_still_the_result(script):
 )
 def test_a_child_that_fails_gives_no_figure(script, code):
     with child.Child(script(code), {}) as one, pytest.raises(raw.UnexpectedAnswer):
-        one.result(30)
+        one.result(60)
 
 
 def test_a_child_ends_with_its_block(script):
     with child.Child(script("sys.stdin.readline()\nprint('1', flush=True)\nsys.stdin.read()"), {}) as one:
-        assert one.hear(30) == 1
+        assert one.hear(120) == 1
         assert one.heard() == []
         with pytest.raises(raw.UnexpectedAnswer, match="said nothing in time"):
             one.result(0.05)

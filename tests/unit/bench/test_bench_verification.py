@@ -104,7 +104,7 @@ def serving():
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     yield lambda frame: frames.append(frame) or f"127.0.0.1:{listener.getsockname()[1]}"
-    thread.join(5)
+    thread.join(60)
     listener.close()
 
 

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from millstream.client import EARLIEST, LATEST
+from millstream.client.transactional import MarkedOffset
 from millstream.wire.records import Record
 
-NODE = SimpleNamespace(id=1)
+NODE = SimpleNamespace(id=1, host="127.0.0.1", port=9092)
 
 
 @dataclass
@@ -75,6 +76,11 @@ class FakeCluster:
         partition = self.topics.setdefault(topic, [[]])[0]
         for value in values:
             partition.append(FakeMessage(topic, 0, len(partition), value))
+
+    def committed_offsets(self, _coordinators, group, *, stable):
+        """Instead of ``millstream.client.transactional.committed_offsets``."""
+        committed = self.groups.get(group, FakeGroup()).committed
+        return {place: MarkedOffset(offset) for place, offset in committed.items()}
 
 
 def done(result):
@@ -227,12 +233,6 @@ class FakeAdmin:
             type=SimpleNamespace(name="CLASSIC"),
         )
         return {names[0]: done(description)}
-
-    def list_consumer_group_offsets(self, requests, **_):
-        name = requests[0].group_id
-        committed = self.cluster.groups.get(name, FakeGroup()).committed
-        partitions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in committed.items()]
-        return {name: done(SimpleNamespace(topic_partitions=partitions))}
 
     def alter_consumer_group_offsets(self, requests, **_):
         request = requests[0]

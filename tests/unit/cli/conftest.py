@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 from cli_fakes import FakeAdmin, FakeCluster, FakeConsumer, FakeProducer, FakeReader
 
-from millstream.cli import confluent
+from millstream.cli import confluent, share_group
 from millstream.cli.__main__ import main
-from millstream.client import record_reader
+from millstream.client import record_reader, transactional
 
 
 @dataclass
@@ -45,4 +45,7 @@ def cluster(monkeypatch):
         monkeypatch.setattr(confluent, "Producer", lambda configuration, logger: FakeProducer(fake, configuration))
         monkeypatch.setattr(confluent, "Consumer", lambda configuration, logger: FakeConsumer(fake, configuration))
         monkeypatch.setattr(record_reader, "RecordReader", lambda *given, **named: FakeReader(fake, *given, **named))
+        monkeypatch.setattr(transactional, "committed_offsets", fake.committed_offsets)
+        monkeypatch.setattr(share_group, "share_group", lambda _cluster, _name: None)
+        monkeypatch.setattr(share_group, "list_share_groups", lambda _cluster, _states: [])
         yield fake

@@ -143,9 +143,9 @@ def test_a_move_that_leaves_fewer_replicas_is_only_shown(millstream, status, mon
 def test_work_that_takes_too_long_goes_on_without_the_command(millstream, status):
     status["results"] = [DONE]
     late = millstream("cluster", "decommission", 2, "--timeout", 0.1)
-    assert (late.code, "10 are left after 0 s; the work goes on" in late.err) == (1, True)
+    assert (late.code, "10 are left after 0 s; the work continues" in late.err) == (1, True)
     begun = millstream("cluster", "decommission", 2, "--no-wait")
-    assert "it has begun" in begun.err
+    assert "it has started" in begun.err
     assert "replicas are spread" in millstream("cluster", "rebalance").err
 
 

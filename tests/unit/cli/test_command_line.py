@@ -352,7 +352,7 @@ def test_stop_names_what_it_cannot_stop(millstream, tmp_path):
         (["topics"], "'millstream topic'"),
         (["describe"], "'millstream topic describe' or 'millstream events describe' or 'millstream group describe'"),
         (["rebalance"], "'millstream cluster rebalance'"),
-        (["lst"], "'millstream topic list' or 'millstream group list' or 'millstream transaction list'"),
+        (["lst"], "'millstream topic list' or 'millstream group list' or 'millstream user list'"),
     ],
 )
 def test_a_command_that_does_not_exist_is_answered_with_the_one_that_was_meant(millstream, words, meant):

@@ -13,7 +13,7 @@ from millstream.cli.start import start_parser
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted(one for one in (ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"(?m)^(?:\$ |    )?(millstream (?:[^\n]*\\\n)*[^\n]*)$|`(millstream [^`\n]+)`")
+COMMAND = re.compile(r"(?m)^(?:\$ |    )?(millstream (?:\\\n|'[^']*'|[^\n'])*)$|`(millstream [^`\n]+)`")
 IN_SHORT = re.compile(r" \| |…|\.\.\.|\[|[^ ]/[^ ]* \w+ /")
 
 

@@ -32,7 +32,7 @@ def kafka():
 
 @pytest.fixture
 def cluster(kafka):
-    with Cluster(kafka.bootstrap, timeout_s=5) as opened:
+    with Cluster(kafka.bootstrap, timeout_s=60) as opened:
         yield opened
 
 

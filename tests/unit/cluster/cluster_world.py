@@ -27,6 +27,7 @@ from millstream.shard.context import Shard
 from millstream.shard.mailbox import Mailbox
 from millstream.shard.mesh import Mesh
 from millstream.storage.disk import make_directories, write_all
+from millstream.storage.log.owner import LogOwner
 from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.records import iter_batches, iter_records, parse_header
 
@@ -81,6 +82,9 @@ class MemoryFile:
             buffer[: len(part)] = part
             total += len(part)
         return total
+
+    def preadv_cached(self, buffers: Sequence[Any], position: int) -> int:
+        return self.preadv(buffers, position)
 
     def sync(self) -> None:
         self.steps()
@@ -272,7 +276,7 @@ class HandLog:
         self.start_offset = start_offset
         self.next_offset = parse_header(self.batches[-1]).next_offset if self.batches else start_offset
         self.durable_offset = self.next_offset
-        self.on_durable: Callable[[int], None] | None = None
+        self.owner = LogOwner()
         self.refuse: Exception | None = None
 
     def make_room(self, views: Sequence[memoryview], size: int, last_offset: int, epoch: int) -> None:
@@ -302,8 +306,8 @@ class HandLog:
         """What was appended so far is durable."""
         if self.durable_offset < self.next_offset:
             self.durable_offset = self.next_offset
-            assert self.on_durable is not None
-            self.on_durable(self.durable_offset)
+            assert self.owner.on_durable is not None
+            self.owner.on_durable(self.durable_offset)
 
     def trim_prefix(self, offset: int) -> None:
         """Each batch is a segment of its own here."""

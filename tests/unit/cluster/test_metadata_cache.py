@@ -7,7 +7,10 @@ from millstream.cluster.announce import announce
 from millstream.cluster.messages import Commit
 from millstream.cluster.metadata import MetadataCache, MetadataListener
 from millstream.config.settings import Settings
+from millstream.core.access.entry import AclEntry
 from millstream.core.controller.commands import (
+    AclsCreated,
+    AclsDeleted,
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
@@ -17,7 +20,10 @@ from millstream.core.controller.commands import (
     PartitionState,
     ReplicaChange,
     ReplicasChanged,
+    SecretSet,
     TopicCreated,
+    UserRemoved,
+    UserSet,
 )
 from millstream.core.controller.profile import BrokerProfile, ListenerAddress, PeerAddress
 from millstream.core.controller.requests import (
@@ -29,7 +35,9 @@ from millstream.core.controller.requests import (
     TopicReference,
 )
 from millstream.core.controller.state import ControllerState
+from millstream.model.access import Operation, PatternType, ResourceType
 from millstream.model.cluster import LOST, UNKNOWN
+from millstream.wire.sasl import Verifier
 
 SETTINGS = Settings(data_dir="/unused", shards=1, node_id=1)
 ID = b"i" * 16
@@ -128,6 +136,19 @@ def test_brokers_and_replicas_reach_listeners_and_void_encoded_answers(capfd):
     assert "broker 1 registered: release 0.1.0, h:33145" in lines
     assert "t/0: the replicas have moved to brokers 1, 2" in lines
     assert "broker 2 has stopped or gives no sign of life, and is fenced" in lines
+
+
+def test_users_and_rights_are_announced_without_credentials(capfd):
+    verifier = Verifier(b"salt-1234", b"stored-key", b"server-key", 4096)
+    entry = AclEntry(ResourceType.TOPIC, PatternType.PREFIXED, "orders", "User:alice", "*", Operation.READ, 3)
+    commands = [SecretSet("decoys", b"secret-1"), UserSet("alice", 1, verifier), UserRemoved("alice", 1)]
+    announce([*commands, AclsCreated((entry,)), AclsDeleted((entry,))], cache_of())
+    lines = capfd.readouterr().err
+    assert "user alice: a credential for SCRAM-SHA-256 is set" in lines
+    assert "user alice: the credential for SCRAM-SHA-256 is removed" in lines
+    for verb in ("created", "deleted"):
+        assert f"entry {verb}: allow read on topic orders (prefixed) for User:alice from *" in lines
+    assert not any(word in lines for word in ("secret-1", "salt-1234", "stored-key", "server-key"))
 
 
 def test_the_other_replicas_are_named_in_turn_while_a_replica_here_hears_no_leader():

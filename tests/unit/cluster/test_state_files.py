@@ -123,7 +123,7 @@ def test_a_torn_batch_before_the_last_segment_is_corruption(data):
 
 def test_a_log_whose_beginning_no_snapshot_covers_is_refused(data):
     write(data, 5, batch(5, ids(0)))
-    with pytest.raises(Corruption, match="begins at offset 5, but the newest readable snapshot ends at 0"):
+    with pytest.raises(Corruption, match="starts at offset 5, but the newest readable snapshot ends at 0"):
         load_state(DISK, data)
 
 

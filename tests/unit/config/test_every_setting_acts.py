@@ -12,20 +12,36 @@ import pytest
 
 import millstream
 from millstream.config.client_metrics import CLIENT_METRICS
+from millstream.config.event_partition import read_configuration
 from millstream.config.group_properties import GROUP_PROPERTIES, group_setting
 from millstream.config.settings import NODE_PROPERTIES
+from millstream.config.table_properties import of_tables
 from millstream.config.topic_properties import TOPIC_PROPERTIES, remarks_on, synonyms_of
+from millstream.partition.events.pools import EventPools, pool_meters
+from millstream.telemetry.metrics import StatsSlab
 
 ROOT = Path(millstream.__file__).parent
 
 WITHIN = {
-    "listener.security.protocol.map": "listeners with another protocol than PLAINTEXT are refused",
+    **{
+        f"group.share.{bound}.{what}": "a bound on a property of groups, and on its default"
+        for bound in ("min", "max")
+        for what in (
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "assignment.interval.ms",
+            "record.lock.duration.ms",
+            "delivery.count.limit",
+            "partition.max.record.locks",
+        )
+    },
     "group.consumer.min.session.timeout.ms": "a bound on a property of groups, and on its default",
     "group.consumer.max.session.timeout.ms": "a bound on a property of groups, and on its default",
     "group.consumer.min.heartbeat.interval.ms": "a bound on a property of groups, and on its default",
     "group.consumer.max.heartbeat.interval.ms": "a bound on a property of groups, and on its default",
     "group.consumer.min.assignment.interval.ms": "a bound on a property of groups, and on its default",
     "group.consumer.max.assignment.interval.ms": "a bound on a property of groups, and on its default",
+    "insecure.listeners": "a start with addresses that are exposed is refused without it",
     "segment.index.bytes": "bounds segment_bytes, as many entries as the index may have",
     "internal.segment.bytes": "takes the place of segment_bytes",
     "events.partition": "read as event_partition",
@@ -66,6 +82,8 @@ def acts(declaration, read_outside):
     name = declaration.name
     if declaration.field in read_outside or not declaration.effect or name in WITHIN or name in TAKEN:
         return True
+    if of_tables(name):  # read by a client, which knows its name
+        return any(f'values.get("{name}")' in text for text in sources(False))
     if name in BY_PATTERN:
         return any(BY_PATTERN[name] in text for text in sources(False))
     followers = [
@@ -109,9 +127,44 @@ def test_a_setting_that_nothing_reads_is_found(read_outside):
     assert not acts(declaration, read_outside - {declaration.field})
 
 
-def test_keys_of_event_partitions_without_effect_are_said_when_they_are_set():
+POOL = {"num_tiers": 2, "num_buffers": 2, "first_size": 100, "size_multiple": 2.0}
+
+
+def leased_until_full(side, pool, keys):
+    """Sizes of the buffers that leases of a byte get, until there is none for the next."""
+    shapes = read_configuration({side: {pool: keys}}).pools
+    pools = EventPools((10**6, 10**6), shapes, pool_meters(StatsSlab()))
+    pair = pools.producers if side == "producers" else pools.consumers
+    one = pair.pools[pool != "metadata_buffer_pool"]
+    leased = []
+    while one.room(1):
+        leased.append(one.take(1).size_bytes)
+    return leased
+
+
+@pytest.mark.parametrize(
+    ("side", "pool"),
+    [
+        ("producers", "metadata_buffer_pool"),
+        ("producers", "data_buffer_pool"),
+        ("consumers", "metadata_buffer_pool"),
+        ("consumers", "desc_buffer_pool"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("key", "value", "leased"),
+    [
+        ("num_tiers", 1, [100, 100]),
+        ("num_buffers", 1, [100, 200]),
+        ("first_size", 50, [50, 50, 100, 100]),
+        ("size_multiple", 3.0, [100, 100, 300, 300]),
+    ],
+)
+def test_every_key_of_a_buffer_pool_acts(side, pool, key, value, leased):
+    assert leased_until_full(side, pool, POOL) == [100, 100, 200, 200]
+    assert leased_until_full(side, pool, POOL | {key: value}) == leased
+
+
+def test_every_key_of_event_partitions_is_taken_without_a_remark():
     pools = {"producers": {"data_buffer_pool": {"num_tiers": 2}}, "max_chunk_size": 1}
-    (said,) = remarks_on({"events.partition": json.dumps(pools)})
-    assert said.startswith("events.partition: producers has no effect: ")
-    assert remarks_on({"events.partition": '{"max_chunk_size": 1}'}) == []
-    assert remarks_on({"events.partition": None}) == []
+    assert remarks_on({"events.partition": json.dumps(pools)}) == []

@@ -3,9 +3,11 @@
 import pytest
 
 from millstream.config import ConfigError, Settings
+from millstream.config.describe import describe_node
 from millstream.config.listeners import Listener, Listeners, ProtocolMap, is_every_interface
+from millstream.config.load import load_settings
 
-MAP = "PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT,SIX:PLAINTEXT,SAFE:SSL"
+MAP = "PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT,SIX:PLAINTEXT,SAFE:SSL,LOGIN:SASL_PLAINTEXT"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,6 @@ def test_a_protocol_map_knows_kafkas_protocols_alone():
     ("listen", "advertised", "words"),
     [
         ("LAN://h:1", "", "LAN:PLAINTEXT to listener.security.protocol.map"),
-        ("SSL://h:1", "", "SSL uses SSL: TLS and SASL are not supported"),
         ("LAN://h:1,LAN://h:2", "", "LAN is given twice"),
         ("PLAINTEXT://h:1,LAN://i:1", "", "port 1 is given twice"),
         ("PLAINTEXT://[::1]:1,LAN://[::2]:1", "", "port 1 is given twice"),
@@ -61,15 +62,121 @@ def test_a_protocol_map_knows_kafkas_protocols_alone():
     ],
 )
 def test_listeners_that_make_no_sense_are_refused_with_the_remedy(listen, advertised, words):
-    options = {} if listen == "LAN://h:1" or listen.startswith("SSL") else {"listener_security_protocol_map": MAP}
+    options = {} if listen == "LAN://h:1" or listen.startswith("SASL") else {"listener_security_protocol_map": MAP}
     with pytest.raises(ConfigError) as failure:
         Settings(shards=1, listen=listen, advertised_listeners=advertised, **options)
     assert words in failure.value.message
 
 
-def test_a_tls_listener_is_refused_whatever_its_name():
-    with pytest.raises(ConfigError, match="SAFE uses SSL"):
-        Settings(shards=1, listen="PLAINTEXT://h:1,SAFE://h:2", listener_security_protocol_map=MAP)
+@pytest.mark.parametrize(
+    ("host", "mechanisms", "refused"),
+    [
+        ("10.1.2.3", "PLAIN", True),
+        ("broker-1", "SCRAM-SHA-256,PLAIN", True),
+        ("broker-1", "SCRAM-SHA-256", False),
+        ("127.0.0.1", "PLAIN", False),
+        ("[::1]", "PLAIN", False),
+        ("localhost", "PLAIN", False),
+    ],
+)
+def test_passwords_in_clear_over_a_network_are_refused_with_three_remedies(host, mechanisms, refused):
+    options = ["listener.security.protocol.map=LOGIN:SASL_PLAINTEXT", f"listeners=LOGIN://{host}:1"]
+    options.append(f"listener.name.login.sasl.enabled.mechanisms={mechanisms}")
+    if not refused:
+        assert load_settings(None, options).for_listener("LOGIN").sasl_enabled_mechanisms == tuple(
+            mechanisms.split(",")
+        )
+        return
+    with pytest.raises(ConfigError) as failure:
+        load_settings(None, options)
+    for remedy in ("SASL_SSL", "SCRAM-SHA-512", "127.0.0.1"):
+        assert remedy in failure.value.message
+
+
+def test_kerberos_is_refused_with_the_reason():
+    with pytest.raises(ConfigError, match="Kerberos"):
+        load_settings(None, ["sasl.enabled.mechanisms=GSSAPI"])
+
+
+@pytest.mark.parametrize("missing", ["jwks.endpoint.url", "expected.issuer", "expected.audience", ""])
+def test_tokens_are_taken_only_of_a_known_issuer_for_a_known_audience(missing):
+    given = {
+        "jwks.endpoint.url": "https://id.example.org/keys",
+        "expected.issuer": "https://id.example.org",
+        "expected.audience": "kafka",
+    }
+    options = ["listeners=S://127.0.0.1:1", "listener.security.protocol.map=S:SASL_PLAINTEXT"]
+    options += [f"sasl.oauthbearer.{name}={value}" for name, value in given.items() if name != missing]
+    options.append("sasl.enabled.mechanisms=OAUTHBEARER")
+    if not missing:
+        assert load_settings(None, options).sasl_oauthbearer_expected_audience == ("kafka",)
+        return
+    with pytest.raises(ConfigError, match=missing):
+        load_settings(None, options)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://id.example.org/keys",
+        "ftp://h/x",
+        "https://user:pw@h/keys",
+        "https:///x",
+        "file://host/x",
+        "keys",
+        "https://[x",
+    ],
+)
+def test_keys_come_from_a_file_or_over_tls(url):
+    with pytest.raises(ConfigError):
+        load_settings(None, [f"sasl.oauthbearer.jwks.endpoint.url={url}"])
+
+
+def test_a_setting_of_one_listener_holds_for_it_alone():
+    settings = load_settings(
+        None,
+        [
+            "listeners=PLAINTEXT://h:1,SAFE://h:2",
+            f"listener.security.protocol.map={MAP}",
+            "ssl.client.auth=requested",
+            "listener.name.safe.ssl.client.auth=required",
+            "listener.name.http.ssl.keystore.location=/http.pem",
+        ],
+        {"shards": 1},
+    )
+    assert settings.ssl_client_auth == "requested"
+    assert settings.for_listener("SAFE").ssl_client_auth == "required"
+    assert settings.for_listener("PLAINTEXT").ssl_client_auth == "requested"
+    assert settings.for_listener("HTTP").ssl_keystore_location == "/http.pem"
+    shown = {entry.name: entry for entry in describe_node(settings)}
+    assert shown["listener.name.safe.ssl.client.auth"].value == "required"
+
+
+def test_secrets_of_a_listener_are_not_shown():
+    settings = load_settings(None, ["listener.name.plaintext.ssl.key.password=hush"], {"shards": 1})
+    assert settings.for_listener("PLAINTEXT").ssl_key_password == "hush"
+    (entry,) = (entry for entry in describe_node(settings) if entry.name.startswith("listener.name."))
+    assert entry.value is None
+    assert "hush" not in repr(settings)
+    with pytest.raises(ConfigError) as failure:
+        load_settings(None, ["ssl.keystore.type=hush"])
+    assert "'hush'" in failure.value.message  # a value that is no secret is shown
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("listener.name.plaintext.num.partitions=3", "num.partitions cannot be set for one listener"),
+        ("listener.name.lan.ssl.client.auth=none", "LAN is none of the listeners, PLAINTEXT"),
+        ("listener.name.plaintext.ssl.client.auht=none", "there is no such setting; did you mean ssl.client.auth"),
+        ("listener.name.plaintext.ssl.client.auth=maybe", "'maybe' is not valid"),
+        ("ssl.keystore.type=JKS", "keytool -importkeystore"),
+    ],
+)
+def test_what_no_listener_can_have_is_refused(override, words):
+    with pytest.raises(ConfigError) as failure:
+        load_settings(None, [override], {"shards": 1})
+    assert words in failure.value.message
 
 
 def test_an_ipv4_and_an_ipv6_listener_share_a_port_and_free_ports_are_no_ports():

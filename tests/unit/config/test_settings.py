@@ -7,6 +7,7 @@ import pytest
 
 from millstream.config import NODE_PROPERTIES, ConfigError, Settings, load_settings, node_property
 from millstream.config.listeners import Listener
+from millstream.config.load import settings_of, variable_of
 from millstream.config.relations import remarks
 from millstream.config.settings import without_effect
 from millstream.config.topic_properties import topic_config
@@ -29,6 +30,38 @@ def test_later_sources_win(tmp_path):
     assert (settings.num_partitions, settings.wal_bytes, settings.rack) == (4, 512 * 2**20, "a=b")
     assert (settings.node_id, settings.memory_bytes) == (7, 2**30)
     assert settings.given == {"num.partitions", "wal.bytes", "broker.rack", "node.id", "memory.bytes"}
+
+
+def test_variables_win_over_the_file_and_lose_to_set(tmp_path):
+    file = tmp_path / "node.properties"
+    file.write_text("num.partitions=3\nnode.id=5\n")
+    variables = {"MILLSTREAM_NUM_PARTITIONS": "4", "MILLSTREAM_NODE_ID": "6", "MILLSTREAM_WAL_BYTES": "512MiB"}
+    others = {
+        "MILLSTREAM_PORT": "tcp://10.0.0.1:9092",
+        "MILLSTREAM_BOOTSTRAP": "x",
+        "NUM_PARTITIONS": "9",
+        "PATH": "/bin",
+    }
+    settings = load_settings(str(file), ["node.id=7"], {}, variables | others)
+    assert (settings.num_partitions, settings.node_id, settings.wal_bytes) == (4, 7, 512 * 2**20)
+    assert settings.given == {"num.partitions", "node.id", "wal.bytes"}
+    assert list(settings_of(variables | others).values()) == ["node.id", "num.partitions", "wal.bytes"]
+
+
+def test_a_wrong_variable_is_named():
+    said = complaint(load_settings, None, [], {}, {"MILLSTREAM_WAL_BYTES": "much"})
+    assert "wal.bytes" in said
+    assert "MILLSTREAM_WAL_BYTES in the environment" in said
+
+
+def test_each_setting_has_a_variable_of_its_own():
+    assert len({variable_of(name) for name in NODE_PROPERTIES}) == len(NODE_PROPERTIES)
+
+
+def test_no_hidden_setting_comes_from_the_environment():
+    hidden = [name for name, declared in NODE_PROPERTIES.items() if declared.hidden]
+    assert hidden
+    assert settings_of({variable_of(name): "1" for name in hidden}) == {}
 
 
 def test_kafkas_other_names_are_understood():
@@ -63,7 +96,6 @@ def test_memory_defaults_to_a_quarter_of_the_machine_at_most_two_gib():
         ("shards=0", ["shards", "'0'", "from 1 to 256"]),
         ("memory.bytes=1MiB", ["memory.bytes", "'1MiB'", "at least 64 MiB", "512MiB"]),
         ("auto.create.topics.enable=yes", ["auto.create.topics.enable", "'yes'", "true or false"]),
-        ("listeners=SASL_SSL://h:1", ["listeners", "TLS and SASL", "not supported"]),
         ("listeners=nowhere", ["listeners", "HOST:PORT"]),
         ("data.dir=", ["data.dir", "a directory"]),
         ("whatever", ["name=value"]),

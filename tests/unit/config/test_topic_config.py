@@ -247,7 +247,7 @@ def test_compaction_cannot_be_due_before_it_may_begin():
 
 def test_a_segment_ends_where_its_index_would_be_too_large():
     settings = Settings(shards=1)
-    small = {"segment.index.bytes": "1600", "index.interval.bytes": "8192"}
+    small = {"segment.index.bytes": "2000", "index.interval.bytes": "8192"}
     assert topic_config(small, settings).segment_bytes == 100 * 8192
     assert topic_config({**small, "index.interval.bytes": "0"}, settings).segment_bytes == 100 * 4096
     assert (

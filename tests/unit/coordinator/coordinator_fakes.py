@@ -372,10 +372,12 @@ def batch_of(*records, base_offset=0):
 class Context:
     """A request's context."""
 
-    def __init__(self, version, client_id="cli", host="10.1.2.3"):
+    def __init__(self, version, respond, client_id="cli", host="10.1.2.3"):
         self.api_version = version
+        self.respond = respond
         self.client_id = client_id
         self.host = host
+        self.principal = "User:ANONYMOUS"
         self.local_host = "10.9.9.9"
         self.listener = "PLAINTEXT"
         self.local_port = 9092
@@ -407,6 +409,6 @@ def call(broker, module, request, version, shard=0, **context):
         settings=broker.settings,
     )
     answers = Answers(version)
-    module.handle(node, Context(version, **context), request, answers)
+    module.handle(node, Context(version, answers, **context), request)
     broker.reactor.turn()
     return answers

@@ -3,7 +3,7 @@
 from coordinator_fakes import Broker, call
 
 from millstream.coordinator.hashing import partition_of
-from millstream.kafka.handlers import join_group, sync_group
+from millstream.kafka.handlers.groups import join_group, sync_group
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment

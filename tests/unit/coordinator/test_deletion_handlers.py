@@ -2,9 +2,10 @@
 
 import pytest
 from coordinator_fakes import Broker, call
-from test_group_handlers import ID_T, commit, group_on, stable
+from group_calls import ID_T, group_on, stable
+from group_handler_support import commit
 
-from millstream.kafka.handlers import delete_groups, describe_groups, offset_delete
+from millstream.kafka.handlers.groups import delete_groups, describe_groups, offset_delete
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 from millstream.wire.messages.describe_groups import DescribeGroupsRequest

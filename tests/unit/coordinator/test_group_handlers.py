@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import pytest
 from coordinator_fakes import Answers, Broker, Context, batch_of, call
 from group_calls import ID_NONE, ID_T, ID_U, group_on, join, stable
+from group_handler_support import commit, commit_request
 
 from millstream.coordinator.records import encode_record
 from millstream.core.group.commit import offset_record
 from millstream.core.group.offsets import CommittedOffset
-from millstream.kafka.handlers import (
+from millstream.kafka.handlers.groups import (
     describe_groups,
     find_coordinator,
     heartbeat,
@@ -27,11 +28,6 @@ from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from millstream.wire.messages.list_groups import ListGroupsRequest
-from millstream.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -39,36 +35,6 @@ from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from millstream.wire.messages.sync_group import SyncGroupRequest
-
-
-def commit_request(group: str, topics: dict, version: int, member_id: str = "", generation: int = -1):
-    ids = {"t": ID_T, "u": ID_U, "none": ID_NONE}
-    return OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        topics=[
-            OffsetCommitRequestTopic(
-                name=name if version < 10 else "",
-                topic_id=ids[name] if version >= 10 else bytes(16),
-                partitions=[
-                    OffsetCommitRequestPartition(partition_index=i, committed_offset=o, committed_metadata="x")
-                    for i, o in offsets.items()
-                ],
-            )
-            for name, offsets in topics.items()
-        ],
-    )
-
-
-def commit(broker: Broker, group: str, topics: dict, version: int = 9, **options) -> dict:
-    (answer,) = call(broker, offset_commit, commit_request(group, topics, version, **options), version)
-    return {
-        (topic.name or topic.topic_id, p.partition_index): ErrorCode(p.error_code)
-        for topic in answer.topics
-        for p in topic.partitions
-    }
-
 
 # Finding the coordinator
 
@@ -221,7 +187,7 @@ def test_while_groups_are_loaded_clients_are_told_to_come_back():
     def code(module, request, version):
         answers = Answers(version)
         node = SimpleNamespace(coordinator=broker.routers[0], metadata=broker.metadata, settings=broker.settings)
-        module.handle(node, Context(version), request, answers)
+        module.handle(node, Context(version, answers), request)
         return answers[0]
 
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -436,3 +402,9 @@ def test_the_interval_of_assignments_follows_changes_of_the_broker_and_a_group_m
     assert consumer.assignment_interval_of("g") == 50
     broker.metadata.group_configs["g"] = {"consumer.assignment.interval.ms": 7}
     assert (consumer.assignment_interval_of("g"), consumer.assignment_interval_of("h")) == (7, 50)
+    share = broker.routers[0].local._settings.share
+    changed = broker.settings.with_dynamic({"group.share.assignment.interval.ms": "60"})
+    for listener in broker.metadata.listeners:
+        listener.settings_changed(changed)
+    broker.metadata.group_configs["g"] = {"share.assignment.interval.ms": 8}
+    assert (share.assignment_interval_of("g"), share.assignment_interval_of("h")) == (8, 60)

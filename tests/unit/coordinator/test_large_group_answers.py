@@ -6,13 +6,13 @@ from group_calls import ID_NONE, ID_T, group_on, joining, stable
 
 from millstream.coordinator.asks import DESCRIBE, decode_describe_ask
 from millstream.coordinator.router import DESCRIBED_AT_ONCE
-from millstream.kafka.handlers import (
+from millstream.kafka import repeats
+from millstream.kafka.handlers.groups import (
     consumer_group_describe,
     consumer_group_heartbeat,
     describe_groups,
     offset_commit,
     offset_fetch,
-    repeats,
 )
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

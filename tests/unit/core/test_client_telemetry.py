@@ -131,7 +131,7 @@ def test_a_client_may_be_meant_by_its_id_as_kafka_writes_it():
 
 def test_an_expression_cannot_hold_the_shard_up_whatever_a_client_calls_itself():
     made = telemetry({"metrics": "a.", "match": "client_id=(a+)+b"})
-    began = time.perf_counter()
+    began = time.thread_time()
     assert get(made, 0, client={"client_id": "a" * 5_000})[2].metrics == ()
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
     assert get(made, 0, client={"client_id": "a" * 5_000 + "b"})[2].metrics == ("a.",)

@@ -1,3 +1,5 @@
+"""Which block leaves the warm cache first, by age, readers and size."""
+
 from __future__ import annotations
 
 import gzip

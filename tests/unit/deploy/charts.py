@@ -1,10 +1,12 @@
 """Renders a Helm chart of few constructs, so that a test needs no Helm.
 
 What it knows of Go's templates: paths (``.Values.image.tag``, ``$.Release.Name``), variables, ``if``, ``if not``,
-``range`` with up to two variables, ``end``, ``until``, ``int``, ``min``, ``default``, ``toYaml``, ``nindent`` and ``-``
-that trims. Anything else is an error, so that a chart which is rendered here is rendered by Helm in the same way.
+``if and``, ``else``, ``range`` with up to two variables, ``end``, ``until``, ``int``, ``min``, ``default``, ``toYaml``,
+``nindent``, ``.Files.Get`` and ``-`` that trims. Anything else is an error, so that a chart which is rendered here is
+rendered by Helm in the same way.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -19,7 +21,7 @@ def render(chart, values=None, release="demo"):
     base = yaml.safe_load((chart / "values.yaml").read_text())
     root = {
         "Values": merged(base, values or {}),
-        "Chart": {"Name": about["name"], "Version": about["version"], "AppVersion": about["appVersion"]},
+        "Chart": {"Name": about["name"], "Version": about["version"], "AppVersion": about["appVersion"], "Path": chart},
         "Release": {"Name": release, "Namespace": "here"},
     }
     documents = []
@@ -54,19 +56,22 @@ def block(parts, at, root, variables):
         part = parts[at]
         if isinstance(part, str):
             out.append(part)
-        elif part[0] == "end":
+        elif part[0] in ("end", "else"):
             return "".join(out), at
         elif part[0].startswith("if "):
+            holds = condition(part[0][3:], root, variables)
             text, end = block(parts, at + 1, root, variables)
-            condition = part[0][3:].removeprefix("not ")
-            if bool(value_of(condition, root, variables)) != part[0].startswith("if not "):
-                out.append(text)
+            other = ""
+            if parts[end][0] == "else":
+                other, end = block(parts, end + 1, root, variables)
+            assert parts[end][0] == "end"
+            out.append(text if holds else other)
             at = end
         elif part[0].startswith("range "):
             given, _, source = part[0][6:].rpartition(":=")
             names = given.replace(" ", "").split(",") if given else ["."]
             found = value_of(source.strip(), root, variables)
-            pairs = sorted(found.items()) if isinstance(found, dict) else [(one, one) for one in found]
+            pairs = numbered(found, len(names))
             end = block(parts, at + 1, root, variables | dict.fromkeys(names, ""))[1]
             for pair in pairs:
                 own = dict(zip(names, pair, strict=False))
@@ -76,6 +81,20 @@ def block(parts, at, root, variables):
             out.append(str(value_of(part[0], root, variables)))
         at += 1
     return "".join(out), at
+
+
+def numbered(found, names):
+    """What ``range`` goes through, for one name or for two."""
+    if isinstance(found, dict):
+        return sorted(found.items())
+    return list(enumerate(found)) if names == 2 else [(one,) for one in found]
+
+
+def condition(words, root, variables):
+    """Whether the words after ``if`` hold."""
+    if words.startswith("and "):
+        return all(condition(one, root, variables) for one in words.split()[1:])
+    return bool(value_of(words.removeprefix("not "), root, variables)) != words.startswith("not ")
 
 
 def value_of(expression, root, variables):
@@ -103,6 +122,8 @@ def call(expression, root, variables):
         return min(int(one) if one.isdigit() else int(call(one, root, variables)) for one in argument.split())
     if verb == "int":
         return int(call(argument, root, variables))
+    if verb == ".Files.Get":
+        return (root["Chart"]["Path"] / json.loads(argument)).read_text()
     if verb == "toYaml":
         return yaml.safe_dump(call(argument, root, variables), sort_keys=True).rstrip("\n")
     assert not argument, f"{expression} is not known here"

@@ -3,6 +3,9 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,15 +18,63 @@ from charts import render
 from millstream.admin.access import Access
 from millstream.app.listening import http_names
 from millstream.cli.start import start_parser
+from millstream.config.exposure import check_exposure
 from millstream.config.forms import parse_size
 from millstream.config.load import load_settings
 from millstream.config.settings import NODE_PROPERTIES
+from millstream.testing import cluster
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 COMPOSE = DEPLOY / "compose"
 CHART = DEPLOY / "helm" / "millstream"
-KUBERNETES = "1.31"
+VERSIONS = ("1.31", "1.33", "1.35")
 BUCKET = {"objects": {"url": "s3://bucket/events", "secret": "credentials"}}
+SECURE = {
+    "auth": {"existingSecret": "first-user", "admin": "root"},
+    "tls": {"existingSecret": "certificate", "peerSecret": "peers"},
+}
+EVERYTHING = {
+    **BUCKET,
+    **SECURE,
+    "externalAccess": {"hosts": ["a.example.org", "b.example.org", "c.example.org"], "type": "NodePort"},
+    "ingress": {
+        "host": "mill.example.org",
+        "className": "nginx",
+        "tlsSecret": "page",
+        "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
+    },
+    "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"team": "data"}}}]},
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboards": {"enabled": True},
+    },
+    "serviceAccount": {"create": True, "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/mill"}},
+    "nodeSelector": {"disk": "nvme"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["nvme"]}]}]
+            }
+        }
+    },
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "millstream"}},
+        }
+    ],
+    "priorityClassName": "high",
+    "podAnnotations": {"team": "data"},
+    "extraEnv": [{"name": "MILLSTREAM_TRACEBACK", "value": "1"}],
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+}
+OF_AN_OPERATOR = ("ServiceMonitor", "PrometheusRule")
+"""Kinds that Kubernetes itself does not have."""
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +136,123 @@ def test_the_brokers_of_the_compose_file_form_one_cluster_with_a_bucket_and_a_wa
         BUCKET,
         BUCKET | {"brokers": 5, "cache": {"storageClass": "fast"}, "data": {"storageClass": "ssd"}},
         BUCKET | {"cache": {"type": "none"}, "image": {"tag": "7"}},
+        SECURE,
+        EVERYTHING,
     ],
 )
 def test_the_chart_is_valid_whatever_is_chosen(values):
     documents = render(CHART, values)
-    assert sorted(one["kind"] for one in documents) == [
-        "ConfigMap",
-        "PodDisruptionBudget",
-        "Service",
-        "Service",
-        "StatefulSet",
-    ]
+    kinds = sorted(one["kind"] for one in documents)
+    if "metrics" not in values:
+        assert kinds == ["ConfigMap", "Job", "PodDisruptionBudget", "Service", "Service", "StatefulSet"]
+    else:
+        assert kinds.count("Service") == 5
+        added = {"ServiceMonitor", "PrometheusRule", "NetworkPolicy", "Ingress", "ServiceAccount"}
+        assert added <= set(kinds)
+    assert len({(one["kind"], one["metadata"]["name"]) for one in documents}) == len(documents)
     for one in documents:
-        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+        for version in () if one["kind"] in OF_AN_OPERATOR else VERSIONS if values is EVERYTHING else VERSIONS[:1]:
+            kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_a_disruption_budget_and_a_token_are_given_only_if_they_are_wanted():
+    found = by_kind(render(CHART, {"pdb": {"enabled": False}, "serviceAccount": {"token": True}}))
+    assert ("PodDisruptionBudget", "demo-millstream") not in found
+    pod = found["StatefulSet", "demo-millstream"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"]
+    default = by_kind(render(CHART))["StatefulSet", "demo-millstream"]["spec"]["template"]["spec"]
+    assert not default["automountServiceAccountToken"]
+    assert default["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm (go install helm.sh/helm/v3/cmd/helm)")
+@pytest.mark.parametrize("values", [{}, BUCKET, SECURE, EVERYTHING, BUCKET | {"cache": {"storageClass": "fast"}}])
+def test_helm_renders_the_same(values, tmp_path):
+    given = tmp_path / "values.json"
+    given.write_text(json.dumps(values))
+    done = subprocess.run(
+        ["helm", "template", "demo", str(CHART), "--namespace", "here", "--values", str(given)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    real = by_kind(one for one in yaml.safe_load_all(done.stdout) if one)
+    assert real == by_kind(render(CHART, values))
+
+
+def secure_settings(tmp_path, values):
+    found = by_kind(render(CHART, values))
+    config = tmp_path / "broker.properties"
+    config.write_text(found["ConfigMap", "demo-millstream"]["data"]["broker.properties"])
+    own = "demo-millstream-0.demo-millstream-brokers.here.svc.cluster.local:9192"
+    return load_settings(str(config), [], {"node_id": 1, "seeds": own, "peer_listen": own}), found
+
+
+def test_a_chart_with_secrets_has_no_open_address(tmp_path):
+    settings, found = secure_settings(tmp_path, SECURE)
+    assert settings.insecure_listeners != "allow"
+    check_exposure(settings)
+    assert [one.name for one in settings.listen] == ["SASL_SSL"]
+    assert settings.super_users == ("User:root",)
+    pod = found["StatefulSet", "demo-millstream"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    secrets = {one["name"]: one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    assert secrets == {"user": "first-user", "tls": "certificate", "peer": "peers"}
+    assert settings.ssl_keystore_location.startswith(mounts["tls"])
+    peer = settings.for_listener("peer")
+    assert peer.ssl_keystore_location.startswith(mounts["peer"])
+    assert peer.ssl_truststore_location.startswith(mounts["peer"])
+    user = next(one["value"] for one in container["env"] if one["name"] == "MILLSTREAM_BOOTSTRAP_USER_FILE")
+    assert user.startswith(mounts["user"])
+    assert {container[probe]["httpGet"]["scheme"] for probe in ("startupProbe", "readinessProbe")} == {"HTTPS"}
+
+
+@pytest.mark.parametrize("lacking", [("auth", "existingSecret"), ("tls", "existingSecret"), ("tls", "peerSecret")])
+def test_a_chart_that_lacks_a_secret_says_that_it_is_open(lacking, tmp_path):
+    part, name = lacking
+    settings, _ = secure_settings(tmp_path, SECURE | {part: SECURE[part] | {name: ""}})
+    assert settings.insecure_listeners == "allow"
+
+
+def test_brokers_are_reached_from_outside_by_their_own_names(tmp_path):
+    settings, found = secure_settings(tmp_path, EVERYTHING)
+    assert [(one.name, one.port) for one in settings.listen] == [("SASL_SSL", 9092), ("EXTERNAL", 9094)]
+    assert dict(settings.listener_security_protocol_map)["EXTERNAL"] == "SASL_SSL"
+    (container,) = found["StatefulSet", "demo-millstream"]["spec"]["template"]["spec"]["containers"]
+    env = {one["name"]: one.get("value", "") for one in container["env"]}
+    hosts = tmp_path / "external-hosts"
+    hosts.write_text(found["ConfigMap", "demo-millstream"]["data"]["external-hosts"])
+    script = (
+        container["args"][0]
+        .replace("exec millstream start", "echo")
+        .replace("/etc/millstream/external-hosts", str(hosts))
+    )
+    for number, host in enumerate(EVERYTHING["externalAccess"]["hosts"]):
+        pod = env | {"POD": f"demo-millstream-{number}", "NAMESPACE": "here", "RACK": "zone-a", "PATH": "/usr/bin:/bin"}
+        said = subprocess.run(["sh", "-c", script], env=pod, capture_output=True, text=True, check=True).stdout
+        name = f"demo-millstream-{number}.demo-millstream-brokers.here.svc.cluster.local"
+        assert f"advertised.listeners=SASL_SSL://{name}:9092,EXTERNAL://{host}:9094" in said
+        assert f"--node-id {number + 1} " in said
+        assert "--rack zone-a" in said
+        service = found["Service", f"demo-millstream-{number}-external"]
+        assert service["spec"]["selector"] == {"statefulset.kubernetes.io/pod-name": f"demo-millstream-{number}"}
+
+
+def test_the_rules_and_the_dashboard_of_the_chart_are_those_of_the_checkout():
+    found = by_kind(render(CHART, EVERYTHING))
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "millstream.rules.yml").read_text())
+    assert found["PrometheusRule", "demo-millstream"]["spec"] == rules
+    dashboard = found["ConfigMap", "demo-millstream-dashboard"]["data"]["millstream.json"]
+    assert json.loads(dashboard) == json.loads((DEPLOY / "grafana" / "millstream.json").read_text())
+    monitor = found["ServiceMonitor", "demo-millstream"]["spec"]
+    scraped = [
+        name
+        for (kind, name), one in found.items()
+        if kind == "Service" and monitor["selector"]["matchLabels"].items() <= one["metadata"]["labels"].items()
+    ]
+    assert scraped == ["demo-millstream"], "each broker is scraped once"
 
 
 def test_the_chart_gives_brokers_settings_that_they_accept(tmp_path):
@@ -137,8 +292,18 @@ def test_the_chart_starts_on_a_machine_of_any_size(tmp_path, monkeypatch):
         assert not settings.shard_pinning, "pods of one node would share the same cores"
 
 
-def test_a_larger_cluster_restarts_no_broker():
-    three, five = (by_kind(render(CHART, BUCKET | {"brokers": count})) for count in (3, 5))
+@pytest.mark.parametrize("values", [BUCKET, EVERYTHING])
+def test_a_larger_cluster_restarts_no_broker(values):
+    three, five = (
+        by_kind(
+            render(
+                CHART,
+                values
+                | {"brokers": count, "externalAccess": {"hosts": [f"{one}.example.org" for one in range(count)]}},
+            )
+        )
+        for count in (3, 5)
+    )
     named = "StatefulSet", "demo-millstream"
     assert three[named]["spec"]["template"] == five[named]["spec"]["template"]
     assert (three[named]["spec"]["replicas"], five[named]["spec"]["replicas"]) == (3, 5)
@@ -148,7 +313,8 @@ def test_the_volume_of_the_cache_is_larger_than_the_cache(tmp_path):
     for storage_class in ("", "fast"):
         found = by_kind(render(CHART, BUCKET | {"cache": {"storageClass": storage_class}}))
         spec = found["StatefulSet", "demo-millstream"]["spec"]
-        emptied = [one["emptyDir"]["sizeLimit"] for one in spec["template"]["spec"]["volumes"] if "emptyDir" in one]
+        volumes = {one["name"]: one for one in spec["template"]["spec"]["volumes"]}
+        emptied = [volumes["cache"]["emptyDir"]["sizeLimit"]] if "cache" in volumes else []
         claims = {one["metadata"]["name"]: one["spec"]["resources"]["requests"] for one in spec["volumeClaimTemplates"]}
         size = claims["cache"]["storage"] if storage_class else emptied[0]
         properties = found["ConfigMap", "demo-millstream"]["data"]["broker.properties"]
@@ -183,3 +349,58 @@ def test_each_pod_of_the_chart_is_a_broker_with_the_name_that_the_others_ask_for
     name = re.search(r'name="([^"]+)"', script)[1].replace("$NAMESPACE", "$(NAMESPACE)")
     pods = [f"demo-millstream-{number}" for number in range(stateful["replicas"])]
     assert [name.replace("$POD", pod) + ":9192" for pod in pods] == seeds
+
+
+def check_script(values, tmp_path):
+    """The script of the job before an upgrade, with its files below ``tmp_path``, and its environment."""
+    job = by_kind(render(CHART, values))["Job", "demo-millstream-upgrade-check"]["spec"]["template"]["spec"]
+    (container,) = job["containers"]
+    (tmp_path / "tmp").mkdir()
+    script = container["args"][0].replace("/tmp/", f"{tmp_path}/tmp/").replace("/etc/", f"{tmp_path}/")
+    return script, {one["name"]: one["value"] for one in container["env"]}
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "complaint"),
+    [
+        ('[{"id": 1}, {"id": 2}, {"id": 3}]', 0, ""),
+        ('[{"id": 1}, {"id": 2}, {"id": 3}, {"id": 4}, {"id": 5}]', 1, "would stop 4, 5"),
+        (None, 0, "not checked"),
+    ],
+)
+def test_fewer_brokers_are_refused_while_the_cluster_has_them(says, code, complaint, tmp_path):
+    script, env = check_script(SECURE, tmp_path)
+    assert env == {"BOOTSTRAP": "demo-millstream.here.svc:9092", "BROKERS": "3"}
+    (tmp_path / "millstream-user").mkdir()
+    (tmp_path / "millstream-user" / "user").write_text("root:a:b c\n")
+    fake = tmp_path / "bin" / "millstream"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/given\n' + (f"echo '{says}'\n" if says else "exit 1\n"))
+    fake.chmod(0o755)
+    path = f"{fake.parent}:/usr/bin:/bin"
+    done = subprocess.run(["sh", "-c", script], env=env | {"PATH": path}, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert complaint in done.stdout + done.stderr
+    properties = tmp_path / "tmp" / "client.properties"
+    assert properties.read_text().splitlines() == [
+        "security.protocol=SASL_SSL",
+        "sasl.mechanism=SCRAM-SHA-512",
+        "sasl.username=root",
+        "sasl.password=a:b c",
+        f"ssl.ca.location={tmp_path}/millstream-tls/ca.crt",
+    ]
+    assert properties.stat().st_mode & 0o77 == 0
+    assert "cluster brokers --json" in (tmp_path / "given").read_text()
+
+
+@pytest.mark.process
+@pytest.mark.ci
+def test_a_real_cluster_answers_the_check(tmp_path):
+    script, env = check_script({"brokers": 2}, tmp_path)
+    with cluster(3) as made:
+        env |= {"BOOTSTRAP": made.bootstrap, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+        done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "would stop 3" in done.stderr
+        done = subprocess.run(["sh", "-c", script], env=env | {"BROKERS": "3"}, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""A server of event topics for the client's tests: the wire's messages over the production chunk store.
+"""A server of event topics for the client's tests: the wire's messages over production chunks.
 
 It has no write-ahead log and no replication: a batch is answered when its chunk files are synced. Requests of a
 connection start in order and are answered in order. ``before`` is called with each request and may sleep, raise
@@ -13,15 +13,17 @@ import uuid
 from array import array
 from collections import defaultdict
 
+from chunk_log import ChunkLog
+
 from millstream.errors import MillstreamError
 from millstream.format.events import decode_event_batch, partition_directory_name, partition_uuid
 from millstream.model.error_code import ErrorCode
-from millstream.storage.chunks import ChunkStore, WantedData
+from millstream.storage.chunks import WantedData
 from millstream.storage.disk import SystemDisk
 from millstream.wire.apis import APIS
 from millstream.wire.codec import decode_request
 from millstream.wire.errors import BatchError
-from millstream.wire.frames import response_frame_vectored
+from millstream.wire.frames import response_frame
 from millstream.wire.headers import parse_request_header
 from millstream.wire.messages.acknowledge_events import AcknowledgedPartitionResult, AcknowledgeEventsResponse
 from millstream.wire.messages.alter_configs import AlterConfigsResourceResponse
@@ -54,8 +56,7 @@ def _method(name):
 class Partition:
     def __init__(self, directory, topic_id, index):
         self.uuid = partition_uuid(topic_id, index).bytes
-        self.store = ChunkStore(SystemDisk(), directory, self.uuid)
-        self.store.open()
+        self.store = ChunkLog(SystemDisk(), directory)
         self.appended = asyncio.Event()
         self.sequences = {}  # producer id → (base sequence, first event id) of its last batch
 
@@ -170,7 +171,7 @@ class EventServer:
             except ConnectionError:
                 writer.transport.abort()
                 return
-            writer.writelines(response_frame_vectored(response, header.api_version, header.correlation_id))
+            writer.write(response_frame(response, header.api_version, header.correlation_id))
             await writer.drain()
 
     async def _handle(self, request):

@@ -10,7 +10,7 @@ from millstream.events.event import Event
 from millstream.events.fed_batch import PART_EVENTS, FedBatch
 from millstream.events.link import FRAME_BYTES_MAX, Link, _Frames
 from millstream.events.serializers import make_serializer
-from millstream.format.events.descriptor import DataDescriptor, Location, encode_descriptor, encode_location
+from millstream.format.events.descriptor import LOCATION, DataDescriptor, encode_descriptor
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import ChunkId
 from millstream.model.quantities import FilePosition
@@ -67,9 +67,7 @@ def answer(first, count):
     texts = [b'{"n":%d}' % (first + n) for n in range(count)]
     descriptors = [
         encode_descriptor(
-            DataDescriptor(
-                encode_location(Location(ChunkId(0), FilePosition(n), size_of(first + n))), size_of(first + n)
-            )
+            DataDescriptor(LOCATION.pack(ChunkId(0), FilePosition(n), size_of(first + n)), size_of(first + n))
         )
         for n in range(count)
     ]

@@ -1,3 +1,5 @@
+"""The arena gives out memory once, takes it back, and says when it is full."""
+
 import ctypes
 import os
 import re
@@ -267,3 +269,37 @@ def test_usage_counts_live_fragments_by_size():
     held[0].release()
     usage = arena.usage()
     assert (usage.live_fragments, usage.in_use_bytes) == (2, 512 + 131072)
+
+
+def of_mapping(field):
+    """A line of /proc/self/smaps of the first mapping of arena 77, as a number."""
+    with open("/proc/self/smaps") as smaps:
+        part = smaps.read().partition("memfd:millstream-arena-77")[2]
+    return int(re.search(rf"^{field}:\s+(\d+) kB", part, re.MULTILINE)[1])
+
+
+def test_a_locked_arena_is_in_memory_as_a_whole():
+    arena = Arena.create(77, 1 << 20)
+    assert of_mapping("Rss") < 1024
+    arena.lock()
+    assert of_mapping("Rss") >= 1024
+    assert of_mapping("Locked") >= 1024
+
+
+def test_a_bound_arena_takes_its_pages_from_its_node():
+    arena = Arena.create(78, 1 << 20)
+    if not os.path.exists("/proc/self/numa_maps"):
+        pytest.skip("this kernel has no memory policies")
+    arena.bind(0)
+    arena.view[:] = bytes(len(arena.view))
+    with open("/proc/self/numa_maps") as maps:
+        mapping = next(line for line in maps if "millstream-arena-78" in line)
+    assert " bind:0 " in mapping
+    assert " N0=" in mapping
+
+
+def test_a_node_that_is_not_there_is_refused():
+    if not os.path.exists("/proc/self/numa_maps"):
+        pytest.skip("this kernel has no memory policies")
+    with pytest.raises(OSError, match="nvalid"):
+        Arena.create(79, 1 << 20).bind(900)

@@ -1,9 +1,11 @@
+"""Chains of fragments hold the bytes that went in, however they are cut and shared."""
+
 import struct
 
 import pytest
 
 from millstream.errors import Rejected
-from millstream.iobuf import Arena, EndOfBuffer, ForeignFragment, IoBuf, TieredPool
+from millstream.iobuf import Arena, EndOfBuffer, ForeignFragment, IoBuf
 
 
 @pytest.fixture
@@ -153,17 +155,3 @@ def test_a_foreign_fragment_goes_home_with_its_last_release(arena):
     with pytest.raises(AssertionError):
         foreign.release()
     own.release()
-
-
-def test_a_pool_hands_out_the_smallest_free_buffer_even_of_a_higher_tier(arena):
-    pool = TieredPool(arena, first_size=512, size_multiple=4.0, tier_count=2, buffers_per_tier=1)
-    small = pool.get(100)
-    borrowed = pool.get(100)
-    fresh = pool.get(100)
-    assert [f.capacity for f in (small, borrowed, fresh)] == [512, 2592, 512]
-    for fragment in (small, borrowed, fresh):
-        pool.put(fragment)
-    assert arena.live_fragments == 2, "the pool keeps one per tier"
-    with pytest.raises(ValueError):
-        pool.get(4000)
-    pool.close()

@@ -1,6 +1,8 @@
+"""Sizes of buffers are rounded to the tiers that they are taken from."""
+
 import pytest
 
-from millstream.iobuf.sizes import ALLOC_TABLE, MAX_FRAGMENT_BYTES, next_allocation_size, tier_sizes
+from millstream.iobuf.sizes import ALLOC_TABLE, MAX_FRAGMENT_BYTES, next_allocation_size
 
 SEED_TABLE = (512, 768, 1152, 1728, 2592, 3888, 5832, 8748, 13122, 19683, 29525, 44288, 66432, 99648, 131072)
 
@@ -19,13 +21,3 @@ def test_the_next_size_is_the_smallest_that_fits(asked, given):
 def test_no_fragment_is_larger_than_128_kib():
     with pytest.raises(ValueError, match="chain"):
         next_allocation_size(MAX_FRAGMENT_BYTES + 1)
-
-
-def test_tiers_grow_by_their_multiple():
-    assert tier_sizes(2048, 4.0, 3) == (2048, 8192, 32768)
-
-
-@pytest.mark.parametrize(("first", "multiple", "count"), [(0, 4.0, 1), (512, 1.0, 2), (512, 2.0, 0), (65536, 4.0, 2)])
-def test_tiers_that_make_no_sense_are_refused(first, multiple, count):
-    with pytest.raises(ValueError):
-        tier_sizes(first, multiple, count)

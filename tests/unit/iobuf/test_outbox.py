@@ -1,3 +1,5 @@
+"""What is to be sent leaves in order, through writes of any size."""
+
 import random
 
 from millstream.iobuf.outbox import MAX_BYTES, MAX_VIEWS, Outbox

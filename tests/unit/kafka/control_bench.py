@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parent.parent / "cluster"))
 
 from cluster_world import World
 
-from millstream.kafka.handlers import (
+from millstream.kafka.handlers.admin import (
     alter_configs,
     create_partitions,
     create_topics,
@@ -21,13 +21,15 @@ from millstream.kafka.handlers import (
     describe_configs,
     incremental_alter_configs,
     list_config_resources,
-    metadata,
 )
+from millstream.kafka.handlers.data import metadata
+from millstream.kafka.served import SERVED, handler_module
 from millstream.wire.codec import decode_request, decode_response, encode_request, encode_response
 from millstream.wire.schema import Request
 
 HANDLERS = {
-    module.API_KEY: module
+    key: module
+    for key, row in SERVED.items()
     for module in (
         alter_configs,
         create_partitions,
@@ -39,6 +41,7 @@ HANDLERS = {
         list_config_resources,
         metadata,
     )
+    if handler_module(row) == module.__name__
 }
 
 
@@ -52,7 +55,8 @@ class Context:
         self.local_port = 9092
         self.listener = "PLAINTEXT"
         self.connection = SimpleNamespace(
-            intake=SimpleNamespace(work_off=lambda _, steps: deque(steps, maxlen=0)), closed=False
+            intake=SimpleNamespace(turns=SimpleNamespace(work_off=lambda _, steps: deque(steps, maxlen=0))),
+            closed=False,
         )
         self.bodies: list[bytes] = []
 
@@ -62,6 +66,12 @@ class Context:
 
     def hold(self) -> None:
         """Nothing more is asked here before the answer."""
+
+    def mutation_client(self, strict_from: int) -> None:
+        """There are no quotas."""
+
+    def throttle(self, wait_ms: int) -> None:
+        assert not wait_ms
 
     def respond(self, message: Any) -> None:
         self.bodies.append(bytes(encode_response(message, self.api_version)))
@@ -88,7 +98,7 @@ class ControlBench:
         body = bytes(encode_request(request, version))
         decoded = decode_request(type(request).API_KEY, version, body, 0, len(body))
         context: Any = Context(type(request).API_KEY, version)
-        HANDLERS[context.api_key].handle(self.node(shard), context, decoded, context.respond)
+        HANDLERS[context.api_key].handle(self.node(shard), context, decoded)
         return context
 
     def end(self, context: Context) -> Any:

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from millstream.core.controller.commands import FEATURE_LEVEL
-from millstream.kafka.handlers import api_versions
-from millstream.kafka.handlers.api_versions import SOFTWARE_KEPT
+from millstream.kafka.handlers.admin import api_versions
+from millstream.kafka.handlers.admin.api_versions import SOFTWARE_KEPT
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 
 
@@ -17,10 +17,12 @@ def _metadata(level: int = 0) -> Any:
 
 @pytest.mark.parametrize(("level", "shown"), [(0, []), (2, [("millstream.version", 2, 2)])])
 def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int, shown: list[Any]) -> None:
-    node = SimpleNamespace(settings=SimpleNamespace(client_telemetry_topic=""), metadata=_metadata(level))
-    context = SimpleNamespace(api_version=4, connection=SimpleNamespace(software=("", "")))
+    node = SimpleNamespace(
+        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=False), metadata=_metadata(level)
+    )
     answers: list[Any] = []
-    api_versions.handle(cast(Any, node), cast(Any, context), ApiVersionsRequest("c", "1"), answers.append)
+    context = SimpleNamespace(api_version=4, connection=SimpleNamespace(software=("", "")), respond=answers.append)
+    api_versions.handle(cast(Any, node), cast(Any, context), ApiVersionsRequest("c", "1"))
     in_force = [(one.name, one.max_version_level, one.min_version_level) for one in answers[0].finalized_features]
     assert in_force == [("group.version", 1, 1), ("transaction.version", 2, 2), *shown]
     supported = [(one.name, one.min_version, one.max_version) for one in answers[0].supported_features]
@@ -28,10 +30,12 @@ def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int, show
 
 
 def test_of_a_long_name_of_its_library_the_beginning_is_kept_with_a_connection() -> None:
-    node = SimpleNamespace(settings=SimpleNamespace(client_telemetry_topic=""), metadata=_metadata())
-    context = SimpleNamespace(api_version=3, connection=SimpleNamespace(software=("", "")))
+    node = SimpleNamespace(
+        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=False), metadata=_metadata()
+    )
     answers: list[Any] = []
+    context = SimpleNamespace(api_version=3, connection=SimpleNamespace(software=("", "")), respond=answers.append)
     request = ApiVersionsRequest("n" * 30_000, "1" * 30_000)
-    api_versions.handle(cast(Any, node), cast(Any, context), request, answers.append)
+    api_versions.handle(cast(Any, node), cast(Any, context), request)
     assert answers[0].error_code == 0
     assert context.connection.software == ("n" * SOFTWARE_KEPT, "1" * SOFTWARE_KEPT)

@@ -207,6 +207,24 @@ def test_a_group_that_heartbeats_slower_than_its_session_ends_is_refused():
     )
 
 
+def test_what_a_share_group_needs_is_taken_where_share_groups_are_served():
+    bench = ControlBench()
+    assert not any(entry.name.startswith("share.") for entry in described(bench, GROUP, "g").configs)
+    bench = ControlBench(internal_share_groups=True)
+    wanted = [("share.session.timeout.ms", SET, "50000"), ("share.heartbeat.interval.ms", SET, "6000")]
+    assert change(bench, GROUP, "g", *wanted)[0] == "NONE"
+    entries = {entry.name: (entry.value, entry.config_source) for entry in described(bench, GROUP, "g").configs}
+    assert entries["share.session.timeout.ms"] == ("50000", 8)
+    assert entries["share.assignment.interval.ms"] == ("1000", 5)
+    for name, value, words in (
+        ("share.session.timeout.ms", "44999", "must be greater than or equal to group.share.min.session.timeout.ms"),
+        ("share.heartbeat.interval.ms", "15001", "must be less than or equal to group.share.max.heartbeat.interval.ms"),
+        ("share.assignment.interval.ms", "-1", "is not valid"),
+    ):
+        error, said = change(bench, GROUP, "g", (name, SET, value))
+        assert (error, words in said) == ("INVALID_CONFIG", True), said
+
+
 def test_what_groups_say_outlives_a_snapshot():
     bench = ControlBench()
     change(bench, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))

@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from millstream.kafka.handlers import describe_producers, repeats
+from millstream.kafka import repeats
+from millstream.kafka.handlers.transactions import describe_producers
 from millstream.model.error_code import ErrorCode
 from millstream.partition.partition import Partition
 from millstream.wire.messages.describe_producers import (
@@ -36,7 +37,8 @@ def describe(*topics: DescribeProducersTopic) -> tuple[DescribeProducersResponse
     )
     answers: list[DescribeProducersResponse] = []
     node = cast(Any, SimpleNamespace(partitions=found))
-    describe_producers.handle(node, cast(Any, None), DescribeProducersRequest(topics=list(topics)), answers.append)
+    context = cast(Any, SimpleNamespace(respond=answers.append))
+    describe_producers.handle(node, context, DescribeProducersRequest(topics=list(topics)))
     (answer,) = answers
     return answer, producers
 

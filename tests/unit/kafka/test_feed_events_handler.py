@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.kafka.handlers.feed_events import MAX_WAIT_MS, handle
-from millstream.partition.events import FeedAsk
+from millstream.kafka.handlers.events.feed_events import MAX_WAIT_MS, handle
+from millstream.partition.events.feeds import FeedAsk
 from millstream.partition.table import Remote
 from millstream.wire.messages.feed_events import FeedEventsRequest
 
@@ -25,5 +25,5 @@ def test_the_time_that_a_consumer_grants_is_bounded(asked_ms: int, waited_ms: in
 
     node = SimpleNamespace(partitions=SimpleNamespace(find=find), events=SimpleNamespace(feed=feed))
     request = FeedEventsRequest(topic_id=bytes(16), partition_index=0, max_wait_ms=asked_ms)
-    handle(cast(Any, node), cast(Any, SimpleNamespace(connection=object())), request, lambda answer: None)
+    handle(cast(Any, node), cast(Any, SimpleNamespace(connection=object())), request)
     assert [ask.max_wait_ms for ask in asks] == [waited_ms]

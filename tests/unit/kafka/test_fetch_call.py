@@ -7,11 +7,12 @@ import pytest
 
 from millstream.core.fetch_session import FetchSessions, SessionPartition
 from millstream.iobuf import Arena, IoBuf
-from millstream.kafka.handlers.fetch import FetchCall
+from millstream.kafka.handlers.data.fetch import FetchCall
 from millstream.model.error_code import ErrorCode
 from millstream.partition.meters import Meters
-from millstream.partition.read import FetchResult
-from millstream.partition.watch import Watch
+from millstream.partition.read.batches import FetchResult
+from millstream.partition.read.watch import Watch
+from millstream.partition.waiters import Waiters
 from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest
 
@@ -19,7 +20,7 @@ from millstream.wire.messages.fetch import FetchPartition, FetchRequest
 def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
     """A fetch without a session that waits for one quiet partition."""
     asked = SessionPartition("quiet", bytes(16), FetchPartition(0))
-    partition = SimpleNamespace(data_waiters=set())
+    partition = SimpleNamespace(waiters=Waiters())
     answers: list[Any] = []
     context = SimpleNamespace(
         superseded=False,
@@ -29,6 +30,8 @@ def parked(*, closed: bool) -> tuple[FetchCall, Any, list[Any]]:
         finish=lambda _: 0,
     )
     ctx = SimpleNamespace(
+        charge_fetch=lambda size: False,
+        fetch_room=lambda room: room,
         connection=SimpleNamespace(closed=closed),
         received_us=0,
         api_version=11,
@@ -56,10 +59,10 @@ def test_a_fetch_that_ends_watches_nothing_any_more(closed: bool, incremental: b
     """Also one whose client went away, or its session: a quiet partition would keep it for ever."""
     call, partition, answers = parked(closed=closed)
     cast(Any, call.context).incremental = incremental
-    assert partition.data_waiters
+    assert partition.waiters.readers
     call.answer()
     assert len(answers) == 1
-    assert not partition.data_waiters
+    assert not partition.waiters.readers
 
 
 @pytest.mark.parametrize(("version", "told"), [(4, 6), (5, 6), (6, 56), (11, 56)])

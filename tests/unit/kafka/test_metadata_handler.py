@@ -4,7 +4,7 @@ import pytest
 from control_bench import ControlBench, versions
 
 from millstream.errors import Unavailable
-from millstream.kafka.handlers.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from millstream.kafka.cluster_view import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import encode_response
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest

@@ -1,24 +1,26 @@
 """Produce calls whose slots settle late, and requests of versions that are not served."""
 
 import struct
-from collections import deque
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from millstream.kafka.handlers import produce, produce_legacy
-from millstream.kafka.handlers.produce import MIN_TIMEOUT_US, ProduceCall
+from millstream.kafka.handlers.data import produce, produce_legacy
+from millstream.kafka.handlers.data.produce import MIN_TIMEOUT_US, ProduceCall
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import AppendResult, Outcome
+from millstream.partition.append.batch import AppendResult, Blocked, Outcome
 from millstream.partition.partition import Partition
 from millstream.partition.table import Remote
+from millstream.partition.waiters import Waiters
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 class Context:
     """A request's context that writes down what it was told."""
+
+    asker = None
 
     def __init__(self, version: int = 9, body: bytes = b"") -> None:
         self.api_version = version
@@ -88,24 +90,25 @@ def test_a_call_that_timed_out_is_answered_once_and_keeps_its_connection() -> No
 def test_acks_0_is_read_no_further_while_there_is_no_memory_for_it() -> None:
     partition = Partition.__new__(Partition)
     partition.high_watermark = 0
-    partition.acks = deque()
-    partition.own_acks = None
+    partition.waiters = Waiters()
     partition.log = cast(Any, SimpleNamespace(start_offset=0))
     waiting: list[Any] = []
     node = SimpleNamespace(
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
         partitions=SimpleNamespace(by_name={"t": [partition]}),
-        delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed[:4])),
+        admission=SimpleNamespace(
+            attempt=lambda *_: Blocked.NO_MEMORY, advance=lambda batch, done, blocked: waiting.append(done)
+        ),
         settings=None,
     )
     context = Context()
     data = PartitionProduceData(0, memoryview(b"a batch"))
     request = ProduceRequest(acks=0, timeout_ms=1000, topic_data=[TopicProduceData("t", bytes(16), [data])])
-    produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
+    produce.handle(cast(Any, node), cast(Any, context), request)
     assert context.holds and not context.done
-    ((_, _, _, done),) = waiting
+    (done,) = waiting
     done(Outcome(0, 0, 1, -1), None)  # appended: now it only waits for the sync
-    ((_, call, slot),) = partition.acks
+    ((_, call, slot),) = partition.waiters.acks
     call.expire(1 << 60)
     assert not context.done
     call.acked(slot)
@@ -171,7 +174,7 @@ def test_a_producer_is_read_no_further_while_another_shard_is_behind(acks: int) 
     for context in contexts:
         data = PartitionProduceData(0, memoryview(b"a batch"))
         request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData("t", bytes(16), [data])])
-        produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
+        produce.handle(cast(Any, node), cast(Any, context), request)
     assert [(context.done, context.holds) for context in contexts] == [(not acks, False), (False, True)]
     for call, slot in sent:
         call.settle(slot, AppendResult(0, 5, -1, 0))
@@ -182,8 +185,7 @@ def test_a_producer_is_read_no_further_while_another_shard_is_behind(acks: int) 
 def test_an_append_that_had_to_wait_is_watched_for_its_time_limit_afterwards() -> None:
     partition = Partition.__new__(Partition)
     partition.high_watermark = 0
-    partition.acks = deque()
-    partition.own_acks = None
+    partition.waiters = Waiters()
     partition.config = cast(Any, SimpleNamespace(min_insync_replicas=1))
     partition.log = cast(Any, SimpleNamespace(start_offset=0))
     waiting: list[Any] = []
@@ -192,14 +194,16 @@ def test_an_append_that_had_to_wait_is_watched_for_its_time_limit_afterwards() -
     node = SimpleNamespace(
         shard=SimpleNamespace(reactor=SimpleNamespace(wall_ms=lambda: 0)),
         partitions=SimpleNamespace(by_name={"t": [partition]}),
-        delayed=SimpleNamespace(active=True, add=lambda *delayed: waiting.append(delayed[:4])),
+        admission=SimpleNamespace(
+            attempt=lambda *_: Blocked.NO_MEMORY, advance=lambda batch, done, blocked: waiting.append(done)
+        ),
         ack_timeouts=timeouts,
     )
     context = Context()
     data = PartitionProduceData(0, memoryview(b"a batch"))
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", bytes(16), [data])])
-    produce.handle(cast(Any, node), cast(Any, context), request, context.respond)
-    ((_, _, _, done),) = waiting
+    produce.handle(cast(Any, node), cast(Any, context), request)
+    (done,) = waiting
     armed.clear()  # the look that the handler asked for came and found nothing
     done(Outcome(0, 0, 1, -1), None)
-    assert armed and len(partition.acks) == 1
+    assert armed and len(partition.waiters.acks) == 1

@@ -1,101 +1,16 @@
 """Connections over real sockets: a client thread on one end, a reactor on the other."""
 
-import os
 import random
-import socket
 import struct
 import threading
 
 import pytest
+from connection_support import Server, frame, receive_frame
 
-from millstream.iobuf import Arena, IoBuf, MemoryClass
+from millstream.iobuf import MemoryClass
 from millstream.iobuf import receive as receive_module
-from millstream.net import intake as intake_module
+from millstream.net import stalls as stalls_module
 from millstream.net.connection import MAX_IN_FLIGHT
-from millstream.net.intake import Intake
-from millstream.shard.reactor import Reactor
-from millstream.telemetry.metrics import StatsSlab
-
-
-class Server:
-    """An intake that answers every frame with its own bytes."""
-
-    def __init__(self, arena_bytes=16 << 20, frame_bytes_max=4 << 20, respond=None):
-        self.stats = StatsSlab(0, "shard")
-        self.reactor = Reactor(0, self.stats)
-        self.arena = Arena.create(0, arena_bytes, poison=True)
-        self.frames = []
-        self.clients = []
-        self.respond = respond or self.echo
-        self.intake = Intake(
-            self.reactor, self.arena, self.stats, frame_bytes_max, 600_000, 30_000, self.on_frame, self.on_chain
-        )
-
-    def on_frame(self, connection, frame):
-        self.frames.append(len(frame))
-        self.respond(connection, bytes(frame))
-
-    def on_chain(self, connection, chain):
-        assert isinstance(chain, IoBuf)
-        self.on_frame(connection, memoryview(bytes(chain)))
-
-    def echo(self, connection, frame):
-        connection.exchange().complete((struct.pack(">i", len(frame)) + frame,), len(frame) + 4)
-
-    def connect(self):
-        ours, theirs = socket.socketpair()
-        theirs.settimeout(20)
-        self.clients.append(theirs)
-        self.intake.open(ours, ("127.0.0.1", 1), ("127.0.0.1", 2))
-        return theirs
-
-    def run(self, client):
-        """Run the reactor while ``client`` runs in a thread; re-raise what it raised."""
-        done_read, done_write = os.pipe()
-        errors = []
-
-        def work():
-            try:
-                client()
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                errors.append(error)
-            finally:
-                os.write(done_write, b"x")
-
-        thread = threading.Thread(target=work)
-        self.reactor.add_reader(done_read, self.reactor.stop)
-        thread.start()
-        self.reactor.run()
-        thread.join()
-        os.close(done_read)
-        os.close(done_write)
-        if errors:
-            raise errors[0]
-        assert self.reactor.exit_code == 0
-
-    def close(self):
-        self.intake.close_all()
-        for client in self.clients:
-            client.close()
-        self.reactor.close()
-
-
-def frame(body):
-    return struct.pack(">i", len(body)) + body
-
-
-def receive(sock, size):
-    data = bytearray()
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            raise EOFError(f"{len(data)} of {size} bytes")
-        data += part
-    return bytes(data)
-
-
-def receive_frame(sock):
-    return receive(sock, struct.unpack(">i", receive(sock, 4))[0])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -126,7 +41,7 @@ def test_frames_survive_any_splitting_and_answers_keep_their_order(seed):
     server.run(client)
     server.close()
     assert server.arena.live_fragments == 0, server.arena.leaks()
-    assert server.intake.stash_bytes == 0
+    assert server.intake.budget.stash_bytes == 0
 
 
 def test_answers_leave_in_request_order_whatever_order_they_are_completed_in():
@@ -190,8 +105,8 @@ def test_a_pipeline_deeper_than_the_limit_is_paused_and_finished():
 
 
 def test_a_stalled_half_frame_gives_way_to_those_that_wait(monkeypatch):
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 50)
-    monkeypatch.setattr(intake_module, "SWEEP_MS", 20)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 50)
+    monkeypatch.setattr(stalls_module, "SWEEP_MS", 20)
     server = Server(arena_bytes=8 << 20)  # room for two frames of a MiB
     stalled = [server.connect() for _ in range(4)]
     live = server.connect()
@@ -207,11 +122,11 @@ def test_a_stalled_half_frame_gives_way_to_those_that_wait(monkeypatch):
     assert sum(1 for c in server.intake.connections if not c.closed) < 5
     server.close()
     assert server.arena.live_fragments == 0, server.arena.leaks()
-    assert server.intake.stash_bytes == 0
+    assert server.intake.budget.stash_bytes == 0
 
 
 def test_a_small_frame_that_comes_in_pieces_goes_before_large_ones_that_wait(monkeypatch):
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 10_000)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 10_000)
     server = Server(arena_bytes=8 << 20)  # room for two frames of a MiB
     stalled = [server.connect() for _ in range(6)]
     live = server.connect()
@@ -221,15 +136,15 @@ def test_a_small_frame_that_comes_in_pieces_goes_before_large_ones_that_wait(mon
     def client():
         for sock in stalled:
             sock.sendall(struct.pack(">i", 1 << 20) + b"x" * 10_000)
-        while len(server.intake._is_waiting) < 4:
+        while len(server.intake.budget._is_waiting) < 4:
             pass
         live.sendall(frame(body)[:5_000])
         live.sendall(frame(body)[5_000:])
         assert receive_frame(live) == body
         left.append(len(server.intake.connections))
-        monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 50)
-        monkeypatch.setattr(intake_module, "SWEEP_MS", 20)
-        while server.intake._is_waiting:  # those that stall are dropped for those that wait
+        monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 50)
+        monkeypatch.setattr(stalls_module, "SWEEP_MS", 20)
+        while server.intake.budget._is_waiting:  # those that stall are dropped for those that wait
             live.sendall(frame(b"ordinary"))
             assert receive_frame(live) == b"ordinary"
 
@@ -296,20 +211,20 @@ def test_who_sends_a_request_byte_by_byte_holds_its_memory_for_so_long_and_no_lo
     server.reactor.now_us = lambda: now_us
     sock.sendall(struct.pack(">i", 4 << 20) + b"begun")
     connection.on_readable()
-    for _ in range(server.intake.stall_ms // 1000):
+    for _ in range(server.intake.stalls.stall_ms // 1000):
         assert not connection.closed
         sock.sendall(b"x")
         connection.on_readable()
         now_us += 1_000_000
-        server.intake._sweep_stalls()
+        server.intake.stalls.sweep()
     assert connection.closed
     assert server.arena.live_fragments == server.arena.reserved_bytes(MemoryClass.RECEIVE) == 0
     server.close()
 
 
 def test_who_does_not_take_its_answers_leaves_the_line_for_room(monkeypatch):
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 100)
-    monkeypatch.setattr(intake_module, "SWEEP_MS", 20)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 100)
+    monkeypatch.setattr(stalls_module, "SWEEP_MS", 20)
     later = []
 
     def respond(connection, body):
@@ -331,7 +246,7 @@ def test_who_does_not_take_its_answers_leaves_the_line_for_room(monkeypatch):
         while server.arena.reserved_bytes(MemoryClass.RECEIVE) < 4 << 20:
             pass
         first.sendall(frame(b"answer me later") + frame(body)[:10_000])
-        while not server.intake._is_waiting:
+        while not server.intake.budget._is_waiting:
             pass
         second.sendall(frame(b"answer it now") + frame(body))
         assert receive_frame(second) == b"answer it now"
@@ -343,7 +258,7 @@ def test_who_does_not_take_its_answers_leaves_the_line_for_room(monkeypatch):
     server.run(client)
     server.close()
     assert server.arena.live_fragments == 0, server.arena.leaks()
-    assert server.intake.stash_bytes == 0
+    assert server.intake.budget.stash_bytes == 0
 
 
 def test_who_goes_away_is_no_longer_counted_among_those_that_wait_for_room():
@@ -354,7 +269,7 @@ def test_who_goes_away_is_no_longer_counted_among_those_that_wait_for_room():
     def client():
         for sock in crowd:
             sock.sendall(struct.pack(">i", 1 << 20) + b"x" * 10_000)
-        while len(server.intake._is_waiting) < 2:
+        while len(server.intake.budget._is_waiting) < 2:
             pass
         for sock in crowd:
             sock.close()
@@ -391,9 +306,9 @@ def test_a_connection_without_requests_is_closed_when_its_time_is_over_and_not_t
     connection.on_readable()
     connection.flush()
     while not connection.closed:
-        sweep = server.intake._idle_sweep
+        sweep = server.intake.idle.timer
         now_us = sweep.deadline_us
         sweep.callback()
-    idle_us = server.intake.idle_ms * 1000
+    idle_us = server.intake.idle.idle_ms * 1000
     assert idle_us <= now_us - begun_us <= 1.5 * idle_us
     server.close()

@@ -4,12 +4,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from test_connection import Server, frame, receive_frame
+from connection_support import Server, frame, receive_frame
 
 from millstream.errors import OutcomeUnknown
 from millstream.kafka.cost import COSTLY_NS
 from millstream.kafka.dispatch import Dispatcher
-from millstream.net.intake import UNDER_WAY_MAX
+from millstream.net.turns import UNDER_WAY_MAX
 from millstream.wire.frames import request_frame
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -48,8 +48,9 @@ class Edge(Server):
         self.dispatcher = Dispatcher(
             SimpleNamespace(
                 shard=SimpleNamespace(stats=self.stats, reactor=self.reactor),
-                settings=SimpleNamespace(data_dir="/data"),
+                settings=SimpleNamespace(data_dir="/data", internal_share_groups=False),
                 admin_home=self.others,
+                access=None,
             )
         )
 
@@ -65,7 +66,7 @@ def server():
     made = Edge()
     yield made
     made.close()
-    assert made.intake.under_way == 0
+    assert made.intake.turns.under_way == 0
 
 
 def test_of_short_requests_about_everything_few_are_under_way_at_once(server):
@@ -123,8 +124,8 @@ def test_members_that_wait_for_the_others_let_their_connection_be_read_on(server
     joins.costly = True
     waiting = []
 
-    def join(_node, _context, request, respond):
-        waiting.append((request.member_id, respond))
+    def join(_node, context, request):
+        waiting.append((request.member_id, context.respond))
         if len(waiting) == 3:
             for member, answer in waiting:
                 answer(JoinGroupResponse(error_code=0, member_id=member))

@@ -4,9 +4,10 @@ import threading
 from functools import partial
 
 import pytest
-from test_connection import Server, frame, receive_frame
+from connection_support import Server, frame, receive_frame
 
-from millstream.net import intake as intake_module
+from millstream.net import owed as owed_module
+from millstream.net import stalls as stalls_module
 from millstream.net.connection import MAX_UNSENT_BYTES
 
 ANSWER_BYTES = 256 << 10
@@ -28,7 +29,7 @@ class Answering(Server):
 
     def bound(self):
         """What is allowed before nobody is read, and what one connection may have queued before it is counted."""
-        return intake_module.OWED_HARD * self.intake.owed_max + MAX_UNSENT_BYTES + ANSWER_BYTES
+        return owed_module.OWED_HARD * self.intake.owed.bytes_max + MAX_UNSENT_BYTES + ANSWER_BYTES
 
 
 def requests(name):
@@ -51,11 +52,11 @@ def server():
     made = Answering()
     yield made
     made.close()
-    assert made.intake.owed == 0
+    assert made.intake.owed.bytes == 0
 
 
 def test_a_crowd_that_asks_and_does_not_read_is_owed_little_and_others_are_served(server, monkeypatch):
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 60_000)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 60_000)
     crowd = [server.connect() for _ in range(CROWD)]
     live = server.connect()
 
@@ -67,11 +68,11 @@ def test_a_crowd_that_asks_and_does_not_read_is_owed_little_and_others_are_serve
 
     server.run(client)
     assert server.owed_most < server.bound()
-    assert server.intake.owed > 0
+    assert server.intake.owed.bytes > 0
 
 
 def test_who_reads_again_gets_every_answer_in_order(server, monkeypatch):
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 60_000)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 60_000)
     crowd = [server.connect() for _ in range(CROWD)]
 
     def client():
@@ -89,8 +90,8 @@ def test_who_reads_again_gets_every_answer_in_order(server, monkeypatch):
 
 
 def test_who_takes_nothing_while_there_is_no_room_is_closed(server, monkeypatch):
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 50)
-    monkeypatch.setattr(intake_module, "SWEEP_MS", 20)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 50)
+    monkeypatch.setattr(stalls_module, "SWEEP_MS", 20)
     for _ in range(CROWD):
         ask(server.connect(), b"crowd")
     server.reactor.call_at(
@@ -98,13 +99,17 @@ def test_who_takes_nothing_while_there_is_no_room_is_closed(server, monkeypatch)
     )  # fails below when it comes to that
     watch(server)
     server.reactor.run()
-    assert server.intake.owed <= server.intake.owed_max
+    assert server.intake.owed.bytes <= server.intake.owed.bytes_max
     assert 0 < len(server.intake.connections) < CROWD
 
 
 def watch(server):
     """Stop the reactor when the crowd was thinned out."""
-    if server.owed_most and server.intake.owed <= server.intake.owed_max and len(server.intake.connections) < CROWD:
+    if (
+        server.owed_most
+        and server.intake.owed.bytes <= server.intake.owed.bytes_max
+        and len(server.intake.connections) < CROWD
+    ):
         server.reactor.stop()
     else:
         server.reactor.call_at(server.reactor.now_us() + 10_000, partial(watch, server))
@@ -133,4 +138,4 @@ def test_what_is_lent_to_one_answer_makes_no_room_for_others(server):
 
     server.run(client)
     assert not lent.released
-    assert server.intake.owed == 0
+    assert server.intake.owed.bytes == 0

@@ -3,9 +3,9 @@
 import threading
 
 import pytest
-from test_connection import Server, frame, receive_frame
+from connection_support import Server, frame, receive_frame
 
-from millstream.net import intake as intake_module
+from millstream.net import stalls as stalls_module
 
 WEIGHT = 1 << 20
 
@@ -29,7 +29,7 @@ class Parking(Server):
 
     def on_frame(self, connection, frame):
         body = bytes(frame)
-        if body.startswith((b"wait", b"till", b"large")) and self.intake.must_wait(large=True):
+        if body.startswith((b"wait", b"till", b"large")) and self.intake.turns.must_wait(large=True):
             return True
         self.handled.append(body)
         self.park(connection, body)
@@ -67,8 +67,8 @@ def server():
         exchange.complete(None, 0)
     parking = made.intake.parking
     assert (parking.bytes, parking.requests, parking._ends) == (0, {}, {})
-    assert (made.intake._others, made.intake._others_bytes) == ({}, 0)
-    assert made.intake.stash_bytes == 0
+    assert (made.intake.budget._others.sizes, made.intake.budget._others.bytes) == ({}, 0)
+    assert made.intake.budget.stash_bytes == 0
     assert made.arena.live_fragments == 0, made.arena.leaks()
 
 
@@ -228,7 +228,7 @@ def test_who_goes_away_leaves_the_line(server):
 
 def test_those_in_line_leave_half_of_the_receive_share_to_records(server, monkeypatch):
     """Frames beyond the scratch buffer lie in the arena, where records come in as well; those without records wait."""
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 60_000)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 60_000)
     many = [server.connect() for _ in range(server.full)]
     body = b"large".ljust(1 << 20, b".")
     line = [server.connect() for _ in range(2 * server.intake.parking.bytes_max // len(body))]
@@ -245,10 +245,10 @@ def test_those_in_line_leave_half_of_the_receive_share_to_records(server, monkey
         senders = [threading.Thread(target=ask_for_much, args=(sock,)) for sock in line]
         for sender in senders:
             sender.start()
-        until(other, lambda: server.intake._waiting_others)
+        until(other, lambda: server.intake.budget._others.waiting)
         records = bytes(4).ljust(2 << 20, b".")
         assert ask(other, records) == records
-        assert server.intake._others_bytes <= server.intake.parking.bytes_max // 2
+        assert server.intake.budget._others.bytes <= server.intake.parking.bytes_max // 2
         ask(other, b"go on now")
         for sender in senders:
             sender.join()
@@ -274,7 +274,7 @@ def test_answers_in_slices_for_clients_that_are_gone_are_not_begun(server):
             exchange.complete((frame(body),), len(body) + 4)
             return
         server.intake.parking.park(exchange, WEIGHT)
-        server.intake.work_off(exchange, steps(exchange, body))
+        server.intake.turns.work_off(exchange, steps(exchange, body))
 
     server.park = park
 
@@ -282,12 +282,12 @@ def test_answers_in_slices_for_clients_that_are_gone_are_not_begun(server):
         holding.sendall(frame(b"slices 1"))
         until(other, lambda: begun)
         second.sendall(frame(b"slices 2"))
-        until(other, lambda: len(server.intake._long) == 2)
+        until(other, lambda: len(server.intake.turns._long) == 2)
         second.close()
         until(other, lambda: len(server.intake.connections) == 2)
         assert server.intake.parking.bytes == WEIGHT
         done.append(True)
-        until(other, lambda: not server.intake._long)
+        until(other, lambda: not server.intake.turns._long)
 
     server.run(client)
     assert begun == [b"slices 1"]

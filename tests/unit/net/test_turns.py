@@ -2,16 +2,18 @@
 
 import random
 import threading
-import time
 
 import pytest
-from test_connection import Server, frame, receive_frame
+from connection_support import Server, frame, receive_frame
 
-from millstream.net import intake as intake_module
+from millstream.net import stalls as stalls_module
+from millstream.net import turns as turns_module
 from millstream.net.shared import Shared
+from waits import moment
 
 CROWD = 30
 REQUESTS = 8
+LITTLE = 20
 COST_S = 0.002
 
 
@@ -21,16 +23,19 @@ class Turns(Server):
     def __init__(self):
         super().__init__(arena_bytes=64 << 20)
         self.handled = []
+        self.after = lambda body: None
+        """Called in the server's thread after each request."""
 
     def on_frame(self, connection, frame):
         body = bytes(frame)
         if body.startswith(b"costly"):
-            if self.intake.must_wait():
+            if self.intake.turns.must_wait():
                 return True
-            time.sleep(COST_S)
+            moment(COST_S)
         self.handled.append(body)
         answer = body.ljust(1 << 18, b".") if body.startswith(b"large") else body
         self.echo(connection, answer)
+        self.after(body)
         return False
 
     def on_chain(self, connection, chain):
@@ -42,41 +47,50 @@ def server():
     made = Turns()
     yield made
     made.close()
-    assert made.intake.owed == 0
-    assert made.intake.stash_bytes == 0
+    assert made.intake.owed.bytes == 0
+    assert made.intake.budget.stash_bytes == 0
     assert made.arena.live_fragments == 0, made.arena.leaks()
 
 
 @pytest.mark.parametrize("kind", [b"costly", b"large "])
 def test_a_connection_that_asks_for_little_waits_for_few_of_those_that_ask_for_much(server, kind, monkeypatch):
-    monkeypatch.setattr(intake_module, "PRESSED_STALL_MS", 60_000)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 60_000)
     crowd = [server.connect() for _ in range(CROWD)]
     light = server.connect()
     asked = [[b"%s %03d %03d" % (kind, one, number) for number in range(REQUESTS)] for one in range(CROWD)]
+    for sock, bodies in zip(crowd, asked, strict=True):
+        sock.sendall(b"".join(map(frame, bodies)))
+    sent_at, waited = [], []
+
+    def ask_for_little(body):
+        """Each little one is sent when the one before it was handled, at a known place among the others."""
+        if body.startswith(b"little"):
+            waited.append(len(server.handled) - 1 - sent_at.pop())
+        if not sent_at and len(waited) < LITTLE:
+            sent_at.append(len(server.handled))
+            light.sendall(frame(b"little %03d" % len(waited)))
+
+    server.after = ask_for_little
 
     def client():
-        for sock, bodies in zip(crowd, asked, strict=True):
-            sock.sendall(b"".join(map(frame, bodies)))
-        for number in range(20):
-            body = b"little %03d" % number
-            light.sendall(frame(body))
-            assert receive_frame(light) == body
+        for number in range(LITTLE):
+            assert receive_frame(light) == b"little %03d" % number
         for bodies, sock in zip(asked, crowd, strict=True):
             for body in bodies:
                 assert receive_frame(sock).startswith(body)
 
     server.run(client)
-    last = max(place for place, body in enumerate(server.handled) if body.startswith(b"little"))
-    assert last < CROWD * REQUESTS // 2  # twenty round trips were over before half of what the crowd asked for was done
-    assert len(server.handled) == CROWD * REQUESTS + 20
+    assert max(waited) <= 2 * CROWD, "it waits for the rest of a round and for those before it in the next"
+    assert sum(waited) < CROWD * REQUESTS // 2
+    assert len(server.handled) == CROWD * REQUESTS + LITTLE
 
 
 def test_those_that_ask_for_much_take_turns(server):
     crowd = [server.connect() for _ in range(CROWD)]
+    for one, sock in enumerate(crowd):
+        sock.sendall(b"".join(frame(b"costly %03d %03d" % (one, number)) for number in range(REQUESTS)))
 
     def client():
-        for one, sock in enumerate(crowd):
-            sock.sendall(b"".join(frame(b"costly %03d %03d" % (one, number)) for number in range(REQUESTS)))
         for one, sock in enumerate(crowd):
             for number in range(REQUESTS):
                 assert receive_frame(sock) == b"costly %03d %03d" % (one, number)
@@ -125,7 +139,7 @@ def test_frames_that_are_handed_over_again_are_whole_and_in_order(server, seed):
 
 
 def test_a_crowd_that_sends_much_ahead_is_left_waiting_and_not_closed(server, monkeypatch):
-    monkeypatch.setattr(server.intake, "stash_max", 1 << 20)
+    monkeypatch.setattr(server.intake.budget, "stash_max", 1 << 20)
     crowd = [server.connect() for _ in range(CROWD)]
     bodies = [b"costly".ljust(40_000, b"%d" % (number % 10)) for number in range(REQUESTS)]
 
@@ -148,14 +162,14 @@ def test_what_many_answers_share_is_owed_once(server):
     shared = Shared(server.intake, bytes(1 << 20))
     for _ in range(3):
         shared.lend()
-    assert server.intake.owed == 1 << 20
+    assert server.intake.owed.bytes == 1 << 20
     for left in (1 << 20, 1 << 20, 0):
         shared.release()
-        assert server.intake.owed == left
+        assert server.intake.owed.bytes == left
 
 
 def test_who_is_closed_before_its_turn_to_send_is_owed_nothing(server, monkeypatch):
-    monkeypatch.setattr(server.intake, "has_time", lambda: False)  # the turn has no time left for large answers
+    monkeypatch.setattr(server.intake.turns, "has_time", lambda: False)  # the turn has no time left for large answers
     sock = server.connect()
 
     def client():
@@ -164,22 +178,22 @@ def test_who_is_closed_before_its_turn_to_send_is_owed_nothing(server, monkeypat
 
     server.run(client)
     assert server.handled
-    assert server.intake.owed == 0
+    assert server.intake.owed.bytes == 0
 
 
 def test_who_has_much_to_send_does_not_wait_while_costly_requests_rest(server, monkeypatch):
     intake = server.intake
-    monkeypatch.setattr(intake, "flush_in_turn", intake.wait_to_send)  # this turn's time was over
-    intake.under_way = intake_module.UNDER_WAY_MAX
-    intake._rest_until_us = server.reactor.now_us() + 60_000_000
+    monkeypatch.setattr(intake.turns, "flush", intake.turns.wait_to_send)  # this turn's time was over
+    intake.turns.under_way = turns_module.UNDER_WAY_MAX
+    intake.turns._plan.rest_until_us = server.reactor.now_us() + 60_000_000
     costly, large = server.connect(), server.connect()
 
     def client():
         costly.sendall(frame(b"costly one"))
-        while not intake._to_do:
+        while not intake.turns._to_do:
             pass
         large.sendall(frame(b"large answer"))
         assert len(receive_frame(large)) == 1 << 18
 
     server.run(client)
-    assert intake._to_do
+    assert intake.turns._to_do

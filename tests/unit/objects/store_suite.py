@@ -33,7 +33,7 @@ def race(store: ObjectStore, version: Version, turn: int) -> tuple[list[tuple[by
 
     def write(number: int) -> None:
         data = f"writer {number} in turn {turn}".encode()
-        start.wait(10)
+        start.wait(60)
         try:
             won.append((data, store.put(KEY, [data], version)))
         except Conflict as error:
@@ -43,7 +43,7 @@ def race(store: ObjectStore, version: Version, turn: int) -> tuple[list[tuple[by
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     return won, len(lost)
 
 

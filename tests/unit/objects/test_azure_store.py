@@ -10,7 +10,6 @@ import itertools
 import shutil
 import socket
 import subprocess
-import time
 import urllib.request
 
 import pytest
@@ -18,6 +17,7 @@ from store_suite import StoreSuite
 
 from millstream.objects.remote import RemoteStore
 from millstream.objects.url import parse_url
+from waits import until
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
@@ -45,15 +45,16 @@ def azurite(tmp_path_factory):
         port = free.getsockname()[1]
     command = [str(place / "node_modules/.bin/azurite-blob"), "--blobPort", str(port), "--inMemoryPersistence"]
     server = subprocess.Popen([*command, "--silent", "--skipApiVersionCheck"], cwd=place)
-    for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                break
+
+    def listens():
         assert server.poll() is None, "azurite ended"
-        time.sleep(0.1)
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until(listens, "azurite does not listen")
     yield port
     server.kill()  # on SIGTERM it waits for idle connections
-    server.wait(30)
+    server.wait(60)
 
 
 class TestAzure(StoreSuite):

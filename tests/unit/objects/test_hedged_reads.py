@@ -1,7 +1,6 @@
 """A read that the store answers late is asked for again; a store that is slow as a whole is not asked twice."""
 
 import threading
-import time
 
 import pytest
 from store_suite import StoreSuite
@@ -9,6 +8,7 @@ from store_suite import StoreSuite
 from millstream.errors import Unavailable
 from millstream.objects.hedging import LATE_S, THREADS, Hedging
 from millstream.objects.local import LocalStore
+from waits import until
 
 PATIENCE_S = 60
 
@@ -133,9 +133,7 @@ def test_reads_go_on_when_every_thread_waits_for_a_late_answer(store, slow):
     readers = [threading.Thread(target=read, args=(store, f"late {number}")) for number in range(THREADS)]
     for reader in readers:
         reader.start()
-    end = time.monotonic() + PATIENCE_S
-    while len(slow.asked) < 60 + THREADS and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: len(slow.asked) >= 60 + THREADS, "the readers do not ask")
     assert read(store, "another") == "another 1"
     for gate in gates:
         gate.set()

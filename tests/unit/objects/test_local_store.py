@@ -1,3 +1,5 @@
+"""A directory as an object store holds the contract of a store."""
+
 from __future__ import annotations
 
 import errno

@@ -1,3 +1,5 @@
+"""The store in memory holds the contract of a store."""
+
 from __future__ import annotations
 
 import random

@@ -1,3 +1,5 @@
+"""Errors of remote stores are told apart: what may be repeated, what may have happened, what is refused."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,3 +1,5 @@
+"""Requests to a store are repeated while that helps, and not longer."""
+
 from __future__ import annotations
 
 import random

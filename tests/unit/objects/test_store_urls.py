@@ -1,3 +1,5 @@
+"""A URL names the store, its place and its options; a wrong one says what is wrong."""
+
 from __future__ import annotations
 
 import sys

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from millstream.errors import OutcomeUnknown
-from millstream.partition.home import Home
+from millstream.partition.append.timeouts import CALLS_A_SWEEP, PERIOD_US, AckTimeouts
+from millstream.partition.hop.home import Home
 from millstream.partition.table import PartitionTable
-from millstream.partition.timeouts import CALLS_A_SWEEP, PERIOD_US, AckTimeouts
 
 
 class Clock:
@@ -43,7 +43,7 @@ class Call:
 def looking(acks, away=()):
     table = PartitionTable()
     for group, waiting in enumerate(acks):
-        table.by_group[group] = SimpleNamespace(acks=waiting, own_acks=None)
+        table.by_group[group] = SimpleNamespace(waiters=SimpleNamespace(acks=waiting, own_acks=None))
     clock = Clock()
     timeouts = AckTimeouts(clock, table, SimpleNamespace(unanswered=lambda: away))
     timeouts.arm()
@@ -96,7 +96,7 @@ def test_what_another_shard_was_given_is_unanswered_until_it_answers():
         call=lambda to, method, payload, on_reply, timeout_us, loans: sent.append(on_reply),
     )
     shard = SimpleNamespace(mailbox=mailbox, reactor=SimpleNamespace(end_of_turn=turns.append))
-    home = Home(shard, PartitionTable(), None, None)
+    home = Home(shard, PartitionTable(), None)
     home._lend_records = lambda records: []
     calls = [SimpleNamespace(failed=lambda slot, error: failed.append(slot)) for _ in range(3)]
     for to, call in zip((1, 2, 1), calls, strict=True):

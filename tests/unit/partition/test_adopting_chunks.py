@@ -4,7 +4,7 @@ import random
 from typing import Any, cast
 
 import pytest
-from test_adopting import TOPIC, Node, event_batch, received
+from adopting_support import TOPIC, Node, event_batch, received
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import topic_config
@@ -31,10 +31,10 @@ def found_on(disk: SimDisk, seed: int) -> int:
     shard = LocalShard(chunks, random.Random(seed), clean=report.clean)
     limits = {"topic.kind": "events", "events.partition": '{"max_events_per_chunk": 6}'}
     config = topic_config(limits, Settings(data_dir="/nowhere"))
-    log = shard.storage.open_partition_log(7, TOPIC, "t", 0, config, clean=report.clean, replicated=True)
+    log = shard.storage.registry.open_partition_log(7, TOPIC, "t", 0, config, clean=report.clean, replicated=True)
     end, offset, data = log.next_offset, 0, b""
     while offset < end:
-        part = shard.call(read_batches, log, shard.storage.cold_reads, offset, end, 1 << 20)
+        part = shard.call(read_batches, log, shard.storage.reads.cold, offset, end, 1 << 20)
         data, offset = data + bytes(part.buf), part.next_offset
         part.buf.release()
     for offset in range(end):

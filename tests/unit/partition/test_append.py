@@ -1,86 +1,19 @@
+"""Appending to a partition: duplicates, sequences, refusals, and when it is acknowledged."""
+
 import struct
 from collections import deque
 from types import SimpleNamespace
 
-import msgspec
 import pytest
+from append_support import NOW, Acks, batch, make, put, whole
 
-from millstream.config.settings import Settings
-from millstream.config.topic_properties import topic_config
-from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.errors import Rejected
-from millstream.iobuf import ArenaFull
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import LOOK, Outcome, append, reported_start_offset
-from millstream.partition.internal import InternalLog
-from millstream.partition.meters import Meters
-from millstream.partition.partition import Partition
-from millstream.raft.sole_voter import SoleVoterGroup
-from millstream.telemetry.metrics import StatsSlab
-from millstream.wire.records import batch_crc_ok, build_batch, parse_header
-
-NOW = 1_700_000_000_000
-
-whole = msgspec.structs.astuple
-
-
-class MemoryLog:
-    """A log that keeps batches in a list and is durable when the test says so."""
-
-    def __init__(self):
-        self.start_offset = 0
-        self.next_offset = 0
-        self.batches = []
-        self.on_durable = None
-        self.full = False
-        self.committed = None
-
-    def make_room(self, views, size, last_offset, leader_epoch):
-        if self.full:
-            raise ArenaFull("full")
-
-    def write(self, views, size, base_offset, last_offset, leader_epoch, max_timestamp, pieces):
-        assert base_offset == self.next_offset
-        assert size == sum(map(len, views))
-        self.batches.append((base_offset, bytearray().join(views), leader_epoch, max_timestamp))
-        self.next_offset = last_offset + 1
-
-    def sync(self):
-        self.on_durable(self.next_offset)
-
-
-class Acks:
-    def __init__(self):
-        self.acked_slots = []
-        self.failed_slots = []
-
-    def acked(self, slot):
-        self.acked_slots.append(slot)
-
-    def failed(self, slot, error):
-        self.failed_slots.append((slot, error))
-
-    def expire(self, now_us):
-        raise AssertionError
-
-
-def make(term=4, name="t", **overrides):
-    settings = Settings(data_dir="/nowhere")
-    config = topic_config({name.replace("_", "."): str(value) for name, value in overrides.items()}, settings)
-    log = MemoryLog()
-    group = SoleVoterGroup(log, term, write_caching=config.write_caching)
-    producers = ProducerState(60_000, ProducerBudget(10))
-    return Partition(name, bytes(16), 0, 7, log, group, config, producers, Meters(StatsSlab()))
-
-
-def batch(values=(b"v",), timestamp=NOW, **options):
-    return build_batch([(None, value, (), timestamp) for value in values], **options)
-
-
-def put(partition, data, accepts_writes=True, pieces=1, **options):
-    step = max(1, -(-len(data) // pieces))
-    views = [memoryview(data)[i : i + step] for i in range(0, len(data), step)]
-    return append(partition, views, len(data), NOW, accepts_writes=accepts_writes, **options)
+from millstream.partition.append.batch import Blocked, Outcome
+from millstream.partition.append.checks import reported_start_offset
+from millstream.partition.append.internal import InternalLog
+from millstream.partition.partition import Gate
+from millstream.wire.records import batch_crc_ok, parse_header
 
 
 def test_a_good_batch_gets_the_next_offsets():
@@ -95,7 +28,7 @@ def test_the_high_watermark_waits_for_the_sync():
     partition = make()
     acks = Acks()
     end = put(partition, batch([b"a", b"b"])).end_offset
-    partition.acks.append((end, acks, 5))
+    partition.waiters.acks.append((end, acks, 5))
     assert partition.high_watermark == 0
     assert acks.acked_slots == []
     partition.log.sync()
@@ -113,7 +46,7 @@ def test_who_waits_for_a_sync_is_answered_though_write_caching_was_turned_on_mea
     partition = make()
     acks = Acks()
     end = put(partition, batch([b"a", b"b"])).end_offset
-    partition.acks.append((end, acks, 5))
+    partition.waiters.acks.append((end, acks, 5))
     partition.group.write_caching = True
     partition.log.sync()
     assert acks.acked_slots == [5]
@@ -125,7 +58,7 @@ def test_what_was_visible_stays_so_when_write_caching_is_turned_off():
     put(partition, batch())
     put(partition, batch())
     partition.group.write_caching = False
-    partition.log.on_durable(1)
+    partition.log.owner.on_durable(1)
     assert partition.high_watermark == partition.group.high_watermark == 2
     partition.log.sync()
     put(partition, batch())
@@ -216,7 +149,7 @@ def test_a_batch_that_got_no_memory_may_be_sent_again():
     partition = make()
     sent = batch(producer_id=9, producer_epoch=0, base_sequence=0)
     partition.log.full = True
-    assert put(partition, sent).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert put(partition, sent) is Blocked.NO_MEMORY
     partition.log.full = False
     assert put(partition, sent) == Outcome(0, 0, 1, -1)
 
@@ -229,7 +162,7 @@ def test_closing_answers_who_waits():
     partition = make()
     acks = Acks()
     end = put(partition, batch()).end_offset
-    partition.acks.append((end, acks, 0))
+    partition.waiters.acks.append((end, acks, 0))
     partition.close()
     assert acks.failed_slots == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
     assert put(partition, batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -260,11 +193,11 @@ def test_an_internal_append_that_the_log_cannot_take_is_told_so():
 def test_internal_appends_keep_their_order_while_one_waits_for_memory():
     partition = make()
     queue = deque()
-    partition.delayed = SimpleNamespace(add_own=queue.append, own_waits=False)
+    partition.admission = SimpleNamespace(add_own=queue.append, own_waits=False)
     done = []
     partition.log.full = True
     InternalLog(partition).append(batch([b"a"]), done.append)
-    partition.delayed.own_waits = True
+    partition.admission.own_waits = True
     partition.log.full = False
     InternalLog(partition).append(batch([b"b", b"c"]), done.append)
     while queue:
@@ -286,7 +219,7 @@ def test_internal_appends_keep_their_order_while_one_waits_for_memory():
 )
 def test_what_the_header_does_not_settle_is_looked_at_first(overrides, data):
     partition = make(**overrides)
-    assert put(partition, data) is LOOK
+    assert put(partition, data) is Blocked.NEEDS_INSPECTION
     assert partition.log.batches == []
     assert put(partition, data, inspected=True).error_code == 0
 
@@ -299,10 +232,10 @@ def test_a_batch_that_has_the_topics_codec_is_appended_as_it_is():
 
 def test_nothing_overtakes_a_batch_that_is_being_looked_at():
     partition = make()
-    partition.inspecting.append(object())
+    partition.gate |= Gate.ORDER
     partition.set_gate()
-    assert put(partition, batch()) is LOOK
-    partition.inspecting.clear()
+    assert put(partition, batch()) is Blocked.NEEDS_INSPECTION
+    partition.gate &= ~Gate.ORDER
     partition.set_gate()
     assert put(partition, batch()).error_code == 0
 
@@ -336,7 +269,7 @@ def test_the_log_start_goes_with_some_refusals_and_not_with_others():
 
 def test_batches_of_a_new_producer_that_overtook_its_refused_first_one_are_to_be_sent_again():
     partition = make()
-    partition.expect_gaps(NOW - 1)  # it was opened after the client's first batch came
+    partition.gaps.expect(NOW - 1)  # it was opened after the client's first batch came
     ours = {"producer_id": 9, "producer_epoch": 0}
 
     def send(*sequences):
@@ -349,17 +282,17 @@ def test_batches_of_a_new_producer_that_overtook_its_refused_first_one_are_to_be
 
 def test_a_producer_whose_state_is_gone_goes_on_at_its_second_try_after_a_partition_was_opened():
     partition = make()
-    partition.expect_gaps(NOW - 1)
+    partition.gaps.expect(NOW - 1)
     ours = {"producer_id": 9, "producer_epoch": 0}
     assert put(partition, batch(base_sequence=57, **ours)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert put(partition, batch(base_sequence=57, **ours)).error_code == 0
-    partition.gaps_until_ms = NOW
+    partition.gaps.until_ms = NOW
     assert put(partition, batch(base_sequence=31, producer_id=10, producer_epoch=0)).error_code == 0, "as in Kafka"
 
 
 @pytest.mark.parametrize("jump_ms", [-86_400_000, 86_400_000])
 def test_gaps_are_not_expected_for_a_day_when_the_clock_is_set_by_a_day(jump_ms):
     partition = make()
-    partition.expect_gaps(NOW)
-    assert partition.expects_gaps(NOW + 1_000)
-    assert not partition.expects_gaps(NOW + 1_000 + jump_ms)
+    partition.gaps.expect(NOW)
+    assert partition.gaps.is_expected(NOW + 1_000)
+    assert not partition.gaps.is_expected(NOW + 1_000 + jump_ms)

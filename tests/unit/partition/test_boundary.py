@@ -10,15 +10,15 @@ import pytest
 
 from millstream.iobuf import MemoryClass
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import append, settle
+from millstream.partition.append.checks import append, settle
+from millstream.partition.append.markers import Marker, append_marker
 from millstream.partition.boundary import SHARED
 from millstream.partition.delete_records import delete_records
-from millstream.partition.epoch_end import epoch_end
-from millstream.partition.list_offsets import list_offset
-from millstream.partition.markers import Marker, append_marker
-from millstream.partition.members import Members
 from millstream.partition.partition import Partition
-from millstream.partition.read import read_here, read_older
+from millstream.partition.read.batches import read_here, read_older
+from millstream.partition.read.epoch_end import epoch_end
+from millstream.partition.read.list_offsets import list_offset
+from millstream.partition.replica.members import Members
 from millstream.partition.table import Faulty
 from millstream.wire.batch import unpack_header
 from millstream.wire.records import build_batch
@@ -126,7 +126,7 @@ class Bench:
         """What a repair does."""
         entry = self.failing
         assert isinstance(entry, Faulty)
-        if self.shard.storage.checkpointer.is_setting_aside(entry.raft_group):
+        if entry.raft_group in self.shard.storage.checkpointer.failed_logs:
             self.checkpoint()
         opened = self.cell.lifecycle.reopen(self.topics[0].topic_id, entry, self.other.config, Members())
         assert isinstance(opened, Partition), opened.reason
@@ -237,8 +237,10 @@ class RaisesIn(RaisesAt):
     def __init__(self, place, partition):
         super().__init__(place, "millstream.")
         log = partition.log
-        self.own = {id(one) for one in (partition, log, partition.group, log.behind, log.cache, log.segments_list)}
-        self.own |= {id(one) for one in (log.controls, log.snapshots, partition.producers, partition.transactions)}
+        self.own = {id(one) for one in (partition, log, partition.group, log.behind, log.cache, log.files.segments)}
+        self.own |= {
+            id(one) for one in (log.raft.controls, log.files.snapshots, partition.producers, partition.transactions)
+        }
 
     def _call(self, frame, event, argument):
         traced = super()._call(frame, event, argument)
@@ -251,6 +253,7 @@ class RaisesIn(RaisesAt):
 ENTRIES = (
     "millstream.partition.boundary",
     "millstream.partition.table",
+    "millstream.storage.registry",
     "millstream.storage.shard_storage",
     "millstream.storage.maintenance",
     "millstream.storage.compaction",

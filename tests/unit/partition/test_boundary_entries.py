@@ -18,6 +18,9 @@ PRIMITIVES = frozenset(
         *("became_durable", "read_cached", "append_control", "append_entries", "trim_prefix", "trim_local"),
         *("truncate_to", "truncate_suffix", "save_vote", "fold_controls", "read_entries", "read_entries_cold"),
         *("roll", "write_out", "when_written", "producer_snapshot", "snapshot_offset"),
+        *("read_cold", "offset_for_timestamp", "snapshot_for"),
+        # of an archive
+        *("next_upload", "next_spill", "unjoined_part", "in_memory_from_joined", "joined_end", "find_replaced"),
         # of a group
         *("replicate", "propose_log_start", "propose_owner_entry", "drain", "on_message", "deadline_passed"),
         "peer_lost",
@@ -26,7 +29,7 @@ PRIMITIVES = frozenset(
     )
 )
 
-ROOMS = ("raft/replicated.py", "raft/sole_voter.py", "raft/writes.py", "raft/votes.py", "raft/starts.py")
+ROOMS = ("raft/replicated.py", "raft/sole_voter.py", "raft/writes.py", "raft/saving.py")
 ROOMS += ("raft/sending.py", "raft/installing.py", "raft/arriving.py", "storage/log/", "core/")
 """Verbs among themselves."""
 
@@ -46,22 +49,27 @@ OTHERS += ("spark/", "testing/", "wire/")
 """Without partitions, or with the controller's log only, whose fault is the shard's."""
 
 VERBS = {
-    "partition/append.py": ("_append", "_append_trusted", "_at_events", "_settle"),
+    "partition/append/checks.py": ("_append", "_append_trusted", "_at_events", "_settle"),
     "partition/delete_records.py": ("_delete_records", "propose"),
-    "partition/epoch_end.py": ("_epoch_end",),
-    "partition/events.py": ("_feed", "_fetch_data"),
-    "partition/list_offsets.py": ("_list_offset",),
-    "partition/markers.py": ("_append",),
-    "partition/read.py": ("_read_here", "_read_older", "_read"),
+    "partition/read/epoch_end.py": ("_epoch_end",),
+    "partition/events/feeds.py": ("_feed", "_fetch_data"),
+    "partition/read/list_offsets.py": ("_list_offset", "_find", "_largest"),
+    "partition/append/markers.py": ("_append",),
+    "partition/read/batches.py": ("_read_here", "_read_older", "_read", "read_cold"),
     "partition/replace_segments.py": ("_replace_segments",),
-    "partition/replica.py": ("move_start",),
+    "partition/replica/following.py": ("move_start",),
     "raft/deadlines.py": ("_due",),
     "storage/maintenance/checkpoint.py": ("_LogCapture", "add_snapshot"),
     "storage/maintenance/housekeeping.py": ("_seal", "retain"),
     "storage/recovery/summary.py": ("summarize",),
     "storage/compaction/compaction.py": ("_look_at",),
-    "tiers/archiver.py": ("_drop_local", "_retain", "_advance", "_settle_uploads"),
-    "tiers/partition_archive.py": ("propose",),
+    "tiers/archiver.py": ("_drop_local", "_retain", "_advance", "_settle_uploads", "_upload"),
+    "tiers/partition_archive.py": ("propose", "joined_end"),
+    "tiers/replacing.py": ("_begin", "replace"),
+    "tiers/shared_joins.py": ("_target",),
+    "tiers/shared_manifest.py": ("shared_manifest",),
+    "tiers/shared_uploads.py": ("_read",),
+    "tiers/shared_wal.py": ("_read",),
 }
 """Functions that are verbs themselves."""
 

@@ -2,7 +2,7 @@
 
 import random
 
-from millstream.partition.append import append
+from millstream.partition.append.checks import append
 from millstream.wire.records import build_batch
 from sim.engine.disk import SimDisk
 from sim.storage.life import Life

@@ -1,4 +1,4 @@
-"""The table of ``partition.epoch_end``, as Apache Kafka 4.3.1's leader epoch cache answers."""
+"""The table of ``partition.read.epoch_end``, as Apache Kafka 4.3.1's leader epoch cache answers."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from millstream.model.error_code import ErrorCode
-from millstream.partition.epoch_end import epoch_end
 from millstream.partition.partition import Partition
+from millstream.partition.read.epoch_end import epoch_end
 
 
 def partition(epochs: list[tuple[int, int]], leader_epoch: int, start: int = 0, end: int = 100) -> Any:

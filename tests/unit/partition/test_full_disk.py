@@ -7,7 +7,7 @@ import pytest
 
 from millstream.core.raft.messages import Configuration
 from millstream.errors import Retriable
-from millstream.partition.full_disk import AGAIN_US, HEARD_US, LOOK_US, FullDisk
+from millstream.partition.replica.full_disk import AGAIN_US, HEARD_US, LOOK_US, FullDisk
 from millstream.raft.group import PeerState
 from millstream.raft.replicated import ReplicatedGroup
 

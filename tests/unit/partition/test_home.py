@@ -5,16 +5,18 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from test_append import batch, make
+from append_support import batch, make
 
 from millstream.core.fetch_session import SessionPartition
 from millstream.errors import MillstreamError, OutcomeUnknown, Retriable
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.home import APPEND, READ, Home
-from millstream.partition.read import refused
+from millstream.partition.append.admission import Admission
+from millstream.partition.hop.home import APPEND, READ, Home
+from millstream.partition.read.batches import refused
+from millstream.partition.read.watch import Watch
 from millstream.partition.table import PartitionTable, Remote
-from millstream.partition.watch import Watch
+from millstream.partition.waiters import Waiters
 from millstream.wire.messages.fetch import FetchPartition
 
 OTHER = 1
@@ -31,8 +33,7 @@ def home_with(partition: Any, method: int = READ, storage: Any = None) -> tuple[
     arenas = {OTHER: SimpleNamespace(view=memoryview(bytearray(4096)))}
     reactor = SimpleNamespace(wall_ms=lambda: 1_700_000_000_000)
     shard = SimpleNamespace(mailbox=mailbox, arenas=arenas, reactor=reactor)
-    delayed = SimpleNamespace(active=False)
-    home = Home(cast(Any, shard), table, storage, cast(Any, delayed))
+    home = Home(cast(Any, shard), table, Admission(cast(Any, reactor), storage))
     return home, handlers[method]
 
 
@@ -47,7 +48,7 @@ def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
         last_stable_offset=10,
         refusal=0,
         gate=0,
-        data_waiters=set(),
+        waiters=Waiters(),
         fetched_bytes=0,
     )
     home, serve = home_with(partition)
@@ -56,7 +57,7 @@ def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
     for offset, waiting in ((10, 1), (0, 0), (10, 1), (11, 0)):
         read = (GROUP, offset, 1000, -1, -1, NUMBER, False)
         serve(OTHER, msgspec.msgpack.encode((1000, True, False, False, [read])), reply)
-        assert len(partition.data_waiters) == len(home._armed) == waiting
+        assert len(partition.waiters.readers) == len(home._armed) == waiting
     assert len(answers) == 4
 
 

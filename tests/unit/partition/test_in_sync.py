@@ -6,7 +6,8 @@ import pytest
 
 from millstream.model.cluster import LOST, UNKNOWN
 from millstream.model.replication import NO_REPLICA
-from millstream.partition.in_sync import LOST_US, WHOLE, InSync
+from millstream.partition.partition import SyncedReplicas
+from millstream.partition.replica.in_sync import LOST_US, WHOLE, InSync
 from millstream.raft.group import PeerState
 from millstream.telemetry.metrics import StatsSlab
 
@@ -29,9 +30,8 @@ class Bench:
             topic_id=ID,
             index=2,
             closed=False,
-            log=SimpleNamespace(lost=False, next_offset=10),
-            in_sync=1,
-            recount=None,
+            log=SimpleNamespace(files=SimpleNamespace(lost=False), next_offset=10),
+            replicas=SyncedReplicas(),
             wake_readers=lambda: self.woken.append(self.group.leader),
         )
         self.woken = []
@@ -88,7 +88,7 @@ def test_of_a_log_without_records_all_replicas_are_in_sync_at_once():
     bench = Bench()
     bench.partition.log.next_offset = 0
     assert bench.look(0, 0) == (4, (1, 2, 3))
-    assert bench.partition.in_sync == 3
+    assert bench.partition.replicas.count == 3
     assert bench.look(0, 10, after_us=LAG_US + 1) == (4, (1, 3)), "for as long as the setting says"
 
 
@@ -96,16 +96,16 @@ def test_replicas_are_counted_again_between_two_walks():
     bench = Bench()
     bench.watch.start()
     bench.look(0, 10)
-    assert bench.partition.in_sync == 2
+    assert bench.partition.replicas.count == 2
     bench.group.peers = [PeerState(node, 10, 10, bench.now) for node in (2, 3)]
-    bench.partition.recount(bench.partition)
-    assert bench.partition.in_sync == 3
+    bench.partition.replicas.recount(bench.partition)
+    assert bench.partition.replicas.count == 3
     assert not bench.told, "the next walk reports it"
     assert bench.look(10, 10) == (4, (1, 2, 3))
     bench.group.term = 5
-    bench.partition.in_sync = 2
-    bench.partition.recount(bench.partition)
-    assert bench.partition.in_sync == 2, "nothing is known of a new term before it is served"
+    bench.partition.replicas.count = 2
+    bench.partition.replicas.recount(bench.partition)
+    assert bench.partition.replicas.count == 2, "nothing is known of a new term before it is served"
 
 
 def test_a_replica_that_lags_is_in_sync_for_as_long_as_the_setting_says():
@@ -130,7 +130,7 @@ def test_a_group_at_rest_is_looked_at_when_something_else_changes():
     bench.at_rest = frozenset({7})
     assert bench.look(10, 10) == (4, (1, 2, 3))
     bench.look(0, 0)  # nobody asks
-    assert bench.partition.in_sync == 3
+    assert bench.partition.replicas.count == 3
     bench.alive.discard(3)
     assert bench.look(10, 10) == (4, (1, 2))
     bench.alive.add(3)

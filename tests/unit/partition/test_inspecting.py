@@ -3,12 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
-from test_append import NOW, Acks, batch, make, whole
+from append_support import NOW, Acks, batch, make, put, whole
 
 from millstream.iobuf import Arena, IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.partition.append import LOOK
-from millstream.partition.inspecting import INLINE_RECORDS, InspectedAppends, rules_of
+from millstream.partition.append.admission import Admission
+from millstream.partition.append.batch import Batch, Blocked
+from millstream.partition.append.inspection import INLINE_RECORDS, Inspection, rules_of
 from millstream.partition.partition import Gate
 from millstream.storage.processes.inspections import Verdict
 from millstream.wire.inspection import AS_IT_CAME, Refusal
@@ -16,7 +17,7 @@ from millstream.wire.records import build_batch, iter_records, parse_header
 
 
 class Row:
-    """What ``InspectedAppends`` uses of a shard; verdicts come when the test says so."""
+    """What ``Inspection`` uses of a shard; verdicts come when the test says so."""
 
     def __init__(self):
         self.arena = Arena.create(0, 4 << 20)
@@ -26,7 +27,8 @@ class Row:
         self.done = []
         self.storage = SimpleNamespace(inspections=self, accepts_writes=True, stopping=False)
         reactor = SimpleNamespace(wall_ms=lambda: NOW)
-        self.appends = InspectedAppends(reactor, self.storage, SimpleNamespace(add_own=self.own.append))
+        append = Admission(reactor, self.storage)._append_inspected
+        self.appends = Inspection(reactor, self.storage, append, self.own.append)
 
     def start(self, views, size, rules, done):
         if self.room:
@@ -41,7 +43,7 @@ class Row:
             assert self.done[place] is None
             self.done[place] = (outcome, refusal)
 
-        return self.appends.add(partition, (memoryview(data),), len(data), settled)
+        return self.appends.add(Batch(partition, (memoryview(data),), len(data)), settled)
 
     def judge(self, place, data=None, error=0):
         """The verdict on the batch that was sent ``place``-th."""
@@ -124,7 +126,7 @@ def test_without_room_nothing_joins_the_row():
     row, partition = Row(), make(compression_type="zstd")
     row.room = False
     assert not row.add(partition, squeezed(b"a"))
-    assert row.done == [None] and not partition.inspecting and not partition.gate & Gate.ORDER
+    assert row.done == [None] and not row.appends._rows and not partition.gate & Gate.ORDER
 
 
 def test_a_partition_that_goes_refuses_what_comes_out_of_its_row():
@@ -150,9 +152,7 @@ def test_a_topic_that_changes_its_mind_keeps_the_order_of_what_is_under_way():
     row.add(partition, squeezed(b"a"))
     partition.config = make().config
     partition.set_gate()
-    from test_append import put
-
-    assert put(partition, batch([b"b"])) is LOOK
+    assert put(partition, batch([b"b"])) is Blocked.NEEDS_INSPECTION
     assert row.add(partition, batch([b"b"]))
     row.judge(1)
     row.judge(0)
@@ -202,7 +202,7 @@ def test_the_ack_waits_for_the_sync_as_ever():
     acks = Acks()
     row.add(partition, squeezed(b"a"))
     row.judge(0)
-    partition.acks.append((row.done[0][0].end_offset, acks, 3))
+    partition.waiters.acks.append((row.done[0][0].end_offset, acks, 3))
     assert partition.high_watermark == 0
     partition.log.sync()
     assert acks.acked_slots == [3]

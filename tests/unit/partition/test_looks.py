@@ -2,7 +2,7 @@
 
 import random
 
-from millstream.partition.repairing import written_end
+from millstream.partition.replica.repairing import written_end
 from sim.engine.disk import SimDisk
 from sim.engine.local_storage import LocalShard, plain_batch, recover_locally
 
@@ -20,4 +20,4 @@ def test_the_look_ends_with_the_last_sealed_segment_that_is_written() -> None:
     shard.run(lambda: log.durable_offset == 30)
     shard.call(shard.storage.checkpoint)
     assert 0 < written_end(log) < log.next_offset
-    assert written_end(log) == log.segments_list.active.base_offset
+    assert written_end(log) == log.files.segments.active.base_offset

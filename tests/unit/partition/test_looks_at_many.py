@@ -4,7 +4,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
-from millstream.partition.repairing import LOOK_AGAIN_US, LOOK_BEGIN_US, Looks
+from millstream.partition.replica.repairing import LOOK_AGAIN_US, LOOK_BEGIN_US, Looks
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.telemetry.metrics import StatsSlab
 
@@ -28,14 +28,15 @@ def test_thousands_of_empty_logs_are_passed_one_by_one() -> None:
     asked: list[int] = []
 
     class Empty:
-        lost = closed = False
+        closed = lost = False
         first_local_offset = written_position = 0
 
         def __init__(self, number: int) -> None:
             self.number = number
+            self.files = self.ends = self
 
         @property
-        def segments_list(self) -> list[Any]:
+        def segments(self) -> list[Any]:
             asked.append(self.number)
             return []
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from millstream.core.txn.partition_state import PartitionTransactions
-from millstream.partition.open_transactions import LATE_MS, OpenTransactions
+from millstream.partition.append.open_transactions import LATE_MS, OpenTransactions
 from millstream.raft.group import GroupRole
 
 TIMEOUT_MS = 60_000

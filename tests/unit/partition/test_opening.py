@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
-from millstream.partition.append import append
-from millstream.partition.members import Members
-from millstream.partition.moving import Place
+from millstream.partition.append.checks import append
 from millstream.partition.opening import open_with_room
+from millstream.partition.replica.members import Members
+from millstream.partition.replica.moving import Place
 from millstream.partition.table import Elsewhere, Waiting
 from millstream.storage.segments.index import index_path
 from millstream.wire.records import build_batch

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from millstream.core.producer_state import Append, Duplicate
-from millstream.partition.append import append
+from millstream.partition.append.checks import append
 from millstream.partition.delete_records import delete_records
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.storage.log import header_replay

@@ -5,80 +5,31 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from test_append import NOW, Acks, batch, put
+from append_support import NOW, Acks, batch, put
+from lagging_support import NOT_LEADER, LaggingGroup
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import topic_config
 from millstream.core.producer_state import Duplicate, ProducerBudget, ProducerState, Verdict
-from millstream.errors import Rejected, Retriable, Unavailable
+from millstream.errors import Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from millstream.partition.append import Outcome, append_trusted
+from millstream.partition.append.batch import Outcome
+from millstream.partition.append.checks import append_trusted
 from millstream.partition.delete_records import delete_records
-from millstream.partition.epoch_end import epoch_end
 from millstream.partition.lifecycle import replay_producers
-from millstream.partition.list_offsets import EARLIEST, LATEST, list_offset
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
-from millstream.partition.read import read_here
-from millstream.partition.replica import follow_group, record_batches
+from millstream.partition.read.batches import read_here
+from millstream.partition.read.epoch_end import epoch_end
+from millstream.partition.read.list_offsets import EARLIEST, LATEST, list_offset
+from millstream.partition.replica.following import follow_group, record_batches
 from millstream.partition.table import PartitionTable
-from millstream.raft.group import GroupEvents, GroupRole
+from millstream.raft.group import GroupRole
 from millstream.storage.log.entries import SentBatch
 from millstream.telemetry.metrics import StatsSlab
 from sim.engine.disk import SimDisk
 from sim.engine.local_storage import LocalShard, recover_locally
-
-NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-class LaggingGroup:
-    """A `raft.Group` that follows, leads and commits on command."""
-
-    def __init__(self, log: Any) -> None:
-        self.log = log
-        self.events = GroupEvents()
-        self.role = GroupRole.FOLLOWING
-        self.is_serving = self.began_group = False
-        self.elects = True
-        self.voters = 3
-        self.term = 3
-        self.committed_offset = self.high_watermark = 0
-        self.write_caching = False
-        self.starts: list[int] = []
-
-    @property
-    def knows_committed(self) -> bool:
-        return self.is_serving or self.began_group
-
-    def replicate(self, views: Any, size: int, count: int, max_timestamp_ms: int) -> Offset:
-        if self.role is GroupRole.FOLLOWING:
-            raise Retriable("not the leader", NOT_LEADER)
-        base = self.log.next_offset
-        self.log.append(views, size, base, base + count - 1, self.term, max_timestamp_ms)
-        return base
-
-    def propose_log_start(self, offset: int) -> None:
-        if offset > self.committed_offset:
-            raise Rejected("behind the committed end", ErrorCode.OFFSET_OUT_OF_RANGE)
-        self.starts.append(offset)
-
-    def lead(self) -> None:
-        self.term += 1
-        self.role = GroupRole.LEADING
-        self.events.on_lead(self.term)
-
-    def serve(self) -> None:
-        self.is_serving = True
-        self.events.on_serving(self.term)
-
-    def resign(self) -> None:
-        self.role, self.is_serving = GroupRole.FOLLOWING, False
-        self.events.on_resign()
-
-    def commit(self, offset: int) -> None:
-        self.committed_offset = self.high_watermark = offset
-        self.events.on_commit(offset)
 
 
 class Replica:
@@ -159,7 +110,7 @@ def test_acks_wait_for_the_commit_and_not_for_the_sync() -> None:
     replica.group.lead()
     acks = Acks()
     assert replica.send() == Outcome(0, 0, 1)
-    replica.partition.acks.append((1, acks, 0))
+    replica.partition.waiters.acks.append((1, acks, 0))
     replica.settle()
     assert (replica.log.durable_offset, acks.acked_slots) == (1, [])
     assert read(replica.partition, 0)[0].data is None, "what is not committed is not read"
@@ -175,7 +126,7 @@ def test_who_waits_is_answered_first_when_leadership_is_lost() -> None:
     replica.send()
     replica.group.commit(1)
     replica.send()
-    replica.partition.acks.append((2, acks, 0))
+    replica.partition.waiters.acks.append((2, acks, 0))
     delete_records(replica.partition, 1, deleted.append)
     _, armed = read(replica.partition, 1)
     assert armed
@@ -221,17 +172,17 @@ def test_acks_all_wants_min_insync_replicas_but_never_more_than_there_are() -> N
     group.lead()
     for wanted, voters, in_sync, lacking in cases:
         partition.config = topic_config({"min.insync.replicas": str(wanted)}, Settings(data_dir="/nowhere"))
-        group.voters, partition.in_sync = voters, in_sync
+        group.voters, partition.replicas.count = voters, in_sync
         assert partition.lacks_replicas == lacking, (wanted, voters, in_sync)
 
     def counted(given: Partition) -> None:
-        given.in_sync = 3
+        given.replicas.count = 3
 
     partition.config = topic_config({"min.insync.replicas": "2"}, Settings(data_dir="/nowhere"))
-    group.voters, partition.in_sync, partition.recount = 3, 1, counted
+    group.voters, partition.replicas.count, partition.replicas.recount = 3, 1, counted
     assert not partition.lacks_replicas, "who has caught up since the last count is counted before a refusal"
     group.resign()
-    partition.in_sync = 1
+    partition.replicas.count = 1
     assert not partition.lacks_replicas, "a client of a follower is told that it does not lead"
 
 
@@ -240,11 +191,11 @@ def test_a_new_leader_takes_acks_all_before_it_has_heard_of_the_others() -> None
     partition, group = replica.partition, cast(Any, replica.partition.group)
     group.voters = 3
     group.lead()
-    assert partition.in_sync == 3, "of a log without records all are in sync"
+    assert partition.replicas.count == 3, "of a log without records all are in sync"
     put(partition, batch())
     group.resign()
     group.lead()
-    assert partition.in_sync == 2, "a majority has elected it"
+    assert partition.replicas.count == 2, "a majority has elected it"
 
 
 def test_a_batch_that_overtakes_its_predecessors_on_the_way_to_a_new_leader_is_to_be_sent_again() -> None:
@@ -259,7 +210,7 @@ def test_a_batch_that_overtakes_its_predecessors_on_the_way_to_a_new_leader_is_t
     )
     assert replica.send(base_sequence=1, **ours).error_code == 0
     assert replica.send(base_sequence=2, **ours).error_code == 0
-    replica.partition.gaps_until_ms = NOW
+    replica.partition.gaps.until_ms = NOW
     assert replica.send(base_sequence=4, **ours).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     replica.group.role = GroupRole.FOLLOWING  # as while it hands over: it takes nothing, and says so to each batch
     assert [replica.send(base_sequence=sequence, **ours).error_code for sequence in (3, 4, 5)] == [NOT_LEADER] * 3
@@ -345,9 +296,9 @@ def test_after_a_crash_a_truncation_takes_back_what_was_not_committed() -> None:
     replica.group.commit(1)
     replica.send(base_sequence=1, **ours)
     replica.settle()
-    replica.log.snapshots.wanted = True
+    replica.log.files.snapshots.wanted = True
     replica.shard.call(replica.shard.storage.checkpoint)
-    assert replica.log.snapshots.newest is not None and replica.log.snapshots.newest[0] == 1
+    assert replica.log.files.snapshots.newest is not None and replica.log.files.snapshots.newest[0] == 1
     replica.shard.disk.crash(torn=False)
     recover_locally(replica.shard.disk)
     again = Replica(LocalShard(replica.shard.disk, random.Random(2), clean=False))

@@ -4,17 +4,17 @@ from collections import deque
 from typing import Any
 
 import pytest
-from test_append import NOW, Acks, batch, put
+from append_support import NOW, Acks, batch, put
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import topic_config
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.core.raft.messages import Append, LogPoint, TermRun
 from millstream.model.error_code import ErrorCode
-from millstream.partition.epoch_end import epoch_end
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
-from millstream.partition.replica import follow_group
+from millstream.partition.read.epoch_end import epoch_end
+from millstream.partition.replica.following import follow_group
 from millstream.partition.table import PartitionTable
 from millstream.telemetry.metrics import StatsSlab
 from sim.brokers.world import Broker, Cluster
@@ -111,7 +111,7 @@ def test_who_waits_is_told_first_and_another_leaders_commit_acknowledges_nothing
     assert told[0] == ([(0, NOT_LEADER), (1, NOT_LEADER)], 0, ends[-1]), "before anything was cut or committed"
     assert all_of.of[leader].high_watermark == 3, "their batches stand at the same offsets"
     assert acks.acked_slots == []
-    assert all_of.of[leader].acks == all_of.of[leader].own_acks == deque()
+    assert all_of.of[leader].waiters.acks == all_of.of[leader].waiters.own_acks == deque()
 
 
 def test_the_ends_of_leader_epochs_survive_a_fail_over() -> None:

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from millstream.partition import moving
-from millstream.partition.members import Members
-from millstream.partition.moving import Place, change_replicas
+from millstream.partition.replica import moving
+from millstream.partition.replica.members import Members
+from millstream.partition.replica.moving import Place, change_replicas
 from millstream.partition.table import Elsewhere, PartitionTable, Restoring
 
 ID = bytes(range(16))

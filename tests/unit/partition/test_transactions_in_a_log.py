@@ -8,9 +8,10 @@ import pytest
 from millstream.format.events.batch import build_event_batch, decode_event_batch
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import TimestampMs
-from millstream.partition.append import VERIFY, append
-from millstream.partition.markers import Marker, append_marker
-from millstream.partition.read import read_here, read_older
+from millstream.partition.append.batch import Blocked, Outcome
+from millstream.partition.append.checks import append
+from millstream.partition.append.markers import Marker, append_marker
+from millstream.partition.read.batches import read_here, read_older
 from millstream.storage.log import event_log
 from millstream.wire.records import ABORT, build_batch, control_record
 from sim.engine.disk import SimDisk
@@ -62,7 +63,7 @@ class World:
         )
         named = options.pop("named", transactional)
         outcome = append(self.partition, [memoryview(data)], len(data), NOW, accepts_writes=True, transactional=named)
-        if not outcome.error_code:
+        if isinstance(outcome, Outcome) and not outcome.error_code:
             self.sequences[producer, epoch] = sequence + 1
         self.settle()
         return outcome
@@ -104,7 +105,7 @@ class World:
 
 def test_a_batch_whose_transaction_nobody_vouches_for_opens_none() -> None:
     world = World()
-    assert world.put(1) is VERIFY
+    assert world.put(1) is Blocked.NEEDS_VERDICT
     world.verify(1)
     assert world.put(1).error_code == 0
     assert world.put(1).error_code == 0, "the transaction is open: nobody is asked"
@@ -112,7 +113,7 @@ def test_a_batch_whose_transaction_nobody_vouches_for_opens_none() -> None:
     assert world.put(1, transactional=False).error_code == ErrorCode.INVALID_TXN_STATE
     assert world.put(1, control=True).error_code == ErrorCode.INVALID_RECORD
     world.mark(1)
-    assert world.put(1) is VERIFY, "the next transaction"
+    assert world.put(1) is Blocked.NEEDS_VERDICT, "the next transaction"
 
 
 @pytest.mark.parametrize("end", ["on", "snapshot", "replay"])
@@ -161,7 +162,7 @@ def test_a_batch_of_the_next_epoch_does_not_join_the_transaction_whose_marker_is
     world = World()
     world.verify(1, 0)
     world.put(1, 0)
-    assert world.put(1, 1) is VERIFY
+    assert world.put(1, 1) is Blocked.NEEDS_VERDICT
     question = world.partition.transactions.ask_verification(1, 1)
     assert world.mark(1, 1, commits=True, version=2) is ErrorCode.NONE
     assert world.partition.transactions.verified(1, 1, question), "the marker was that of the transaction before"
@@ -223,10 +224,10 @@ def test_a_marker_for_a_partition_without_a_record_of_the_transaction_is_not_wri
     assert world.mark(1, 1, version=2) is ErrorCode.NONE
     assert world.mark(2, commits=False) is ErrorCode.NONE
     assert world.partition.log.next_offset == 1
-    assert world.put(1, 0) is VERIFY, "what comes late is asked about"
+    assert world.put(1, 0) is Blocked.NEEDS_VERDICT, "what comes late is asked about"
     world.crash()
     assert world.partition.log.next_offset == 1
-    assert world.put(1, 0) is VERIFY
+    assert world.put(1, 0) is Blocked.NEEDS_VERDICT
 
 
 def test_a_marker_that_is_not_written_makes_earlier_questions_void() -> None:
@@ -255,7 +256,7 @@ def test_verifications_of_an_earlier_leadership_do_not_count() -> None:
     question = world.partition.transactions.ask_verification(2, 0)
     world.partition.resign()
     world.partition.lead()
-    assert world.put(1) is VERIFY
+    assert world.put(1) is Blocked.NEEDS_VERDICT
     assert not world.partition.transactions.verified(2, 0, question)
 
 

@@ -17,7 +17,7 @@ from millstream.shard.process import EXIT_OK
 from millstream.shard.reactor import Reactor
 from millstream.telemetry.metrics import StatsSlab
 
-TIMEOUT_US = 40_000_000
+TIMEOUT_US = 120_000_000
 CLUSTER = "cluster-of-the-tests"
 
 
@@ -130,8 +130,8 @@ class Node:
             return Refusal(RefusalReason.UNKNOWN_BROKER, f"broker {hello.replica} is no member of this cluster")
         return None
 
-    def on_hello(self, sock, hello, head):
-        self.networks[hello.target].accept(sock, head)
+    def on_hello(self, sock, target, start):
+        self.networks[target].accept(sock, start)
         return True
 
     def chain(self, data):

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 from peer_nodes import CLUSTER
+from raft_messages_support import append, beat, vote
 
-from millstream.core.raft.messages import Append, LogPoint, TermRun, VoteRequest
 from millstream.errors import OutcomeUnknown, Rejected, Retriable
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
@@ -15,21 +15,7 @@ from millstream.peers.accepting import OPENINGS_MAX
 from millstream.peers.contact_items import Followed, Led, LedAgain
 from millstream.peers.frames import FrameKind, encode_frame
 from millstream.peers.hello import encode_probe
-from millstream.peers.items import PAYLOAD_BYTES_MAX, Beat, Leaders, Leadership, Status
-from millstream.peers.raft_items import RaftItem
-
-
-def append(group, start=0, size=0):
-    message = Append(2, LogPoint(start, 1), (TermRun(start + 1, 2),), (), start, start, 1)
-    return RaftItem(group, message, 0, size)
-
-
-def vote(group, position=0):
-    return RaftItem(group, VoteRequest(3, LogPoint(position, 1), False, False))
-
-
-def beat(group, round_):
-    return Beat(group, 1, 10, 10, round_)
+from millstream.peers.items import PAYLOAD_BYTES_MAX, Leaders, Leadership, Status
 
 
 def connect(world, *nodes):

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from peer_nodes import World
-from test_network import append, beat, vote
+from raft_messages_support import append, beat, vote
 
 from millstream.peers.dial import QUEUE_BYTES_MAX
 
@@ -33,11 +33,13 @@ class Child:
         world.addresses[1] = address
         node = world.node(2, port=port)
 
+        owed = []
+
         def look():
-            for got in node.raft():
-                if not got.body:
-                    node.network.send(1, got.item)
+            owed.extend(got.item for got in node.raft() if not got.body)
             node.got.clear()
+            while owed and node.network.send(1, owed[0]):  # its own connection may come later than the other's
+                owed.pop(0)
             world.reactor.call_later(500, look)
 
         node.network.connect(1)

@@ -13,12 +13,13 @@ from millstream.pipeline.tables.open_table import open_table
 class Writer:
     """A pipeline's sink on a table of one kind in a directory; each ``append`` is a batch of its own."""
 
-    def __init__(self, directory, kind, *, query="q", name="s", replay=False):
+    def __init__(self, directory, kind, *, query="q", name="s", replay=False, target=None, catalog=None):
         self.directory = directory
         self.kind = kind
         self.query = query
         self.number = 0
-        self.table = open_table(Sink(**{kind: "ns.t" if kind == "iceberg" else "t"}), str(directory))
+        target = target or ("ns.t" if kind == "iceberg" else "t")
+        self.table = open_table(Sink(**{kind: target}, catalog=catalog), str(directory))
         self.sink = TableSink(
             self.table, None, pipeline="p", sink=name, compact=False, replay=replay, pause=lambda _: None
         )

@@ -2,8 +2,9 @@
 
 import pytest
 
+from millstream.config.yaml_file import InvalidFile
 from millstream.errors import Rejected
-from millstream.pipeline.document import InvalidPipeline, load
+from millstream.pipeline.document import load
 from millstream.spark.declared import parse_schema
 
 GOOD = """\
@@ -26,7 +27,7 @@ def written(tmp_path, text):
 
 
 def complaints(tmp_path, text):
-    with pytest.raises(InvalidPipeline) as caught:
+    with pytest.raises(InvalidFile) as caught:
         load(written(tmp_path, text))
     return [problem.removeprefix(f"{tmp_path}/p.yaml:") for problem in caught.value.problems]
 
@@ -75,6 +76,42 @@ def test_a_good_file_is_a_pipeline_and_knows_its_directory(tmp_path):
         ),
         ("  - delta: tables/orders", "  - delta: a\n    topic: b", "9:5", "given is delta and topic"),
         ("  - delta: tables/orders", "  - delta: a\n  - delta: a", "10:5", "second sink of the name"),
+        (
+            "  - delta: tables/orders",
+            "  - delta: a\n    mode: upsert",
+            "10:11",
+            "needs key: the columns that tell rows",
+        ),
+        ("  - delta: tables/orders", "  - iceberg: a.b\n    mode: changelog", "10:11", "changelog needs key"),
+        ("  - delta: tables/orders", "  - delta: a\n    mode: merge", "10:11", "'merge' is unknown; known are append"),
+        ("  - delta: tables/orders", "  - delta: a\n    key: id", "10:5", "for topics, and for modes upsert"),
+        ("  - delta: tables/orders", "  - {delta: a, mode: upsert, key: [id, id]}", "9:35", "stands here twice"),
+        ("  - delta: tables/orders", "  - {delta: a, mode: upsert, key: nr}", "9:35", "nr is no column of the rows"),
+        (
+            "  - delta: tables/orders",
+            "  - {parquet: a, mode: upsert, key: id}",
+            "9:24",
+            "plain Parquet are not replaced",
+        ),
+        ("country: string\nsinks:\n  - ", "f: float\nsinks:\n  - mode: upsert\n    key: f\n    ", "10:10", "no key"),
+        ("  - delta: tables/orders", "  - {topic: a, key: [id, id]}\nerrors: {mode: drop}", "9:21", "is one column"),
+        ("  - delta: tables/orders", "  - {delta: a, mode: upsert, key: id, keep_deletes: x}", "9:53", "no duration"),
+        ("  - delta: tables/orders", "  - {parquet: a, create: {sort: [a]}}", "9:18", "for Delta and Iceberg tables"),
+        (
+            "  - delta: tables/orders",
+            "  - {delta: a, create: {partition: [day(t)]}}",
+            "9:37",
+            "Delta partitions by columns",
+        ),
+        (
+            "  - delta: tables/orders",
+            "  - {iceberg: a.b, create: {partition: [week(t)]}}",
+            "9:41",
+            "known are a column",
+        ),
+        ("  - delta: tables/orders", "  - {delta: a, create: {sort: [a]}}", "9:25", "has no sort order"),
+        ("  - delta: tables/orders", "  - {delta: a, create: {location: /x}}", "9:25", "is the path after delta:"),
+        ("  topic: orders", "  topic: orders\n  key_format: avro", "4:15", "needs registry"),
         ("sinks:", "trigger: {every: soon}\nsinks:", "8:18", "no duration"),
         ("sinks:", "source: {topic: b}\nsinks:", "8:1", "source stands here twice"),
         ("sinks:", "errors: {mode: ignore}\nsinks:", "8:16", "ignore"),
@@ -100,7 +137,7 @@ def test_a_file_that_multiplies_itself_is_refused(tmp_path):
     for before, name in zip("abcdef", "bcdefg", strict=True):
         bomb += f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
     (complaint,) = complaints(tmp_path, bomb)
-    assert "no pipeline is" in complaint
+    assert "too much for one file" in complaint
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "pipeline: &a {b: *a}\n", "!!python/object:os.system {}\n"])

@@ -104,7 +104,7 @@ def test_first_runs_that_make_a_table_at_once_do_not_both_begin(tmp_path):
     one = Writer(tmp_path, "delta")
     assert one.sink.take() is None
     opened(tmp_path, "delta", "two").append([{"n": 1}], ends(1))
-    with pytest.raises(Unavailable, match="another run of this pipeline began at the same time"):
+    with pytest.raises(Unavailable, match="another run of this pipeline started at the same time"):
         one.open(N)
 
 
@@ -317,5 +317,5 @@ def test_a_topic_that_is_another_one_is_refused_and_read_from_its_beginning_wher
 def test_the_history_of_a_topic_that_was_made_again_is_not_read_into_its_table(tmp_path):
     last = last_of(tmp_path, "q", 100)
     require_same_topics(last, OneTopic())
-    with pytest.raises(Rejected, match="what the pipeline left out is not there any more"):
+    with pytest.raises(Rejected, match="what the pipeline left out is no longer there"):
         require_same_topics(last, OneTopic("2" * 32))

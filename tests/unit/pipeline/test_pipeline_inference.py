@@ -79,7 +79,7 @@ def test_a_schema_is_inferred_once_and_kept(tmp_path, monkeypatch):
         asked.append(options["subscribe"])
         return values({"id": 1} if len(asked) < 3 else {"other": "x"})
 
-    monkeypatch.setattr(inference, "_sample", sample)
+    monkeypatch.setattr(inference, "sample", sample)
     state = PipelineState(str(tmp_path / "state"))
     pipeline = Pipeline(
         pipeline="p", source=Source(topic="orders", format="json"), sinks=[Sink(delta="t")],

@@ -1,18 +1,21 @@
 """Maintenance of a pipeline's tables: the rows stay, files and old versions become fewer, and it may be repeated."""
 
 import deltalake
+import msgspec
 import pyarrow as pa
 import pytest
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.commit import Batch, TableSink
+from millstream.pipeline.dead_letters import encode_record_offsets, remove_dead_letters
 from millstream.pipeline.files import FileWriter
 from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.maintain import maintain
 from millstream.pipeline.model import Pipeline, Sink, Source
+from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.state import PipelineState
-from millstream.pipeline.tables import delta, iceberg
+from millstream.pipeline.tables import iceberg, merging
 from millstream.pipeline.tables.delta import DeltaTable
 from millstream.pipeline.tables.iceberg import IcebergTable
 from millstream.pipeline.tables.open_table import open_table
@@ -28,7 +31,7 @@ COUNT = 6
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """Few files are many."""
-    for module in (delta, iceberg):
+    for module in (merging, iceberg):
         monkeypatch.setattr(module, "_SMALL_FILES", 4)
 
 
@@ -90,7 +93,7 @@ def test_what_a_failure_cut_off_is_done_by_the_next_call(tmp_path, monkeypatch, 
             raise OSError("no disk")
 
         broken.setattr(table, "expire", fail)
-        with pytest.raises(Unavailable, match="no disk; the same command goes on from here"):
+        with pytest.raises(Unavailable, match="no disk; the same command continues from here"):
             maintain(pipeline(SINKS[kind]), str(tmp_path), keep_days=0)
     (done,) = maintain(pipeline(SINKS[kind]), str(tmp_path), keep_days=0)
     assert done.merged == 0, "that was done before"
@@ -115,3 +118,46 @@ def test_nothing_to_maintain_is_said(tmp_path):
     assert maintain(pipeline(*SINKS.values()), str(tmp_path), keep_days=7) == []
     with pytest.raises(Rejected, match="no Delta or Iceberg table"):
         maintain(pipeline(Sink(parquet="x")), str(tmp_path), keep_days=7)
+
+
+def test_files_that_a_foreign_optimize_joins_at_the_same_time_are_joined_once(tmp_path):
+    sink = SINKS["delta"]
+    fill(tmp_path, sink, "delta")
+    table = open_table(sink, str(tmp_path))
+    write, foreign = table._write, []
+
+    def raced(*given, **named):
+        foreign.append(deltalake.DeltaTable(str(tmp_path / "t")).optimize.compact()["numFilesRemoved"])
+        return write(*given, **named)
+
+    table._write = raced
+    with pytest.raises(deltalake.exceptions.CommitFailedError):
+        table.compact()
+    assert foreign == [COUNT]
+    assert rows(tmp_path, sink) == list(range(COUNT))
+
+
+def test_dead_letters_leave_a_table_that_a_foreign_optimize_changes_at_the_same_time(tmp_path):
+    table = open_table(SINKS["delta"], str(tmp_path), suffix="_dead_letters")
+    made = TableSink(table, None, pipeline="p", sink="s", compact=False, pause=lambda _: None)
+    schema = made.open(DEAD_LETTER_SCHEMA)
+    for number in range(COUNT):
+        writer = FileWriter(table.location, f"part-{number}", schema)
+        letter = {"topic": "t", "partition": 0, "offset": number}
+        writer.write(conform(pa.RecordBatch.from_pylist([letter], DEAD_LETTER_SCHEMA), schema))
+        made.commit(Batch(query="q", number=number, offsets="{}", files=tuple(writer.close())))
+    properties, foreign = table._properties, []
+
+    def raced(*given):
+        if not foreign:
+            place = table.location.address
+            foreign.append(deltalake.DeltaTable(place).optimize.compact()["numFilesRemoved"])
+        return properties(*given)
+
+    table._properties = raced
+    record = msgspec.structs.replace(made.last, sink="s~replay", query="replay", batch=0)
+    record = msgspec.structs.replace(record, offsets=encode_record_offsets({"t": {0: [1, 3]}}))
+    remove_dead_letters(table, record, lambda _: None)
+    assert foreign == [COUNT]
+    left = sorted(offset for batch in table.scan() for offset in pa.table(batch.to_pydict())["offset"].to_pylist())
+    assert left == [0, 2, 4, 5]

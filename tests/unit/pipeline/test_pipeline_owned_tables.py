@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, StringType
 from table_support import Writer
 
 from millstream.errors import Rejected
-from millstream.pipeline.tables import delta, iceberg
+from millstream.pipeline.tables import iceberg, merging
 from millstream.pipeline.tables.table import TableChanged
 
 N = pa.schema([("n", pa.int64())])
@@ -26,7 +26,7 @@ COLUMN = {"name": "n", "type": "long", "nullable": True, "metadata": {}}
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """Few files are many."""
-    for module in (delta, iceberg):
+    for module in (merging, iceberg):
         monkeypatch.setattr(module, "_SMALL_FILES", 3)
 
 
@@ -405,3 +405,54 @@ def test_upkeep_keeps_as_many_snapshots_as_the_owner_says(tmp_path, properties, 
         writer.append([{"n": number}])
     assert writer.table.expire(0) == gone
     assert [row["n"] for row in writer.rows()] == [0, 1, 2, 3]
+
+
+def renamed(writer, old, new):
+    with writer.iceberg().update_schema() as update:
+        update.rename_column(old, new)
+
+
+TWO = pa.schema([("n", pa.int64()), ("who", pa.string())])
+
+
+def test_a_column_that_its_owner_renames_goes_on_to_be_filled(tmp_path):
+    one = Writer(tmp_path, "iceberg")
+    one.sink.take()
+    one.open(TWO).append([{"n": 1, "who": "a"}])
+    renamed(one, "who", "name")
+    with pytest.raises(TableChanged):
+        one.append([{"n": 2, "who": "b"}])
+    one.open(TWO).append([{"n": 2, "who": "b"}])
+    two = Writer(tmp_path, "iceberg", query="another")  # the record knows the column, too
+    two.sink.take()
+    two.open(TWO).append([{"n": 3, "who": "c"}])
+    assert one.rows() == [{"n": number, "name": who} for number, who in ((1, "a"), (2, "b"), (3, "c"))]
+    assert two.table.columns().names == ["n", "who"]
+
+
+def test_a_name_that_went_to_another_column_is_not_filled_for_the_renamed_one(tmp_path):
+    one = Writer(tmp_path, "iceberg")
+    one.sink.take()
+    one.open(TWO).append([{"n": 1, "who": "a"}])
+    renamed(one, "who", "name")
+    with one.iceberg().update_schema() as update:
+        update.add_column("who", StringType())
+    one.open(TWO).append([{"n": 2, "who": "b"}])
+    assert one.rows() == [{"n": 1, "name": "a", "who": None}, {"n": 2, "name": "b", "who": None}]
+    with pytest.raises(Rejected, match=r"column who is called name since .* and the result has another column name"):
+        one.open(pa.schema([*TWO, ("name", pa.string())]))
+
+
+def test_a_renamed_column_is_widened_and_partitions_follow_it(tmp_path):
+    one = Writer(tmp_path, "iceberg")
+    one.sink.take()
+    one.open(pa.schema([("n", pa.int32()), ("who", pa.string())])).append(
+        pa.table({"n": pa.array([1], pa.int32()), "who": ["a"]})
+    )
+    with one.iceberg().update_spec() as update:
+        update.add_identity("who")
+    renamed(one, "who", "name")
+    renamed(one, "n", "number")
+    one.open(TWO).append([{"n": 2**40, "who": "b"}])
+    assert one.rows() == [{"number": 1, "name": "a"}, {"number": 2**40, "name": "b"}]
+    assert one.iceberg().scan(row_filter="name == 'b'").to_arrow().column("number").to_pylist() == [2**40]

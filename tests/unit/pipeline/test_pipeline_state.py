@@ -28,7 +28,7 @@ def test_a_second_runner_is_refused_and_a_stop_waits_for_the_first(tmp_path):
         with pytest.raises(Unavailable, match=f"process {other.pid}"), state.running():
             pass
         assert state.stop(30) is True
-        assert other.wait(30) == 0
+        assert other.wait(60) == 0
     with state.running():
         assert state.runner() == os.getpid()
     assert state.runner() is None

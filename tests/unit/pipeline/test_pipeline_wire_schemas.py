@@ -14,11 +14,19 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.checks import decoder_of, problems_of
+from millstream.pipeline.keys import KeyDecoder
 from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Pipeline, Sink, Source
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.task import _conformed
-from millstream.pipeline.wire_schemas import fitted, keep_columns, pinned, with_kept_columns
+from millstream.pipeline.wire_schemas import (
+    fitted,
+    keep_columns,
+    pinned,
+    registry_mark,
+    require_same_registry,
+    with_kept_columns,
+)
 from millstream.registry.model import Schema
 from millstream.spark import schemas as spark_schemas
 from millstream.spark.registry_values import SchemaChanged
@@ -46,6 +54,7 @@ def registry(monkeypatch):
         def __init__(self):
             self.held = [V1]
             self.asked = []
+            self.subject = "orders-value"
 
         def __call__(self, conf):
             assert conf == {"url": "http://registry"}
@@ -55,7 +64,7 @@ def registry(monkeypatch):
             return self._resolved(schema_id - 1) if schema_id <= len(self.held) else None
 
         def uses(self, schema_id):
-            return (Use("orders-value", schema_id, False),)
+            return (Use(self.subject, schema_id, False),)
 
         def latest(self, subject):
             self.asked.append(subject)
@@ -230,3 +239,31 @@ def test_a_schema_whose_references_are_lost_is_an_error_of_its_records(monkeypat
     for _ in range(2):
         with pytest.raises(Rejected, match="refers to version 3 of gone, which the registry does not have"):
             schemas.by_id(1)
+
+
+def test_the_keys_of_tombstones_decode_with_the_subject_of_the_key(registry):
+    registry.subject, registry.held = "orders-key", [[{"name": "id", "type": "long"}]]
+    source = Source(topic="orders", format="avro", registry="http://registry", key_format="avro")
+    decoder = KeyDecoder(source, pa.schema([("id", pa.int32()), ("name", pa.string())]), ["id"])
+    keys = [record(1, registry.held[0], {"id": 7}), b"junk", record(1, registry.held[0], {"id": 1 << 40}), None]
+    (ids,), errors, _ = decoder.decode(pa.array(keys, pa.binary()))
+    assert (ids.type, ids.to_pylist()) == (pa.int32(), [7, None, None, None])
+    assert errors.is_null().to_pylist() == [True, False, False, False]
+    assert registry.asked[-1] == "orders-key"
+
+
+def test_a_registry_whose_ids_mean_other_schemas_is_refused(registry):
+    registry.held.append(V2)
+    source = pinned(declared()).source
+    mark = registry_mark(source)
+    assert mark.startswith("2:")
+    require_same_registry(source, mark, "s")
+    require_same_registry(source, "", "s")  # a record of an earlier release
+    registry.held.append([*V2, {"name": "more", "type": "long", "default": 0}])
+    require_same_registry(source, mark, "s")
+    registry.held[1] = [{"name": "stranger", "type": "string"}]
+    with pytest.raises(Rejected, match=r"another registry: http://registry has another schema under id 2, .* --replay"):
+        require_same_registry(source, mark, "s")
+    del registry.held[1:]
+    with pytest.raises(Rejected, match="http://registry has no schema under id 2"):
+        require_same_registry(source, mark, "s")

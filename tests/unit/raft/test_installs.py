@@ -138,7 +138,7 @@ def test_a_wiped_replica_of_a_compacted_topic_has_the_last_value_of_each_key() -
             leader.idle = False
             leader.group.replicate((memoryview(data),), len(data), 1, 1000)
             assert cluster.run(lambda: leader.group.committed_offset == leader.log.next_offset)
-    assert cluster.run(lambda: leader.log.clean_offset > 100, 600_000_000)
+    assert cluster.run(lambda: leader.log.files.clean_offset > 100, 600_000_000)
     wipe(cluster, away)
     away.start()
     end = leader.log.next_offset

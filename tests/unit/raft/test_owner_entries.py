@@ -58,7 +58,7 @@ def test_many_entries_fold_into_what_the_owner_says(clean: bool, monkeypatch: py
         append(group)
         group.propose_owner_entry(number, b"")
         settle(shard)
-    assert len(group.log.controls.entries) == 2
+    assert len(group.log.raft.controls.entries) == 2
     if clean:
         shard.stop()
     else:

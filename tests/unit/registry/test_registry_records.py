@@ -17,7 +17,7 @@ from millstream.registry.records import (
     decode,
     encode,
 )
-from millstream.registry.topic_log import TOPIC
+from millstream.registry.serve import TOPIC
 
 GOLDEN = [
     (

@@ -15,7 +15,7 @@ from millstream.shard.reactor import Reactor
 from millstream.telemetry.metrics import StatsSlab
 
 LOANS_OUT, STOP = 250, 251
-TIMEOUT_US = 40_000_000
+TIMEOUT_US = 120_000_000
 
 
 class Side:
@@ -83,7 +83,7 @@ def pair(there, here, ring_capacity_bytes=64 * 1024):
             assert side.run() == 0, side.reactor.stop_reason
         finally:
             side.reactor.close()
-        status = child.wait(20)
+        status = child.wait(60)
         assert status is not None
         assert status.code == 0, f"the other shard {status}"
     finally:

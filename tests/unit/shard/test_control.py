@@ -1,3 +1,5 @@
+"""Questions between the supervisor and a shard are answered, refused, or end with an unknown outcome."""
+
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Unavailable
 from millstream.shard.control import ControlPair
 from millstream.shard.process import spawn
@@ -20,12 +22,12 @@ def talk(shard_main, supervisor_main):
     child = spawn("shard 0", other)
     reactor = Reactor(-1, StatsSlab())
     control = pair.supervisor_end(reactor)
-    reactor.call_later(20_000_000, lambda: reactor.stop(99, "the test took too long"))
+    reactor.call_later(120_000_000, lambda: reactor.stop(99, "the test took too long"))
     try:
         supervisor_main(reactor, control)
         assert reactor.run() == 0
         control.closed or control._socket.close()
-        return child.wait(10)
+        return child.wait(60)
     finally:
         child.kill()
         child.wait()

@@ -1,3 +1,5 @@
+"""The memory fences of the rings work on this machine."""
+
 from millstream.shard import fence
 
 

@@ -3,7 +3,6 @@
 import mmap
 import os
 import random
-import time
 
 from shard_pair import Side, pair
 
@@ -47,13 +46,13 @@ def test_a_message_that_comes_while_a_shard_goes_to_sleep_is_found(mesh_of):
         side.reactor.stop(0)
 
     side.mailbox.serve(NOTE, note)
-    side.call_later(3_000_000, lambda: side.reactor.stop(1, "the message lay there"))
+    side.call_later(60_000_000, lambda: side.reactor.stop(1, "the message lay there"))
     assert side.run() == 0
     assert heard == [b"note"]
 
 
-RACE_MS = int(os.environ.get("MILLSTREAM_RACE_MS", "2000"))
-"""How long each of the two races below runs; 25000 makes millions of messages of each."""
+RACES = int(os.environ.get("MILLSTREAM_RACES", "4000"))
+"""Messages of each of the two races below; millions of them run for some minutes."""
 
 
 def test_no_lone_message_is_lost_on_a_shard_that_goes_to_sleep(mesh_of):
@@ -75,9 +74,8 @@ def test_no_lone_message_is_lost_on_a_shard_that_goes_to_sleep(mesh_of):
     side.reactor.end_of_turn = lambda callback: None  # this process sends by hand and never runs its reactor
     chooser = random.Random(5)
     sent = 0
-    end = time.perf_counter() + RACE_MS / 1000
     try:
-        while time.perf_counter() < end:
+        while sent < RACES:
             side.mailbox.tell(1, NOTE, b"")
             side.mailbox._transfer._flush()
             sent += 1
@@ -100,29 +98,26 @@ def test_no_lone_message_is_lost_on_a_shard_that_goes_to_sleep(mesh_of):
 
 def test_no_wake_up_is_lost_between_sleepers():
     """Ping-pong, both sides asleep between strokes: a lost wake-up would be a call that times out."""
-    budget_us = RACE_MS * 1000
     chooser = random.Random(3)
     strokes = [0]
 
     def here(side):
-        end_us = side.reactor.now_us() + budget_us
         balls = [3]
 
         def stroke(answer):
             assert isinstance(answer, bytes), f"after {strokes[0]} strokes: {answer}"
             strokes[0] += 1
-            if side.reactor.now_us() > end_us:
+            if strokes[0] > RACES:
                 balls[0] -= 1
                 if not balls[0]:
                     side.finish()
                 return
             for _ in range(chooser.randrange(40)):  # let the other side be at another place of its way to sleep
                 pass
-            side.call(ECHO, b"ball", stroke, timeout_us=8_000_000)
+            side.call(ECHO, b"ball", stroke)
 
         for _ in range(balls[0]):
             side.call(ECHO, b"ball", stroke)
 
     pair(echo, here)
-    assert strokes[0] > 1000
     print(f"{strokes[0]} strokes")

@@ -1,3 +1,5 @@
+"""A shard that stands still in one callback writes where it stands."""
+
 import os
 import time
 
@@ -5,7 +7,7 @@ import pytest
 
 from millstream.shard.process import spawn
 from millstream.shard.reactor import Reactor
-from millstream.shard.stall import QUIET_MS, StallWatch
+from millstream.shard.stall import DUMPS_MAX, QUIET_MS, StallWatch
 from millstream.telemetry.metrics import ENTERED_CELL, StatsSlab
 
 MS = 1_000_000
@@ -13,7 +15,7 @@ MS = 1_000_000
 
 def a_callback_that_does_not_return(writable):
     os.write(writable, b"in")
-    end = time.perf_counter() + 20
+    end = time.perf_counter() + 120
     while time.perf_counter() < end:
         pass
 
@@ -26,7 +28,7 @@ def test_a_stalled_shard_writes_its_own_stack(capfd, where):
 
     def sleeps(writable):
         os.write(writable, b"in")
-        time.sleep(20)
+        time.sleep(120)
 
     def main():
         reactor = Reactor(1, slab)
@@ -74,17 +76,42 @@ def test_a_callback_within_the_limit_is_left_alone(watched):
     assert signalled == []
 
 
-def test_one_stall_is_dumped_once_and_the_next_only_after_a_while(watched):
+def test_one_stall_is_dumped_once_and_many_only_after_a_while(watched):
     watch, slab, clock, signalled = watched
     slab.cells[ENTERED_CELL] = clock[0] - 101 * MS
     assert [watch.poll() for _ in range(3)] == [1, 0, 0]
+    for _ in range(DUMPS_MAX - 1):
+        clock[0] += 500 * MS
+        slab.cells[ENTERED_CELL] = clock[0] - 200 * MS
+        assert watch.poll() == 1
     clock[0] += 500 * MS
     slab.cells[ENTERED_CELL] = clock[0] - 200 * MS
     assert watch.poll() == 0, "within the quiet time"
     clock[0] += QUIET_MS * MS
     assert watch.poll() == 1
-    assert signalled == [4711, 4711]
-    assert slab.counter("reactor_stall_dumps").value == 2
+    assert signalled == [4711] * (DUMPS_MAX + 1)
+    assert slab.counter("reactor_stall_dumps").value == DUMPS_MAX + 1
+
+
+@pytest.mark.parametrize("start_ms", [0, 1, 50, 99])
+def test_a_callback_longer_than_the_limit_is_met_wherever_it_starts_between_two_looks(watched, start_ms):
+    watch, slab, clock, signalled = watched
+    watch.poll()
+    entered = clock[0] + start_ms * MS
+    while not signalled:
+        clock[0] = watch.next_us * 1000
+        assert clock[0] < entered + 101 * MS, "it has returned"
+        slab.cells[ENTERED_CELL] = entered if clock[0] >= entered else 0
+        watch.poll()
+
+
+def test_an_idle_shard_is_looked_at_once_in_each_limit(watched):
+    watch, slab, clock, _ = watched
+    slab.cells[ENTERED_CELL] = 0
+    for _ in range(5):
+        watch.poll()
+        assert 99 * MS < watch.next_us * 1000 - clock[0] < 101 * MS
+        clock[0] = watch.next_us * 1000
 
 
 def test_a_poll_costs_next_to_nothing(watched):

@@ -19,12 +19,12 @@ from millstream.format.shared_object import BlockBytes, encode_object, shared_ke
 from millstream.model.shared import ObjectId, SharedPartition
 from millstream.spark import archived_segment
 from millstream.spark.archive import Archived, Archives
-from millstream.spark.filters import Predicate
 from millstream.spark.options import READ, parse_options
 from millstream.spark.plan import plan_batch
 from millstream.spark.planner import Span
 from millstream.spark.read import read_task
 from millstream.spark.stats import ReadStats, read_stats
+from millstream.spark.wanted import Predicate
 from millstream.wire.records import COMMIT
 
 
@@ -45,7 +45,7 @@ def query(kafka, served, tmp_path):
     """Plans, lets ``between`` happen, reads; returns the rows in order and the counts."""
 
     def run(predicate=None, between=None, **options):
-        names = {"subscribe": "t", "manifest.url": served.url, "kafka.request.timeout.ms": "3000"}
+        names = {"subscribe": "t", "manifest.url": served.url, "kafka.request.timeout.ms": "60000"}
         names |= {name.replace("__", "."): value for name, value in options.items()}
         stats = tmp_path / f"stats-{len(list(tmp_path.iterdir()))}"
         parsed = parse_options({"servers": kafka.bootstrap, "stats.dir": str(stats), **names}, READ)

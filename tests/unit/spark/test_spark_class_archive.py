@@ -169,3 +169,47 @@ def test_options_hold_for_the_start_alone_and_the_users_come_last(monkeypatch):
     with spark_session.submit_options("-XX:Ours"):
         assert os.environ["SPARK_SUBMIT_OPTS"] == "-XX:Ours"
     assert "SPARK_SUBMIT_OPTS" not in os.environ
+
+
+def test_a_program_that_runs_for_long_has_the_archive_made_beside_its_work(tmp_path, monkeypatch):
+    archive = Archive(tmp_path / "spark-classes-x.aot", 25)
+    started = []
+
+    class Process:
+        pid = 1 << 30
+
+        def __init__(self, command, **options):
+            started.append(command)
+
+        def poll(self):
+            return 0
+
+    monkeypatch.delenv(class_archive.SETTING, raising=False)
+    monkeypatch.setattr(class_archive.subprocess, "Popen", Process)
+    monkeypatch.setattr(class_archive, "find_java_home", lambda: "java")
+    monkeypatch.setattr(class_archive, "archive_for", lambda home: archive)
+    with class_archive.made_meanwhile():
+        assert started[0][:3] == ["nice", "-n", "19"] and started[0][-1] == "millstream.spark.class_archive"
+    monkeypatch.setattr(class_archive, "is_whole", lambda found: True)
+    with class_archive.made_meanwhile():
+        assert len(started) == 1, "there is one"
+    monkeypatch.setattr(class_archive, "is_whole", lambda found: False)
+    monkeypatch.setenv(class_archive.SETTING, "off")
+    with class_archive.made_meanwhile():
+        assert len(started) == 1, "none is wanted"
+
+
+def test_a_maker_that_is_not_done_ends_with_its_program(tmp_path, monkeypatch):
+    monkeypatch.delenv(class_archive.SETTING, raising=False)
+    monkeypatch.setattr(class_archive, "find_java_home", lambda: "java")
+    monkeypatch.setattr(class_archive, "archive_for", lambda home: Archive(tmp_path / "spark-classes-x.aot", 25))
+    popen, made = class_archive.subprocess.Popen, []
+
+    def sleeping(command, **options):
+        made.append(popen(["sleep", "600"], **options))
+        return made[0]
+
+    monkeypatch.setattr(class_archive.subprocess, "Popen", sleeping)
+    with class_archive.made_meanwhile():
+        assert made[0].poll() is None
+    assert made[0].poll() is not None

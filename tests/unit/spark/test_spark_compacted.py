@@ -10,13 +10,13 @@ from spark_logs import EVERYTHING, expected, plain, read, rows_of
 
 from millstream.format.archive import segment_key
 from millstream.format.compacted import emptied, filtered
-from millstream.spark.filters import Predicate
 from millstream.spark.options import READ, parse_options
 from millstream.spark.plan import plan_batch
 from millstream.spark.read import read_task
 from millstream.spark.rewriting import Group, rewrite
 from millstream.spark.scrub import Piece, check
 from millstream.spark.stats import read_stats
+from millstream.spark.wanted import Predicate
 from millstream.storage.disk import SystemDisk
 from millstream.tiers.messages import Upload
 from millstream.tiers.uploading import Pace, upload
@@ -86,7 +86,7 @@ def test_files_and_tail_of_a_compacted_topic_give_every_row_once(tmp_path, optio
         entry.update(base_offset=0, path=str(compacted))
         for part in (log, tail):
             kafka.log("t", 0).extend(part)
-        given = {"subscribe": "t", "manifest.url": manifest.url, "kafka.request.timeout.ms": "5000", **options}
+        given = {"subscribe": "t", "manifest.url": manifest.url, "kafka.request.timeout.ms": "60000", **options}
         stats = tmp_path / "stats"
         stats.mkdir()
         parsed = parse_options({"servers": kafka.bootstrap, "stats.dir": str(stats), **given}, READ)
@@ -111,7 +111,7 @@ def test_an_archived_log_that_was_compacted_is_read_checked_and_rewritten_with_i
             kafka.log("t", 0).extend(part)
         stats = tmp_path / "stats"
         stats.mkdir()
-        given = {"subscribe": "t", "manifest.url": served.url, "kafka.request.timeout.ms": "5000"}
+        given = {"subscribe": "t", "manifest.url": served.url, "kafka.request.timeout.ms": "60000"}
         parsed = parse_options({"servers": kafka.bootstrap, "stats.dir": str(stats), **given}, READ)
         tasks = plan_batch(parsed, EVERYTHING, Predicate())
         rows = sorted((row for task in tasks for row in rows_of(read_task(task))), key=lambda row: row["offset"])

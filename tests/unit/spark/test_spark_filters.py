@@ -22,7 +22,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from millstream.spark.filters import Predicate, split_filters
+from millstream.spark.filters import split_filters
+from millstream.spark.wanted import Predicate
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMPARE = {

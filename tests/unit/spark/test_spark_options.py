@@ -53,7 +53,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one(name, near):
         ("subscribe", " , ", "at least one topic"),
         ("startingTimestamp", "yesterday", "ms since 1970"),
         ("read.path", "disk", "auto or segments or broker"),
-        ("kafka.security.protocol", "SSL", "must be plaintext"),
+        ("kafka.security.protocol", "TLS", "expected PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_option(name, value, words):
@@ -62,9 +62,13 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_option(name, value, words):
     assert name in caught.value.message
 
 
-def test_encryption_that_is_not_there_is_refused_not_ignored():
-    with pytest.raises(Rejected, match=r"kafka\.security\.protocol must be plaintext"):
-        parse_options({"kafka.security.protocol": "SSL"}, READ)
+def test_encryption_is_never_ignored():
+    given = {"kafka.security.protocol": "SSL", "kafka.SSL.truststore.location": "/ca.pem"}
+    found = parse_options({**SERVERS, **given}, READ)
+    assert found.security.tls.truststore_location == "/ca.pem"
+    assert found.ignored == ()
+    with pytest.raises(Rejected, match=r"option kafka\.ssl\.trust: there is no such setting"):
+        parse_options({**given, "kafka.ssl.trust": "x"}, READ)
 
 
 def test_options_of_a_kafka_client_that_mean_nothing_here_are_told_in_one_line(caplog):
@@ -139,8 +143,8 @@ def test_offsets_and_times_per_partition():
 @pytest.mark.parametrize(
     ("options", "streaming", "words"),
     [
-        ({"startingOffsets": "latest"}, False, "cannot begin at latest"),
-        ({"startingOffsets": '{"t": {"0": -1}}'}, False, "cannot begin at latest"),
+        ({"startingOffsets": "latest"}, False, "cannot start at latest"),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, False, "cannot start at latest"),
         ({"startingOffsets": '{"t": {"0": -3}}'}, False, "0 or more"),
         ({"endingOffsets": "earliest"}, False, "cannot end at earliest"),
         ({"endingOffsets": "latest"}, True, "JSON per partition"),
@@ -173,3 +177,21 @@ def test_the_guide_shows_every_option_as_it_is_declared():
         f"| `{name}` | {use} | {f'`{default}`' if default else ''} | {meaning} |"
         for name, use, default, meaning in option_table()
     ]
+
+
+def test_a_query_gets_its_token_from_an_issuer():
+    given = {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token",
+        "kafka.sasl.oauthbearer.client.credentials.client.id": "svc",
+        "kafka.sasl.oauthbearer.client.credentials.client.secret": "hush",
+        "kafka.https.ca.location": "/etc/issuer.pem",
+    }
+    options = parse_options(given, READ)
+    endpoint = options.security.login.endpoint
+    assert (endpoint.client_id, endpoint.truststore) == ("svc", "/etc/issuer.pem")
+    assert options.ignored == ()
+    assert "hush" not in repr(options.security)

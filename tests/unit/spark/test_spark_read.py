@@ -9,12 +9,12 @@ from spark_logs import EVERYTHING, expected, marker, plain, rows_of
 
 from millstream.errors import Corruption, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
-from millstream.spark.filters import Predicate
 from millstream.spark.loss import DataLost
 from millstream.spark.options import READ, parse_options
 from millstream.spark.plan import plan_batch
 from millstream.spark.read import read_task
 from millstream.spark.stats import ReadStats, read_stats
+from millstream.spark.wanted import Predicate
 from millstream.wire.records import ABORT, COMMIT
 
 SMALL_FETCHES = {"kafka__max__partition__fetch__bytes": "1"}
@@ -38,7 +38,7 @@ def query(kafka, manifest, tmp_path):
     """Plans and reads a batch query; returns its rows in order of partition and offset, and the counts."""
 
     def run(predicate=None, **options):
-        names = {"subscribe": "t", "manifest.url": manifest.url, "kafka.request.timeout.ms": "5000"}
+        names = {"subscribe": "t", "manifest.url": manifest.url, "kafka.request.timeout.ms": "60000"}
         names |= {name.replace("__", "."): value for name, value in options.items()}
         stats = tmp_path / f"stats-{len(list(tmp_path.iterdir()))}"
         parsed = parse_options({"servers": kafka.bootstrap, "stats.dir": str(stats), **names}, READ)
@@ -296,7 +296,7 @@ def test_retention_that_overtakes_a_task_is_a_loss(kafka, manifest, fail):
     (task,) = plan(kafka, manifest, failOnDataLoss=fail)
     kafka.log("t").trim(40)
     if fail == "true":
-        with pytest.raises(DataLost, match="begins at offset 40 now, and 0 had not been read"):
+        with pytest.raises(DataLost, match="starts at offset 40 now, and 0 had not been read"):
             list(read_task(task))
     else:
         assert rows_of(read_task(task)) == expected(log, low=40)

@@ -8,7 +8,7 @@ import json
 import fastavro
 import pyarrow as pa
 import pytest
-from test_spark_schemas import Schemas, avro_bytes, json_bytes, json_schema, message_class, proto
+from schema_support import Schemas, avro_bytes, json_bytes, json_schema, message_class, proto
 
 from millstream.registry.model import Schema
 from millstream.spark.schemas import AvroDecoder, JsonSchemaDecoder, ProtobufDecoder, columns_of, members_of

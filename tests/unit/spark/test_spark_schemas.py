@@ -7,52 +7,21 @@ import json
 import random
 
 import fastavro
-import msgspec
 import pyarrow as pa
 import pytest
+from schema_support import Schemas, avro_bytes, json_bytes, json_schema, message_class, proto
 
 from millstream.errors import Rejected
 from millstream.registry.formats.parsed import Named
-from millstream.registry.formats.protobuf_format import ROOT, parse_protobuf, pool_of
 from millstream.registry.model import Schema
 from millstream.spark.schemas import AvroDecoder, ProtobufDecoder, registry_decoder
-from millstream.spark.schemas.source import Resolved, Use
-
-
-class Schemas:
-    """A registry in memory; ids count from 1 and are the versions of one subject, but for those that ``foreign`` and
-    ``deleted`` name.
-    """
-
-    def __init__(self, *resolved, foreign=(), deleted=()):
-        self.held = list(resolved)
-        self.foreign, self.deleted = set(foreign), set(deleted)
-
-    def by_id(self, schema_id):
-        return self.held[schema_id - 1] if 1 <= schema_id <= len(self.held) else None
-
-    def uses(self, schema_id):
-        subject = "others-value" if schema_id in self.foreign else "s"
-        return (Use(subject, schema_id, schema_id in self.deleted),)
-
-    def latest(self, subject):
-        number = max(n for n in range(1, len(self.held) + 1) if n not in self.foreign | self.deleted)
-        return msgspec.structs.replace(self.held[number - 1], id=number, subject="s", version=number)
-
-    def first(self, subject):
-        return self.held[0]
+from millstream.spark.schemas.source import Resolved
 
 
 def avro(*fields, references=()):
     described = [{"name": f[0], "type": f[1], **({"default": f[2]} if len(f) > 2 else {})} for f in fields]
     text = json.dumps({"type": "record", "name": "Order", "fields": described})
     return Resolved(Schema(text), references)
-
-
-def avro_bytes(schema_id, resolved, row):
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(resolved.schema.text)), row)
-    return b"\0" + schema_id.to_bytes(4, "big") + out.getvalue()
 
 
 V1 = avro(("id", "long"))
@@ -143,18 +112,6 @@ def test_a_schema_without_a_message_is_refused():
         ProtobufDecoder(Schemas(), proto("enum E { A = 0; }"))
 
 
-def proto(body, references=()):
-    return Resolved(Schema(f'syntax = "proto3"; package p; {body}', "PROTOBUF"), references)
-
-
-def message_class(resolved, name):
-    from google.protobuf import message_factory
-
-    pool = pool_of(parse_protobuf(resolved.schema.text, resolved.references))
-    assert pool.FindFileByName(ROOT)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-
-
 P1 = proto(
     'import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto"; message Order { int64 id = 1; '
     "map<string, int32> counts = 2; message Line { string item = 1; } repeated Line lines = 3; E e = 4; optional "
@@ -218,14 +175,6 @@ def test_no_bytes_end_a_batch(resolved):
     decoded = registry_decoder(Schemas(resolved), "s").decode(pa.array(values, pa.binary()))
     assert len(decoded.columns) == len(decoded.errors) == len(values)
     assert all((error is None) == (row is not None) for row, error in zip(decoded.columns.to_pylist(), decoded.errors.to_pylist(), strict=True))  # fmt: skip  # noqa: E501
-
-
-def json_schema(properties, *, references=(), **more):
-    return Resolved(Schema(json.dumps({"type": "object", "properties": properties, **more}), "JSON"), references)
-
-
-def json_bytes(schema_id, row):
-    return b"\0" + schema_id.to_bytes(4, "big") + (row if isinstance(row, bytes) else json.dumps(row).encode())
 
 
 J1 = json_schema({"id": {"type": "integer"}, "at": {"type": "string", "format": "date-time"}}, required=["id"])

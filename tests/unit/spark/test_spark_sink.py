@@ -178,7 +178,7 @@ def kafka():
         yield fake
 
 
-def sink(kafka, timeout_s=5.0, **changes):
+def sink(kafka, timeout_s=60.0, **changes):
     return WriteSettings(
         **{
             "bootstrap": kafka.bootstrap,

@@ -50,7 +50,7 @@ def exported(shard: LocalShard, log: Any) -> tuple[Offset, LogDescription, list[
     description = decode_description(encode_description(describe(log, end, b"folded")))
     offset, found = description.first_offset, []
     while offset < end:
-        part = shard.call(read_batches, log, shard.storage.cold_reads, offset, end, 3_000)
+        part = shard.call(read_batches, log, shard.storage.reads.cold, offset, end, 3_000)
         assert not isinstance(part, MillstreamError), part
         found.append((int(offset), bytes(part.buf)))
         part.buf.release()
@@ -111,7 +111,7 @@ def check_adopted(shard: LocalShard, log: Any, export: Any, wanted: bytes) -> No
     assert log.next_raft_position == description.log_state.base.position
     assert log.recovered().base == LogPoint(log.next_raft_position, Term(3))
     assert log.recovered().folded_payload == b"folded"
-    assert (log.vote, log.leader_epochs) == (VOTE, [(3, 0)])
+    assert (log.raft.vote, log.leader_epochs) == (VOTE, [(3, 0)])
     found = read_everything(shard, log)
     assert found and wanted.startswith(found)
     append(log, 1, 100, epoch=7)
@@ -142,7 +142,7 @@ def test_an_empty_replica_gets_the_whole_of_a_compacted_log() -> None:
     from_log = source.open(1, **COMPACTED)
     wanted = overwrite(source, from_log, 6)
     from_log.roll()
-    source.run(lambda: from_log.clean_offset > 0)
+    source.run(lambda: from_log.files.clean_offset > 0)
     export = exported(source, from_log)
     assert export[0] == from_log.next_offset
     shard = new_shard(4)
@@ -151,7 +151,7 @@ def test_an_empty_replica_gets_the_whole_of_a_compacted_log() -> None:
     adopt(shard, log, export)
     log = shard.open(1, replicated=True)
     assert last_values(records_of(shard, log)) == wanted
-    assert (log.next_offset, log.clean_offset) == (export[0], from_log.clean_offset)
+    assert (log.next_offset, log.files.clean_offset) == (export[0], from_log.files.clean_offset)
     assert log.first_position == log.next_raft_position, "entries with gaps are never sent one by one"
 
 
@@ -196,7 +196,7 @@ def test_what_was_staged_and_not_adopted_changes_nothing_after_a_crash() -> None
     assert not recover_locally(shard.disk, replicated=True).faults
     again = LocalShard(shard.disk, random.Random(1), clean=False)
     log = again.open(1, replicated=True)
-    assert read_everything(again, log) == before and log.vote == VOTE
+    assert read_everything(again, log) == before and log.raft.vote == VOTE
 
 
 @pytest.mark.parametrize("torn", [False, True])
@@ -227,7 +227,7 @@ def test_a_crash_at_any_step_shows_the_old_log_or_the_new_one(torn: bool) -> Non
         assert not recovered.faults, f"crash at {crash_at}: {recovered.faults}"
         again = LocalShard(shard.disk, random.Random(crash_at), clean=recovered.clean)
         log = again.open(1, replicated=True, segment_bytes=8_000)
-        assert log.vote == VOTE, f"crash at {crash_at}"
+        assert log.raft.vote == VOTE, f"crash at {crash_at}"
         if log.next_offset < export[0]:
             old += 1
             assert read_everything(again, log) == before

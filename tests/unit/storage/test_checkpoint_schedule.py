@@ -28,7 +28,7 @@ def filled() -> tuple[LocalShard, list, list[bytes]]:
 
 
 def written(logs: list) -> list[bool]:
-    return [log.written_position > 0 for log in logs]
+    return [log.ends.written_position > 0 for log in logs]
 
 
 def pass_time(shard: LocalShard, duration_us: int) -> None:

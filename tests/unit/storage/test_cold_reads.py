@@ -367,7 +367,7 @@ def test_what_is_in_many_segments_that_are_not_written_yet_is_found_by_its_times
     log = shard.open(1, segment_bytes=600)
     shard.processes.hang(SEGMENTS_LANE, 60_000_000)
     fill(shard, log, 400, 500, timestamp=1000)
-    assert log.written_position == 0
+    assert log.ends.written_position == 0
     assert shard.call(log.offset_for_timestamp, 500, 400)[:2] == (0, 1000)
 
 
@@ -402,9 +402,9 @@ def test_a_batch_that_is_written_in_part_is_no_damage_to_who_looks_for_a_time(
         append(log, 1, 10_000, timestamp=1000 + n)
         settle(shard)
     shard.run(lambda: not log.behind.under_way)
-    assert 20_122 < log.written_position < log.durable_position
+    assert 20_122 < log.ends.written_position < log.ends.durable_position
     assert shard.call(log.offset_for_timestamp, 1001, 3) == (1, 1001, 0)
-    assert log.written_position < log.durable_position
+    assert log.ends.written_position < log.ends.durable_position
     assert shard.call(log.offset_for_timestamp, 1002, 3) == (2, 1002, 0)
     assert shard.call(log.max_timestamp, 3) == (2, 1002, 0)
     assert shard.stats.counter("storage_faults", kind="corruption").value == 0
@@ -420,8 +420,8 @@ def test_a_later_segment_that_is_written_meanwhile_is_not_searched_before_the_re
     append(log, 1, 300, timestamp=3000)
     append(log, 1, 900, timestamp=4000)
     settle(shard)
-    assert log.written_position < log.durable_position
-    assert len(log.segments_list) == 2
+    assert log.ends.written_position < log.ends.durable_position
+    assert len(log.files.segments) == 2
     shard.processes.hang(READS_LANE, 2_000_000)
     assert shard.call(log.offset_for_timestamp, 2500, 3) == (1, 3000, 0)
 
@@ -433,13 +433,13 @@ def test_the_head_of_a_batch_stays_in_the_cache_until_the_batch_is_written_whole
         written.append(append(log, 1, 10_000))
         settle(shard)
     shard.run(lambda: not log.behind.under_way)
-    assert 20_122 < log.written_position < log.durable_position
+    assert 20_122 < log.ends.written_position < log.ends.durable_position
     shard.arena.on_pressure(1 << 20)
     found = log.read(2, 3, 1 << 20, True)
     assert found is not None
     assert bytes(found) == written[2]
     found.release()
-    shard.run(lambda: log.written_position == log.durable_position)
+    shard.run(lambda: log.ends.written_position == log.ends.durable_position)
     shard.arena.on_pressure(1 << 20)
     assert log.read(2, 3, 1 << 20, True) is None
     assert cold(shard, log, 2) == written[2]
@@ -451,14 +451,14 @@ def test_after_a_stop_a_read_that_needs_more_memory_waits_for_some_or_comes_late
     written = [append(log, 1, 5000) for _ in range(2)]
     settle(shard)
     shard.call(shard.storage.checkpoint)
-    reads = shard.storage.cold_reads
+    reads = shard.storage.reads.cold
     held = shard.arena.in_use_bytes
     answers: dict[str, list] = {"fits": [], "grows": [], "waits": [], "late": []}
     reads.read(log, 0, 2, 1 << 20, answers["fits"].append, minimum_one=True)
     reads.read(log, 1, 2, 1, answers["grows"].append, minimum_one=True)
-    reads._arena = SimpleNamespace(allocate=no_memory)
+    reads.fills.arena = SimpleNamespace(allocate=no_memory)
     reads.read(log, 1, 2, 1 << 20, answers["waits"].append, minimum_one=True)
-    reads._arena = shard.arena
+    reads.fills.arena = shard.arena
     reads.stop()
     reads.read(log, 0, 2, 1 << 20, answers["late"].append, minimum_one=True)
     assert not any(answers.values())
@@ -481,9 +481,9 @@ def test_after_a_stop_a_search_by_time_asks_about_no_further_segment(shard) -> N
     settle(shard)
     shard.call(shard.storage.checkpoint)
     answers: list = []
-    log.segments_list.first.max_timestamp = 5000  # it looks late enough, and nothing in it is
+    log.files.segments.first.max_timestamp = 5000  # it looks late enough, and nothing in it is
     log.offset_for_timestamp(1500, 2, answers.append)
-    shard.storage.timestamps.stop()
+    shard.storage.reads.timestamps.stop()
     log.max_timestamp(2, answers.append)
     shard.run(lambda: len(answers) == 2, 1_000_000)
     assert [one.code for one in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

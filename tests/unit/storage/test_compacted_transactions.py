@@ -11,7 +11,7 @@ from compaction_support import COMPACTED, NOW_MS, compact, compacted_shard, head
 from storage_support import read_everything, settle
 
 from millstream.core.producer_state import ProducerBudget, ProducerState
-from millstream.partition.known_producers import enter_batch
+from millstream.partition.append.known_producers import enter_batch
 from millstream.wire.records import ABORT, COMMIT, build_batch, control_record, iter_batches, iter_records, parse_header
 from sim.engine.disk import PowerFailure, SimDisk
 from sim.engine.local_storage import LocalShard, Stopped, recover_locally
@@ -27,17 +27,17 @@ class Topic:
         self.shard: LocalShard = compacted_shard(seed, disk)
         self.log: Any = self.shard.open(1, **CONFIG)
         self.state = ProducerState(3_600_000, ProducerBudget(100))
-        snapshot = self.log.snapshots.newest
+        snapshot = self.log.files.snapshots.newest
         if snapshot is not None:
             self.state.load(snapshot[1])
         self.log.replay_headers(
             0 if snapshot is None else snapshot[0], lambda header: enter_batch(self.state, header, NOW_MS)
         )
         self.state.transactions.committed(self.log.next_offset)
-        self.log.producers = self.state
-        self.log.producer_snapshot = self.state.snapshot
-        self.log.active_producers = self.state.last_offsets
-        self.log.first_unstable = lambda: self.state.transactions.first_unstable(self.log.next_offset)
+        self.log.owner.producers = self.state
+        self.log.owner.producer_snapshot = self.state.snapshot
+        self.log.owner.active_producers = self.state.last_offsets
+        self.log.owner.first_unstable = lambda: self.state.transactions.first_unstable(self.log.next_offset)
 
     def write(self, producer_id: int, epoch: int, key: bytes, value: bytes) -> int:
         """A batch of a transaction, the first one of its epoch."""
@@ -251,6 +251,6 @@ def test_an_older_snapshot_that_lists_a_transaction_without_marker_is_not_used()
     assert len(snapshots) == 2
     disk.flip(f"{topic.log.directory}/{snapshots[-1]}", 20)
     again = Topic(disk=disk)
-    assert again.log.snapshots.newest is None
+    assert again.log.files.snapshots.newest is None
     assert again.aborted() == []
     assert again.read_committed() == WANTED

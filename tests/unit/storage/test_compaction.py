@@ -43,7 +43,7 @@ def test_the_last_value_of_each_key_stays_at_its_offset(codec: int) -> None:
     assert last_values(after) == wanted
     assert len(after) == len(wanted)
     assert all(record in before for record in after)
-    assert (log.next_offset, log.durable_offset, log.start_offset, log.clean_offset) == (end, end, 0, end)
+    assert (log.next_offset, log.durable_offset, log.start_offset, log.files.clean_offset) == (end, end, 0, end)
 
 
 def test_a_read_at_any_offset_gives_the_next_batch_that_is_left() -> None:
@@ -140,7 +140,7 @@ def test_a_known_producer_keeps_the_header_of_its_last_batch() -> None:
     put(shard, log, (b"a", b"2"), producer_id=7, producer_epoch=0, base_sequence=1)
     put(shard, log, (b"a", b"3"), producer_id=8, producer_epoch=0, base_sequence=0)
     put(shard, log, (b"a", b"4"))
-    log.active_producers = lambda: {7: 1}
+    log.owner.active_producers = lambda: {7: 1}
     log.roll()
     compact(shard, log)
     assert [
@@ -176,7 +176,7 @@ def test_a_damaged_batch_makes_the_partition_uncleanable_and_loses_nothing(caplo
     shard.run(lambda: shard.storage.stats.gauge("log_cleaner_uncleanable_partitions").value == 1)
     shard.run(lambda: False, limit_us=1_000_000)
     assert files_of(shard, log) == before
-    assert log.clean_offset == 0
+    assert log.files.clean_offset == 0
 
 
 def test_a_segment_that_lost_its_end_does_not_hold_up_the_cleaner(capfd: pytest.CaptureFixture[str]) -> None:
@@ -188,9 +188,9 @@ def test_a_segment_that_lost_its_end_does_not_hold_up_the_cleaner(capfd: pytest.
     shard.call(shard.storage.checkpoint)
     victim = log.segments()[1]
     shard.disk.open(victim.path).truncate(victim.bytes - 100)
-    shard.run(lambda: other.clean_offset > 0 and shard.storage.compaction._uncleanable == {1}, 60_000_000)
+    shard.run(lambda: other.files.clean_offset > 0 and shard.storage.compaction._uncleanable == {1}, 60_000_000)
     assert f"{victim.path}: the file ends at byte {victim.bytes - 100}" in capfd.readouterr().err
-    assert not log.clean_offset
+    assert not log.files.clean_offset
 
 
 def test_what_is_compacted_survives_stops_and_crashes() -> None:
@@ -199,17 +199,17 @@ def test_what_is_compacted_survives_stops_and_crashes() -> None:
     wanted = overwrite(shard, log, 12)
     log.roll()
     compact(shard, log)
-    end, clean = log.next_offset, log.clean_offset
+    end, clean = log.next_offset, log.files.clean_offset
     shard.stop()
     again = compacted_shard(disk=shard.disk)
     log = again.open(1, **COMPACTED)
-    assert (log.next_offset, log.clean_offset) == (end, clean)
+    assert (log.next_offset, log.files.clean_offset) == (end, clean)
     assert last_values(whole(again, log)) == wanted
     put(again, log, (b"key1", b"new"))
     again.disk.crash(torn=False)
     last = compacted_shard(disk=again.disk)
     log = last.open(1, **COMPACTED)
-    assert (log.next_offset, log.clean_offset) == (end + 1, clean)
+    assert (log.next_offset, log.files.clean_offset) == (end + 1, clean)
     assert last_values(whole(last, log)) == {**wanted, b"key1": b"new"}
 
 
@@ -219,8 +219,8 @@ def test_what_producers_may_ask_again_is_known_after_a_crash_though_its_records_
     log = shard.open(1, **COMPACTED)
     producers = ProducerState(3_600_000, ProducerBudget(100))
     replay_producers(log, producers, NOW_MS)
-    log.producer_snapshot = producers.snapshot
-    log.active_producers = producers.last_offsets
+    log.owner.producer_snapshot = producers.snapshot
+    log.owner.active_producers = producers.last_offsets
     for sequence in range(5):
         offset = put(shard, log, (b"a", b"%d" % sequence), producer_id=7, producer_epoch=0, base_sequence=sequence)
         producers.record(7, 0, sequence, 1, offset, NOW_MS, NOW_MS)
@@ -264,7 +264,7 @@ def test_a_trim_during_compaction_is_honoured(first: str) -> None:
     log.roll()
     settle(shard)
     target = log.next_offset - 10
-    while not log.replacing:
+    while not log.files.replacing:
         if not shard.step():
             shard.reactor.sleep(shard.reactor.now_us() + 10**9)
     lane = shard.processes._lanes[-1]
@@ -352,7 +352,7 @@ def test_a_log_is_deleted_and_a_shard_stops_though_compaction_waits_for_a_sync(e
         shard.processes.hang(WRITER_LANE, 2_000_000)
         return {}
 
-    log.active_producers = active
+    log.owner.active_producers = active
     shard.run(lambda: bool(asked))
     assert shard.storage.compaction.is_busy
     if end == "stopped":
@@ -371,7 +371,7 @@ def test_reads_that_were_asked_before_a_file_was_replaced_are_answered(delay_ms:
     wanted = overwrite(shard, log, 3)
     log.roll()
     shard.call(shard.storage.checkpoint)
-    for segment in log.segments_list.all()[:-1]:
+    for segment in log.files.segments.all()[:-1]:
         assert log.cache.oldest is not None
         while (oldest := log.cache.oldest) is not None and oldest.segment is segment:
             log.cache.drop_oldest()
@@ -429,16 +429,16 @@ def test_nothing_is_read_while_the_write_ahead_log_still_needs_it() -> None:
     log = shard.open(1, **COMPACTED)
     overwrite(shard, log, 4)
     log.roll()
-    shard.storage.checkpointer.wait_for_change(999)
+    change = shard.storage.checkpointer.changes.wait()
     put(shard, log, (b"a", b"1"))
     log.roll()
     settle(shard)
-    end, before = log.next_offset, log.clean_offset
+    end, before = log.next_offset, log.files.clean_offset
     shard.run(lambda: False, limit_us=2_000_000)
-    assert log.clean_offset == before
-    shard.storage.checkpointer.change_made(999)
+    assert log.files.clean_offset == before
+    shard.storage.checkpointer.changes.made(change)
     compact(shard, log)
-    assert log.clean_offset == end
+    assert log.files.clean_offset == end
 
 
 def test_nothing_is_served_from_memory_that_compaction_took_out_even_behind_a_trim() -> None:
@@ -484,7 +484,7 @@ def test_nothing_is_taken_out_for_a_producers_later_batch_before_that_is_durable
             shard.processes.hang(WRITER_LANE, 20_000_000)
         return {}
 
-    log.active_producers = active
+    log.owner.active_producers = active
     shard.run(lambda: bool(asked))
     shard.run(lambda: False, 10_000_000)
     assert log.durable_offset == asked[0]

@@ -19,7 +19,7 @@ def a_log_with_something_to_do(seed: int) -> tuple[LocalShard, Any, dict[bytes, 
     log = shard.open(1, **{**COMPACTED, "file_delete_delay_ms": 10})
     overwrite(shard, log, 6)
     log.roll()
-    shard.run(lambda: log.clean_offset > 0)
+    shard.run(lambda: log.files.clean_offset > 0)
     wanted = overwrite(shard, log, 3)
     log.roll()
     put(shard, log, (b"key3", b"in the active segment"))
@@ -74,7 +74,7 @@ def test_a_full_disk_ends_the_pass_and_the_next_one_succeeds() -> None:
     shard.disk.capacity_bytes = (1 << 40) - shard.disk.free_bytes("/data") + 100
     shard.run(lambda: False, limit_us=400_000)
     assert last_values(records_of(shard, log)) == wanted
-    assert log.clean_offset < log.segments()[-1].base_offset
+    assert log.files.clean_offset < log.segments()[-1].base_offset
     shard.disk.capacity_bytes = None
     shard.run(lambda: shard.storage.accepts_writes)
     until_clean_and_tidy(shard, log)
@@ -93,7 +93,7 @@ def test_a_disk_without_room_for_a_name_ends_the_pass_and_not_the_shard() -> Non
 
     shard.disk.fail = fail
     shard.run(lambda: bool(refused) and not shard.storage.compaction.is_busy)
-    assert not log.replacing
+    assert not log.files.replacing
     shard.run(lambda: not any(name.endswith(".cleaned") for name in shard.disk.list(log.directory)), 1_000_000)
     assert not any(name.endswith(".cleaned") for name in shard.disk.list(log.directory))
     shard.disk.fail = lambda kind, path: 0

@@ -71,8 +71,8 @@ def test_two_control_entries_at_one_offset_are_told_apart_by_a_cut() -> None:
     assert third.position == second.position
     settle(shard)
     log = reopened(shard).open(1)
-    assert [one.payload for one in log.controls.entries] == [b"first", b"third"]
-    assert [log.term_before(position) for position in (3, 4, 5)] == [0, 1, 4]
+    assert [one.payload for one in log.raft.controls.entries] == [b"first", b"third"]
+    assert [log.raft.term_before(position) for position in (3, 4, 5)] == [0, 1, 4]
     assert log.leader_epochs == [(0, 0), (1, 3), (4, 3)], "the epoch that wrote no batch is kept, too"
 
 
@@ -84,11 +84,11 @@ def test_a_cut_of_control_entries_alone_leaves_every_batch() -> None:
     gone = log.append_control(2, b"gone")
     settle(shard)
     shard.call(log.truncate_to, gone.position)
-    assert [one.payload for one in log.controls.entries] == [b"kept"]
+    assert [one.payload for one in log.raft.controls.entries] == [b"kept"]
     shard.call(shard.storage.checkpoint)
     shard = reopened(shard)
     log = shard.open(1)
-    assert [one.payload for one in log.controls.entries] == [b"kept"]
+    assert [one.payload for one in log.raft.controls.entries] == [b"kept"]
     assert (log.next_offset, log.next_raft_position) == (3, 4)
     assert read_everything(shard, log) == written
 
@@ -99,9 +99,9 @@ def test_durability_is_told_for_a_control_entry_though_no_offset_moves() -> None
     append(log, 1)
     settle(shard)
     seen: list[tuple[int, int, int]] = []
-    log.on_durable = lambda end: seen.append((end, log.durable_end.raft_position, log.durable_end.term))
+    log.owner.on_durable = lambda end: seen.append((end, log.ends.durable.raft_position, log.ends.durable.term))
     log.append_control(3, b"term start")
-    assert log.durable_end.raft_position == 1
+    assert log.ends.durable.raft_position == 1
     settle(shard)
     assert seen == [(1, 2, 3)]
 
@@ -120,10 +120,10 @@ def test_folded_entries_come_back_as_a_base(clean: bool) -> None:
     if clean:
         shard.stop()
     log = reopened(shard).open(1)
-    assert log.controls.base == RaftBase(5, 6, 1, b"what one came to")
-    assert log.controls.entries == [two]
+    assert log.raft.controls.base == RaftBase(5, 6, 1, b"what one came to")
+    assert log.raft.controls.entries == [two]
     assert (log.next_offset, log.next_raft_position) == (5, 7)
-    assert log.controls.position_of(5) == 7
+    assert log.raft.controls.position_of(5) == 7
 
 
 def test_entries_that_are_not_durable_are_not_folded() -> None:
@@ -140,7 +140,7 @@ def test_a_log_of_control_entries_alone_is_there_after_a_crash() -> None:
     log.append_control(1, b"term start")
     shard.call(log.save_vote, StoredVote(1, 7))
     log = reopened(shard).open(1)
-    assert (log.next_offset, log.next_raft_position, log.epoch, log.vote) == (0, 1, 1, StoredVote(1, 7))
+    assert (log.next_offset, log.next_raft_position, log.raft.epoch, log.raft.vote) == (0, 1, 1, StoredVote(1, 7))
 
 
 def test_a_damaged_control_entry_fences_its_log_and_no_other() -> None:
@@ -178,7 +178,7 @@ def test_a_control_entry_that_finds_no_memory_leaves_no_trace(monkeypatch: pytes
     monkeypatch.setattr(Arena, "allocate", full)
     with pytest.raises(ArenaFull):
         log.append_control(1, b"payload")
-    assert (log.controls.entries, log.next_raft_position, log.leader_epochs) == ([], 0, [])
+    assert (log.raft.controls.entries, log.next_raft_position, log.leader_epochs) == ([], 0, [])
     assert shard.storage.wal.idle
 
 

@@ -52,7 +52,7 @@ def test_a_producer_snapshot_that_is_no_good_gives_way_to_the_one_before(
 ) -> None:
     shard = new_shard()
     log = shard.open(1)
-    log.producer_snapshot = lambda: b"as of %d" % log.next_offset
+    log.owner.producer_snapshot = lambda: b"as of %d" % log.next_offset
     for _ in range(2):
         fill(shard, log, 100, 1000)
         shard.call(shard.storage.checkpoint)
@@ -65,7 +65,7 @@ def test_a_producer_snapshot_that_is_no_good_gives_way_to_the_one_before(
         disk.fail = lambda kind, path: errno.EIO if kind == "read" and path == newest else 0
         said = f"repaired: {newest} could not be read (Input/output error) and is ignored"
     shard, log = reopened(disk, recover_locally(disk))
-    assert log.snapshots.newest == (100, b"as of 100")
+    assert log.files.snapshots.newest == (100, b"as of 100")
     assert said in capfd.readouterr().err
     assert shard.stats.counter("recovery_repairs", kind="producers_rebuilt").value == 1
 

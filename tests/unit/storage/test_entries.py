@@ -43,7 +43,9 @@ def sent_from(log: Any, start: int, found: EntryRead, rng: random.Random) -> Sen
     data = bytes(found.buf)
     found.buf.release()
     cut = rng.choice([0, rng.randint(0, len(data))])
-    controls = [EncodedControl(one.position, one.term, one.payload) for one in log.controls.between(start, found.end)]
+    controls = [
+        EncodedControl(one.position, one.term, one.payload) for one in log.raft.controls.between(start, found.end)
+    ]
     views = [memoryview(data)[:cut], memoryview(data)[cut:]] if cut else [memoryview(data)]
     return parse_entries(start, term_runs(log, start, found.end), controls, views)
 
@@ -51,7 +53,7 @@ def sent_from(log: Any, start: int, found: EntryRead, rng: random.Random) -> Sen
 def same(one: Any, other: Any) -> None:
     assert one.next_raft_position == other.next_raft_position
     assert one.next_offset == other.next_offset
-    assert one.controls.entries == other.controls.entries
+    assert one.raft.controls.entries == other.raft.controls.entries
     assert one.leader_epochs == other.leader_epochs
 
 
@@ -121,7 +123,7 @@ def three_entries(shard: LocalShard) -> tuple[Any, bytes, list[EncodedControl], 
     first = append(log, 2, 30, epoch=3)
     log.append_control(4, b"start")
     data = first + append(log, 1, 10, epoch=4)
-    controls = [EncodedControl(one.position, one.term, one.payload) for one in log.controls.entries]
+    controls = [EncodedControl(one.position, one.term, one.payload) for one in log.raft.controls.entries]
     return log, data, controls, term_runs(log, 0, 4)
 
 
@@ -224,7 +226,7 @@ def test_durability_is_told_by_position_and_the_term_of_the_write() -> None:
     shard = new_shard()
     log = shard.open(1)
     seen: list[tuple[int, int]] = []
-    log.on_persisted = lambda position, term: seen.append((position, term))
+    log.owner.on_persisted = lambda position, term: seen.append((position, term))
     _, data, controls, runs = three_entries(new_shard())
     sent = parse_entries(0, runs, controls, [memoryview(data)])
     log.append_entries(sent, 7)
@@ -269,7 +271,7 @@ def test_what_is_trimmed_can_not_be_sent_by_entries() -> None:
     shard.call(log.trim_prefix, 10)
     first = log.first_position
     assert first == log.segments()[0].base_offset + 2 > 2
-    with pytest.raises(Rejected, match="not kept one by one"):
+    with pytest.raises(Rejected, match="no longer kept one by one"):
         log.read_entries(first - 1, first + 2, 1000)
     found = log.recovered()
     assert found.base == LogPoint(first, 2)

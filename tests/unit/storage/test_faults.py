@@ -30,7 +30,7 @@ def test_a_failed_wal_sync_stops_the_shard_and_acks_nothing() -> None:
     log = shard.open(1)
     written = fill(shard, log, 10)
     acked: list[int] = []
-    log.on_durable = acked.append
+    log.owner.on_durable = acked.append
     shard.disk.fail = failing("sync", ".wal", errno.EIO)
     append(log)
     with pytest.raises(Stopped, match="frame could not be synced: Input/output error") as stopped:
@@ -81,7 +81,7 @@ def test_a_segment_that_cannot_be_written_stops_the_shard() -> None:
 def test_a_helper_that_ends_stops_the_shard_by_name() -> None:
     shard = new_shard()
     with pytest.raises(Stopped, match="writer 0 was killed by SIGKILL") as stopped:
-        shard.storage._process_ended("writer 0", ExitStatus(137, 9))
+        shard.storage._stop.process_ended("writer 0", ExitStatus(137, 9))
     assert stopped.value.code == EXIT_CHILD
 
 
@@ -92,7 +92,7 @@ def test_a_full_disk_refuses_producers_keeps_the_rest_going_and_recovers_by_itse
     user, internal = shard.open(1), shard.open(2)
     written = fill(shard, user, 100, 900)
     shard.disk.fail = failing("write", "topics", errno.ENOSPC)
-    user.behind.write(user.durable_position)
+    user.behind.write(user.ends.durable_position)
     shard.run(lambda: not shard.storage.accepts_writes)
     expected = fill(shard, internal, 20, 100)
     assert bytes(user.read(0, 100, 1 << 20, True)) == b"".join(written)
@@ -138,7 +138,7 @@ def test_a_disk_without_room_for_what_is_overwritten_makes_appends_wait(then: st
     log = shard.open(1)
     written = fill(shard, log, 10)
     acked: list[int] = []
-    log.on_durable = acked.append
+    log.owner.on_durable = acked.append
     shard.disk.copies = True
     shard.disk.capacity_bytes = (1 << 40) - shard.disk.free_bytes("") + 100  # a frame begins, and finds no more
     written += [append(log, 1, 900) for _ in range(3)]
@@ -171,7 +171,7 @@ def test_nothing_is_lost_by_a_disk_that_is_full_at_any_moment(seed: int, copies:
     written: dict[int, list[bytes]] = {1: [], 2: [], 3: []}
     acked = {1: 0, 2: 0, 3: 0}
     for log in logs:
-        log.on_durable = lambda end, group=log.group: acked.__setitem__(group, end)
+        log.owner.on_durable = lambda end, group=log.group: acked.__setitem__(group, end)
     for _ in range(400):
         if rng.random() < 0.05:
             used = (1 << 40) - shard.disk.free_bytes("") if shard.disk.capacity_bytes is None else 0
@@ -308,7 +308,7 @@ def test_no_snapshot_is_left_behind_by_a_checkpoint_that_found_the_disk_full(cut
     """One that is not known any more would be believed once the log, which was cut, has grown past it again."""
     shard = new_shard()
     log = shard.open(1)
-    log.producer_snapshot = lambda: b"as of %d" % log.next_offset
+    log.owner.producer_snapshot = lambda: b"as of %d" % log.next_offset
     shard.storage.checkpointer.snapshot_bytes = 1
 
     def snapshots() -> list[str]:
@@ -341,7 +341,7 @@ def test_a_segment_that_a_cut_made_active_again_is_not_taken_for_a_sealed_one() 
     assert [one.base_offset for one in capture.rolled] == [0]
     shard.call(log.truncate_suffix, 3)
     capture.give_back()
-    assert log.rolled == []
+    assert log.files.rolled == []
     written[3:] = fill(shard, log, 1)
     shard.call(shard.storage.checkpoint)
     shard.disk.crash(torn=False)
@@ -393,10 +393,10 @@ def test_a_shard_that_has_stopped_looks_for_space_and_begins_checkpoints_no_more
     shard = new_shard()
     log = shard.open(1)
     fill(shard, log, 5)
-    shard.storage.accepts_writes = False
+    shard.storage.space.accepts_writes = False
     shard.stop()
     sent: list[object] = []
-    shard.processes.send = sent.append
+    shard.storage.worker.send = sent.append
     shard.storage.dirty_logs[log] = None
     shard.run(lambda: False, 120_000_000)
     assert sent == []

@@ -52,7 +52,9 @@ class RealShard:
 
     def open(self, partition: int) -> Any:
         config = topic_config({"segment.bytes": str(MIB)}, self.settings)
-        return self.storage.open_partition_log(partition, TOPIC_ID, "t", partition, config, clean=self.report.clean)
+        return self.storage.registry.open_partition_log(
+            partition, TOPIC_ID, "t", partition, config, clean=self.report.clean
+        )
 
     def run(self, script: Callable[[], None]) -> int:
         """Run the reactor with `script` in its first turn, until something stops it."""
@@ -115,7 +117,7 @@ def test_the_shard_stops_with_a_reason_when_a_helper_is_killed(tmp_path: Path, w
     shard = RealShard(tmp_path)
     log = shard.open(1)
     acked: list[int] = []
-    log.on_durable = acked.append
+    log.owner.on_durable = acked.append
     victim = next(child for child in shard.processes.children if child.name == f"{which} 0")
 
     def script() -> None:
@@ -153,7 +155,7 @@ def test_a_sync_that_takes_long_does_not_delay_cold_reads(tmp_path: Path, monkey
 
     def script() -> None:
         append(log, 1, 1000)
-        shard.storage.wal.when_durable(lambda: log.behind.when_written(log.durable_position, written))
+        shard.storage.wal.when_durable(lambda: log.behind.when_written(log.ends.durable_position, written))
 
     def written() -> None:
         shard.storage.checkpoint(checkpointed)

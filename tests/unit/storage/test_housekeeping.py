@@ -63,7 +63,7 @@ def test_whoever_reads_is_told_of_a_new_start_once_and_not_of_rounds_that_remove
     shard = new_shard()
     log = shard.open(1, segment_bytes=3000, retention_bytes=7000)
     told = []
-    log.on_trimmed = lambda: told.append(log.start_offset)
+    log.owner.on_trimmed = lambda: told.append(log.start_offset)
     fill(shard, log, 40, 900, timestamp=shard.reactor.wall_ms())
     look(shard)
     look(shard)
@@ -130,8 +130,8 @@ def test_of_logs_that_are_deleted_nothing_is_remembered() -> None:
     housekeeping = shard.storage.housekeeping
     assert list(housekeeping._looks) == [1]
     assert len(housekeeping._due) < 70
-    shard.run(lambda: stays.segments_list.active.base_offset == 1, (stays.segment_ms + 1000) * 1000)
-    assert stays.segments_list.active.base_offset == 1
+    shard.run(lambda: stays.files.segments.active.base_offset == 1, (stays.sizes.segment_ms + 1000) * 1000)
+    assert stays.files.segments.active.base_offset == 1
 
 
 def test_a_shorter_segment_ms_holds_for_the_segment_that_is_open() -> None:

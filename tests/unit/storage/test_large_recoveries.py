@@ -23,7 +23,7 @@ def test_segments_roll_for_their_offsets_in_a_replay_as_they_did() -> None:
     assert report.faults == ()
     shard = LocalShard(shard.disk, shard.rng, clean=report.clean)
     found = shard.open(1)
-    assert len(found.segments_list) == len(log.segments_list) == 6
+    assert len(found.files.segments) == len(log.files.segments) == 6
     assert read_everything(shard, found) == written
 
 
@@ -77,10 +77,10 @@ def test_a_long_tail_that_is_torn_where_it_begins_is_not_read_into_memory() -> N
     shard.call(shard.storage.checkpoint)
     begin = log.next_position
     written = read_everything(shard, log) + b"".join(fill(shard, log, 90, 100_000))
-    log.behind.write(log.durable_position)
-    shard.run(lambda: log.written_position == log.durable_position)
+    log.behind.write(log.ends.durable_position)
+    shard.run(lambda: log.ends.written_position == log.ends.durable_position)
     disk.sync_all("")
-    disk.damage(log.segments_list.active.path, begin, bytes(512))
+    disk.damage(log.files.segments.active.path, begin, bytes(512))
     disk.longest = 0
     report = recover_locally(disk)
     assert [repair.kind for repair in report.repairs] == ["torn_segment", "wal_replayed"]
@@ -92,7 +92,7 @@ def test_a_long_tail_that_is_torn_where_it_begins_is_not_read_into_memory() -> N
 def test_segments_roll_for_their_offsets_though_small_batches_follow_each_other() -> None:
     shard = new_shard(memory_bytes=64 * MIB)
     log = shard.open(1, index_interval_bytes=32 * 1024)
-    while log.range_level < 3:
+    while log.cache.level < 3:
         fill(shard, log, 10)
     count = 2**31 - 1
     data = plain_batch(0, count, bytes(40))

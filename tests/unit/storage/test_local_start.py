@@ -23,7 +23,7 @@ def read_from(shard: LocalShard, log, offset: int) -> bytes:
 
 def trimmed_locally(shard: LocalShard, log, segments: int) -> int:
     """Let the first segments go from this disk; the new local start."""
-    shard.run(lambda: log.written_position == log.durable_position)
+    shard.run(lambda: log.ends.written_position == log.ends.durable_position)
     start = log.segments()[segments].base_offset
     after = log.trim_local(start)
     shard.call(shard.storage.checkpoint)

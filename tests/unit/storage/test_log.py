@@ -43,8 +43,8 @@ def test_a_batch_is_kept_verbatim_but_for_offset_and_epoch(shard: LocalShard) ->
 def test_durability_is_told_once_per_tick_with_the_exclusive_end(shard: LocalShard) -> None:
     log, other = shard.open(1), shard.open(2)
     told: list[tuple[str, int]] = []
-    log.on_durable = lambda end: told.append(("log", end))
-    other.on_durable = lambda end: told.append(("other", end))
+    log.owner.on_durable = lambda end: told.append(("log", end))
+    other.owner.on_durable = lambda end: told.append(("other", end))
     append(log, 3)
     append(log, 2)
     append(other)
@@ -58,7 +58,7 @@ def test_durability_is_told_once_per_tick_with_the_exclusive_end(shard: LocalSha
 def test_a_gap_in_offsets_is_a_broken_invariant(shard: LocalShard) -> None:
     log = shard.open(1)
     data = plain_batch(0, 1)
-    with pytest.raises(AssertionError, match="goes on at 0"):
+    with pytest.raises(AssertionError, match="the log's end is 0"):
         log.append((memoryview(data),), len(data), 1, 1, 0, 0)
 
 
@@ -197,7 +197,7 @@ def test_a_vote_is_there_after_a_crash(shard: LocalShard) -> None:
     shard.call(log.save_vote, StoredVote(7, 3))
     shard.disk.crash(torn=False)
     report = recover_locally(shard.disk)
-    assert LocalShard(shard.disk, shard.rng, clean=report.clean).open(1).vote == StoredVote(7, 3)
+    assert LocalShard(shard.disk, shard.rng, clean=report.clean).open(1).raft.vote == StoredVote(7, 3)
 
 
 def test_a_closed_log_is_in_its_segments_and_can_be_opened_again(shard: LocalShard) -> None:
@@ -213,7 +213,7 @@ def test_a_closed_log_is_in_its_segments_and_can_be_opened_again(shard: LocalSha
 
 
 def test_the_controllers_log_has_a_place_of_its_own(shard: LocalShard) -> None:
-    log = shard.storage.open_controller_log(shard.config(), clean=True)
+    log = shard.storage.registry.open_controller_log(shard.config(), clean=True)
     append(log, 1, 300)
     settle(shard)
     shard.call(shard.storage.checkpoint)
@@ -249,7 +249,7 @@ def test_many_segments_that_are_deleted_before_they_were_written_are_passed_over
     fill(shard, log, 700, 100)
     log.trim_prefix(log.next_offset)
     settle(shard)
-    shard.run(lambda: log.written_position == log.durable_position, 120_000_000)
+    shard.run(lambda: log.ends.written_position == log.ends.durable_position, 120_000_000)
     written = append(log)
     settle(shard)
     assert read_everything(shard, log) == written

@@ -63,7 +63,7 @@ def test_a_log_with_much_in_the_cache_has_ranges_of_a_mib_while_there_are_any() 
     while (block := shard.arena.allocate_block()) is not None:
         held.append(block)
     shard.arena.on_pressure = None
-    log.close_range()
+    log.cache.close_open()
     held += [one.fragment.share() for one in log.cache.live()[:3]]  # as a slow consumer does
     written += fill(shard, log, 60, 60_000)
     assert {131072, BLOCK_BYTES} == set(capacities(log)), "it goes on with what there is"
@@ -76,7 +76,7 @@ def test_the_longer_a_log_s_stream_in_the_cache_the_more_of_it_is_written_at_onc
     shard = new_shard(memory_bytes=96 * MIB, settings=ROOMY)
     shard.storage.write_bytes_min = WRITE_BYTES_MIN
     written: list[int] = []
-    send = shard.storage.send
+    send = shard.storage.worker.send
 
     def note(command) -> None:
         if isinstance(command, Write):
@@ -84,7 +84,7 @@ def test_the_longer_a_log_s_stream_in_the_cache_the_more_of_it_is_written_at_onc
         send(command)
 
     log = shard.open(1)
-    shard.storage.send = note
+    shard.storage.worker.send = note
     for _ in range(900):
         append(log, 1, 60_000)
         settle(shard)
@@ -142,7 +142,7 @@ def test_nothing_is_evicted_that_is_only_in_the_wal_and_the_append_is_refused_in
     stuck = shard.processes._lanes[0]
     shard.processes._lanes[0] = stuck.release()
     settle(shard)
-    shard.run(lambda: log.written_position >= log.durable_position - 131072)
+    shard.run(lambda: log.ends.written_position >= log.ends.durable_position - 131072)
     append(log, 1, 1000)
 
 
@@ -206,8 +206,8 @@ def test_a_log_cut_inside_a_range_that_left_the_cache_has_what_is_appended_next_
     append(log, 1, 160)
     settle(shard)
     shard.call(shard.storage.checkpoint)
-    assert log.written_position == log.next_position
-    assert log.is_open(log.cache.live()[0]), "it takes the next batch"
+    assert log.ends.written_position == log.next_position
+    assert log.cache.open is log.cache.live()[0], "it takes the next batch"
     shard.storage.memory._evict(1)
     assert not log.cache.live()
     shard.call(log.truncate_suffix, 1)

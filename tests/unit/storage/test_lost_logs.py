@@ -36,7 +36,7 @@ def reopened(disk: SimDisk) -> LocalShard:
 
 
 def opened(shard: LocalShard):
-    return shard.storage.open_log(1, DIRECTORY, "t/1", shard.config(), False, replicated=True, expected=True)
+    return shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), False, replicated=True, expected=True)
 
 
 def test_a_replica_that_was_made_here_as_a_new_one_has_lost_nothing_and_one_that_was_here_is_left_as_it_is() -> None:
@@ -45,13 +45,13 @@ def test_a_replica_that_was_made_here_as_a_new_one_has_lost_nothing_and_one_that
     begin_new(disk, DIRECTORY)
     disk.crash(torn=False)
     log = opened(reopened(disk))
-    assert not log.lost
+    assert not log.files.lost
     assert log.next_offset == 0
     disk = left()
     before = disk.files()
     begin_new(disk, DIRECTORY)
     assert disk.files() == before
-    assert opened(reopened(disk)).vote == VOTE
+    assert opened(reopened(disk)).raft.vote == VOTE
 
 
 def test_a_replica_whose_directory_is_gone_is_lost_until_it_is_whole() -> None:
@@ -59,24 +59,24 @@ def test_a_replica_whose_directory_is_gone_is_lost_until_it_is_whole() -> None:
     shard = reopened(disk)
     remove_deleted(disk, DIRECTORY)
     log = opened(shard)
-    assert log.lost
+    assert log.files.lost
     assert log.next_offset == 0
     disk = kill(shard)
     shard = reopened(disk)
     log = opened(shard)
-    assert log.lost
+    assert log.files.lost
     log.found_again()
-    assert not log.lost
+    assert not log.files.lost
     shard.call(log.save_vote, VOTE)
     disk = kill(shard)
-    assert not opened(reopened(disk)).lost
+    assert not opened(reopened(disk)).files.lost
 
 
 @pytest.mark.parametrize("newer", ["vote", "batch", "trim", "control"])
 def test_a_replica_whose_directory_is_gone_is_lost_although_the_write_ahead_log_has_its_newest_records(newer) -> None:
     shard = reopened(left())
     log = opened(shard)
-    assert not log.lost
+    assert not log.files.lost
     match newer:
         case "vote":
             shard.call(log.save_vote, StoredVote(Term(6), ReplicaId(2)))
@@ -90,7 +90,7 @@ def test_a_replica_whose_directory_is_gone_is_lost_although_the_write_ahead_log_
     disk = kill(shard)
     remove_deleted(disk, DIRECTORY)
     log = opened(reopened(disk))
-    assert log.lost
+    assert log.files.lost
     assert log.next_offset == 0
 
 
@@ -105,20 +105,20 @@ def test_a_replica_whose_directory_is_gone_is_not_lost_if_the_write_ahead_log_ha
     if exists(disk, DIRECTORY):
         remove_deleted(disk, DIRECTORY)
     log = opened(reopened(disk))
-    assert not log.lost
-    assert (log.next_offset, log.vote) == (20, StoredVote(Term(6), ReplicaId(2)))
+    assert not log.files.lost
+    assert (log.next_offset, log.raft.vote) == (20, StoredVote(Term(6), ReplicaId(2)))
 
 
 def test_a_replica_is_lost_if_the_write_ahead_log_has_its_batches_but_not_the_entry_before_them() -> None:
     shard = new_shard()
     fill(shard, shard.open(1, replicated=True), 3, epoch=1)
     log = opened(reopened(kill(shard)))
-    assert (log.lost, log.next_offset) == (True, 0)
+    assert (log.files.lost, log.next_offset) == (True, 0)
 
 
 def test_a_replica_with_files_is_not_lost() -> None:
     log = opened(reopened(left()))
-    assert not log.lost
+    assert not log.files.lost
     assert log.next_offset == 20
 
 
@@ -127,7 +127,7 @@ def test_damaged_files_are_put_aside_with_their_vote_kept_and_removed_when_the_l
     shard = reopened(disk)
     disk.open(SEGMENT + ".log").truncate(100)
     log = opened(shard)
-    assert (log.lost, log.next_offset, log.vote) == (True, 0, VOTE)
+    assert (log.files.lost, log.next_offset, log.raft.vote) == (True, 0, VOTE)
     assert exists(disk, f"{DIRECTORY}.damaged/epochs")
     log.found_again()
     shard.run(lambda: not shard.storage.removals.pending)
@@ -143,7 +143,7 @@ def test_what_was_put_aside_first_stays() -> None:
     kill(shard)
     shard = reopened(disk)
     disk.open(f"{DIRECTORY}/fault", create=True).pwritev([b"no good"], 0)
-    assert opened(shard).lost
+    assert opened(shard).files.lost
     assert exists(disk, f"{DIRECTORY}.damaged/epochs")
 
 
@@ -165,5 +165,5 @@ def test_an_orderly_stop_leaves_no_summary_of_a_lost_log() -> None:
     report = recover_locally(disk, replicated=True)
     assert report.clean
     shard = LocalShard(disk, random.Random(5), clean=True)
-    log = shard.storage.open_log(1, DIRECTORY, "t/1", shard.config(), True, replicated=True, expected=True)
-    assert log.lost
+    log = shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), True, replicated=True, expected=True)
+    assert log.files.lost

@@ -39,7 +39,7 @@ class Leader:
     def send(self, to: LocalShard, receiving: LogImport, until: int) -> None:
         """Send parts of about two batches as long as the receiver lacks offsets before ``until``."""
         while receiving.next_offset < until:
-            reads = self.shard.storage.cold_reads
+            reads = self.shard.storage.reads.cold
             part = self.shard.call(read_batches, self.log, reads, receiving.next_offset, self.end, 1_000)
             assert to.call(receiving.add, [memoryview(bytes(part.buf))], part.next_offset) is None
             part.buf.release()

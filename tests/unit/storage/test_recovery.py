@@ -143,8 +143,8 @@ def test_damage_in_the_durable_wal_is_mended_from_the_segment_where_the_batch_wa
     log, other = shard.open(1), shard.open(2)
     written = fill(shard, log, 20)
     fill(shard, other, 5)
-    log.behind.write(log.durable_position)
-    shard.run(lambda: log.written_position == log.durable_position)
+    log.behind.write(log.ends.durable_position)
+    shard.run(lambda: log.ends.written_position == log.ends.durable_position)
     disk = kill(shard)
     _damage_record(disk, written[7])
     report = recover_locally(disk)
@@ -265,7 +265,7 @@ def test_after_a_clean_stop_no_log_file_and_no_wal_file_is_read() -> None:
     logs = [shard.open(n) for n in range(1, 51)]
     for log in logs:
         fill(shard, log, 3)
-        log.producer_snapshot = lambda: b"producers"
+        log.owner.producer_snapshot = lambda: b"producers"
     shard.stop()
     disk = shard.disk
     read: list[str] = []
@@ -275,7 +275,7 @@ def test_after_a_clean_stop_no_log_file_and_no_wal_file_is_read() -> None:
     shard = LocalShard(disk, random.Random(5), clean=report.clean)
     logs = [shard.open(n) for n in range(1, 51)]
     assert [log.next_offset for log in logs] == [3] * 50
-    assert logs[7].snapshots.newest == (3, b"producers")
+    assert logs[7].files.snapshots.newest == (3, b"producers")
     assert {path.rpartition("/")[2] for path in read} <= {"state", "state.copy", "opened"}
 
 
@@ -390,7 +390,7 @@ def test_a_deletion_that_the_crash_cut_short_is_finished() -> None:
 def test_producer_snapshots_of_batches_that_a_crash_took_are_not_used() -> None:
     shard = new_shard()
     log = shard.open(1)
-    log.producer_snapshot = lambda: b"as of %d" % log.next_offset
+    log.owner.producer_snapshot = lambda: b"as of %d" % log.next_offset
     fill(shard, log, 100, 1000)
     append(log, 1, 1000)  # appended, never durable
     shard.call(shard.storage.checkpoint)
@@ -401,7 +401,7 @@ def test_producer_snapshots_of_batches_that_a_crash_took_are_not_used() -> None:
     report = recover_locally(disk)
     shard, log = reopened(disk, report)
     if log.next_offset == 100:
-        assert log.snapshots.newest is None
+        assert log.files.snapshots.newest is None
         assert "00000000000000000101.producers" not in disk_names(shard)
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from millstream.partition.append import append
+from millstream.partition.append.checks import append
 from millstream.storage.recovery.cut_back import cut_back, look
 from millstream.storage.recovery.replay import LogReplay
 from millstream.storage.recovery.set_aside import is_set_aside

@@ -53,7 +53,7 @@ def test_an_epochs_file_that_the_disk_does_not_read_is_corruption_and_leaves_no_
     with pytest.raises(Corruption, match="could not be read"):
         LocalShard(disk, random.Random(5), clean=report.clean).open(1, replicated=True)
     disk.fail = lambda kind, path: 0
-    assert LocalShard(disk, random.Random(5), clean=report.clean).open(1, replicated=True).vote == VOTE
+    assert LocalShard(disk, random.Random(5), clean=report.clean).open(1, replicated=True).raft.vote == VOTE
 
 
 def test_a_replicated_log_that_saw_no_checkpoint_needs_no_epochs_file() -> None:
@@ -67,7 +67,7 @@ def test_a_replicated_log_that_saw_no_checkpoint_needs_no_epochs_file() -> None:
     report = recover_locally(disk, replicated=True)
     assert not report.faults
     log = LocalShard(disk, random.Random(5), clean=report.clean).open(1, replicated=True)
-    assert (log.next_offset, log.next_raft_position, log.vote) == (1, 2, VOTE)
+    assert (log.next_offset, log.next_raft_position, log.raft.vote) == (1, 2, VOTE)
 
 
 def test_a_fenced_replica_keeps_its_newest_vote() -> None:

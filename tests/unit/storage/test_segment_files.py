@@ -11,6 +11,7 @@ from storage_support import FAULTS
 from millstream.format.index import SegmentSummary
 from millstream.storage.disk import SystemDisk, SystemFile
 from millstream.storage.messages.commands import Checkpoint, Write
+from millstream.storage.segments.broken_logs import BrokenLogs
 from millstream.storage.segments.files import SegmentFiles
 from millstream.storage.throttle import Throttle
 
@@ -117,7 +118,7 @@ def test_a_checkpoint_passes_over_a_partition_that_was_deleted_since_it_was_aske
     asked = checkpoint(directory, sealed=sealed)
     files.remove_directory(directory)
     files.sync()
-    files.finish(asked)
+    files.finish(asked, BrokenLogs())
     assert os.listdir(f"{tmp_path}/topics") == []
 
 
@@ -126,13 +127,13 @@ def test_a_partition_that_comes_back_behind_a_checkpoint_after_its_deletion_has_
     directory = partition(tmp_path, 0)
     files = written(SegmentFiles(disk, str(tmp_path), ARENA, None, FAULTS), directory)
     files.sync()
-    files.finish(checkpoint(directory, sealed=sealed))
+    files.finish(checkpoint(directory, sealed=sealed), BrokenLogs())
     files.remove_directory(directory)
     assert os.listdir(f"{tmp_path}/topics") == []
     files.forget_removed(files.removed_directories())
     written(files, directory)
     files.sync()
-    files.finish(checkpoint(directory, sealed=sealed))
+    files.finish(checkpoint(directory, sealed=sealed), BrokenLogs())
     assert "epochs" in os.listdir(directory)
 
 
@@ -149,8 +150,8 @@ def test_a_partition_is_not_deleted_while_a_checkpoint_makes_a_file_in_it(tmp_pa
 
     disk.before_open = delete_now
     files.sync()
-    files.finish(checkpoint(directory, sealed=True))
-    deletion.join(10)
+    files.finish(checkpoint(directory, sealed=True), BrokenLogs())
+    deletion.join(120)
     assert not deletion.is_alive()
     assert os.listdir(f"{tmp_path}/topics") == []
 
@@ -169,7 +170,7 @@ def test_two_shards_may_delete_their_partitions_of_a_topic_at_the_same_time(tmp_
     mine.remove_directory(ours)
     assert os.listdir(f"{tmp_path}/topics") == []
     mine.sync()
-    mine.finish(checkpoint(ours))
+    mine.finish(checkpoint(ours), BrokenLogs())
     assert os.listdir(f"{tmp_path}/topics") == []
 
 

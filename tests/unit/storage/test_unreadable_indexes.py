@@ -75,7 +75,7 @@ def test_an_index_that_cannot_be_read_is_written_anew_by_the_next_checkpoint(wri
     said = capfd.readouterr().err.splitlines()
     assert [line.split(None, 1)[1] for line in said] == [
         f"ERROR [topic1/0] {INDEX} could not be read: Input/output error",
-        f"WARN  [topic1/0] repaired: {INDEX} was damaged or could not be read and is written anew from the segment",
+        f"WARN  [topic1/0] repaired: {INDEX} was damaged or could not be read and is rebuilt from the segment",
     ]
     disk.fail = well
     assert is_whole(disk)
@@ -156,7 +156,7 @@ def test_entries_stay_that_lie_behind_what_is_durable_of_a_segment(written):
     before = SegmentIndex.load(disk, LOG, 0).summary
     disk.fail = unreadable(INDEX)
     data += fill(shard, log, 100, BATCH_BYTES)
-    log.behind.write(log.durable_position)
+    log.behind.write(log.ends.durable_position)
     shard.run(lambda: not log.behind.under_way)
     worker = file_worker(shard)
     worker.files.write_index(LOG, before)

@@ -7,10 +7,10 @@ import pytest
 from storage_support import append, fill, new_shard, settle
 
 from millstream.format.index import encode_block, scan_index
-from millstream.format.names import partition_directory
+from millstream.format.names import TOPIC_FILE, partition_directory
 from millstream.storage.disk import read_file, replace_file
 from millstream.storage.verification.log import CORRUPT, MENDED, Progress, find_logs, verify_log
-from millstream.storage.verification.wal import verify_wal, wal_batches, wal_bytes
+from millstream.storage.verification.wal import verify_wal, wal_batches, wal_bytes, wal_offsets
 
 DATA = "/data"
 SEGMENT = "00000000000000000000"
@@ -65,6 +65,24 @@ def test_progress_adds_up_to_what_was_announced(shard):
     for one in logs:
         verify_log(shard.disk, one, progress)
     assert sum(steps) == sum(one.size_bytes for one in logs)
+
+
+def test_what_a_power_failure_took_of_a_closed_segment_is_mended_if_the_write_ahead_log_has_it(shard):
+    log = written(shard, batches=300, checkpoint=False)
+    file = shard.disk.open(f"{log.directory}/{SEGMENT}.log")
+    file.truncate(3 * 577)
+    waiting = wal_offsets(shard.disk, DATA)[1]
+    assert waiting == [(0, 300)]
+    assert {one.severity for one in check(shard, waiting=waiting).findings} == {MENDED}
+    assert check(shard, waiting=[(5, 300)]).corrupt, "offsets 3 and 4 are nowhere"
+
+
+def test_a_topic_whose_name_a_power_failure_took_is_named_by_its_id(shard):
+    log = written(shard)
+    topic_id = log.directory.split("/")[-2]
+    shard.disk.open(f"{DATA}/topics/{topic_id}/{TOPIC_FILE}").truncate(0)
+    (found,) = find_logs(shard.disk, DATA)
+    assert (found.name, found.topic_id, found.partition) == (f"{topic_id}/0", topic_id, 0)
 
 
 def test_a_flipped_byte_in_a_batch_is_reported_with_its_offset(shard):
@@ -139,7 +157,7 @@ def test_an_index_that_is_gone_or_torn_is_mended_and_one_that_lies_is_corrupt(sh
 
 def test_what_the_disk_cannot_read_is_told_and_the_rest_is_looked_at(shard):
     log = written(shard)
-    log.producer_snapshot = lambda: b"producers"
+    log.owner.producer_snapshot = lambda: b"producers"
     fill(shard, log, 150)
     shard.call(shard.storage.checkpoint)
     names = [name for name in shard.disk.list(log.directory) if name.endswith((".log", ".index"))]
@@ -188,16 +206,18 @@ def test_a_write_ahead_log_that_cannot_be_read_is_told(shard):
     assert "could not be read: Input/output error" in found.what
 
 
-def test_an_index_whose_summary_lies_is_corrupt(shard):
+@pytest.mark.parametrize(("off_ms", "is_right"), [(-1, False), (1, True)])
+def test_the_largest_time_of_an_index_is_an_upper_bound(shard, off_ms, is_right):
+    """Look-ups by time pass over a segment whose largest time is too small; a larger one is of a tail that was cut."""
     import msgspec
 
     log = written(shard)
     path = f"{log.directory}/{SEGMENT}.index"
     scan = scan_index(bytes(read_file(shard.disk, path)), 0)
     assert scan.summary is not None
-    lie = msgspec.structs.replace(scan.summary, max_timestamp=scan.summary.max_timestamp + 1)
+    lie = msgspec.structs.replace(scan.summary, max_timestamp=scan.summary.max_timestamp + off_ms)
     replace_file(shard.disk, path, encode_block(lie, scan.offsets, scan.positions, scan.timestamps))
-    assert damage(check(shard)) == [(CORRUPT, 0, f"{SEGMENT}.index")]
+    assert damage(check(shard)) == ([] if is_right else [(CORRUPT, 0, f"{SEGMENT}.index")])
 
 
 def test_small_files_that_do_not_verify_are_named(shard):

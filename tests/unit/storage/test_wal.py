@@ -91,7 +91,7 @@ def test_appends_during_the_callbacks_of_a_tick_go_with_the_next() -> None:
         if end < 6:
             append(log)
 
-    log.on_durable = again
+    log.owner.on_durable = again
     append(log)
     settle(shard)
     assert seen == [2, 3, 4, 5, 6]
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_is_asked_for_while_a_tick_is_told_does_not_cover_it()
     shard = new_shard()
     one, other = shard.open(1), shard.open(2)
     done: list[int] = []
-    one.on_durable = lambda end: shard.storage.checkpoint(lambda: done.append(end))
+    one.owner.on_durable = lambda end: shard.storage.checkpoint(lambda: done.append(end))
     append(one)
     written = append(other)
     shard.run(lambda: bool(done))

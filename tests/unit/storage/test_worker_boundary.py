@@ -6,8 +6,9 @@ from storage_support import append, new_shard, settle
 from millstream.errors import MillstreamError
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.storage.compaction.cleaner import Cleaner
-from millstream.storage.processes.boundary import HelperFault
+from millstream.storage.messages.commands import EndPass, PutRewritten
 from millstream.storage.segments.files import SegmentFiles
+from millstream.storage.segments.read_faults import HelperFault
 from millstream.storage.segments.reads import Reader
 
 
@@ -20,7 +21,7 @@ def bench():
     shard = new_shard(settings={"wal_bytes": 1 << 20})
     log, other = shard.open(1), shard.open(2)
     failures = []
-    log.on_failed = lambda verb, error: failures.append((verb, error))
+    log.owner.on_failed = lambda verb, error: failures.append((verb, error))
     for one in (log, other):
         for _ in range(5):
             append(one, size=500)
@@ -34,13 +35,13 @@ def test_a_write_that_raises_ends_that_log(bench, monkeypatch):
     monkeypatch.setattr(
         SegmentFiles, "write", lambda self, command: planted() if command.group == 1 else original(self, command)
     )
-    log.behind.write(log.durable_position)
+    log.behind.write(log.ends.durable_position)
     shard.run(lambda: bool(failures))
     (failure,) = failures
     assert failure[0] == "write behind" and isinstance(failure[1], HelperFault)
     assert "planted" in str(failure[1]) and "Traceback" in str(failure[1])
-    other.behind.write(other.durable_position)
-    shard.run(lambda: other.written_position == other.durable_position)
+    other.behind.write(other.ends.durable_position)
+    shard.run(lambda: other.ends.written_position == other.ends.durable_position)
 
 
 @pytest.mark.parametrize("verb", ["read", "find"])
@@ -70,3 +71,95 @@ def test_a_pass_that_raises_leaves_a_log_that_is_served(monkeypatch, verb):
     append(log)
     settle(shard)
     assert log.durable_offset == 13
+
+
+def test_a_rename_of_the_cleaner_that_raises_is_a_reply_and_what_it_leaves_over_stays():
+    class Disk:
+        rename = unlink = staticmethod(planted)
+
+    cleaner = Cleaner(Disk(), None)
+    reply = cleaner.carry_out(PutRewritten(7, "/0/0.log"))
+    assert (reply.id, reply.errno, reply.named) == (7, 0, False)
+    assert "planted" in reply.fault
+    assert cleaner.carry_out(EndPass("/0/0.log")) is None
+
+
+def checkpointed(shard):
+    done = []
+    shard.storage.checkpoint(lambda: done.append(1))
+    shard.run(lambda: bool(done))
+
+
+def opened_again(shard, log, monkeypatch):
+    """Start and end of a log that failed, as a repair opens it."""
+    monkeypatch.undo()
+    shard.storage.forget(log)
+    again = shard.open(1)
+    return again.start_offset, again.next_offset
+
+
+@pytest.mark.parametrize("step", ["write_index", "_write_aside", "_put_in_place"])
+def test_a_file_that_raises_in_a_checkpoint_ends_its_log_and_the_others_are_durable(bench, monkeypatch, step):
+    shard, log, other, failures = bench
+    for one in (log, other):
+        one.trim_prefix(Offset(1))  # its small file changes
+    settle(shard)
+    original = getattr(SegmentFiles, step)
+    monkeypatch.setattr(
+        SegmentFiles,
+        step,
+        lambda self, path, *rest: planted() if path.startswith(log.directory + "/") else original(self, path, *rest),
+    )
+    log.owner.on_failed = lambda verb, error: (failures.append((verb, error)), shard.storage.cut_off(log))
+    state = shard.storage.checkpointer._covered
+    checkpointed(shard)
+    (failure,) = failures
+    assert failure[0] == "checkpoint" and "planted" in str(failure[1])
+    assert shard.storage.checkpointer._covered > state, "the next one makes the frames void"
+    assert not shard.storage.checkpointer.failed_logs, "what the write-ahead log had of it is in its own file"
+    append(other)
+    settle(shard)
+    checkpointed(shard)
+    assert len(failures) == 1
+    assert opened_again(shard, log, monkeypatch) == (1, 5)
+
+
+@pytest.mark.parametrize("verb", ["cut", "remove"])
+def test_a_change_of_files_that_raises_ends_that_log_and_pins_nothing(bench, monkeypatch, verb):
+    shard, log, other, failures = bench
+    checkpointed(shard)
+    log.owner.on_failed = lambda verb, error: (failures.append((verb, error)), shard.storage.cut_off(log))
+    monkeypatch.setattr(SegmentFiles, verb, planted)
+    if verb == "cut":
+        log.truncate_suffix(Offset(3))
+    else:
+        log.roll()
+        append(log)
+        settle(shard)
+        log.trim_prefix(Offset(5))
+    shard.run(lambda: bool(failures))
+    assert "planted" in str(failures[0][1])
+    assert not shard.storage.checkpointer.changes
+    append(other)
+    settle(shard)
+    checkpointed(shard)
+    assert not shard.storage.checkpointer.failed_logs
+    assert opened_again(shard, log, monkeypatch) == ((0, 3) if verb == "cut" else (5, 6))
+
+
+def test_a_directory_that_cannot_be_removed_is_tried_again(bench, monkeypatch):
+    shard, log, other, failures = bench
+    original = SegmentFiles.remove_directory
+    tries = []
+
+    def once(self, directory):
+        tries.append(directory)
+        return planted() if len(tries) == 1 else original(self, directory)
+
+    monkeypatch.setattr(SegmentFiles, "remove_directory", once)
+    done = []
+    shard.storage.delete_log(log, lambda: done.append(1))
+    shard.run(lambda: bool(done))
+    assert len(tries) == 2 and not failures
+    append(other)
+    settle(shard)

@@ -88,7 +88,7 @@ def test_an_error_that_is_not_about_direct_writes_is_told() -> None:
     append(log, 1, 10)
     settle(shard)
     failures: list[str] = []
-    shard.storage.wal.on_failure = failures.append
+    shard.storage.fail = lambda fault, reason: failures.append(reason)
     disk.fail = lambda kind, path: errno.EIO if kind == "write" and path == WAL else 0
     append(log, 1, 10)
     shard.run(lambda: bool(failures))

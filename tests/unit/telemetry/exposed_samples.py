@@ -2,7 +2,7 @@
 
 import re
 
-from millstream.telemetry.table import ASKED, METRICS, Kind
+from millstream.telemetry.table import ASKED, METRICS, NAMED, Kind
 
 FROM_PROMETHEUS = {"job": None, "instance": None}
 """Labels that Prometheus adds to everything it scrapes."""
@@ -11,10 +11,10 @@ FROM_PROMETHEUS = {"job": None, "instance": None}
 def samples():
     """Every name that a page can hold → (labels with their values, whether it only grows)."""
     known = {}
-    for metric in (*METRICS, *ASKED):
+    for metric in (*METRICS, *ASKED, *NAMED):
         labels = {"shard": None} if metric.per_shard else {}
         if metric.label is not None:
-            labels[metric.label.name] = metric.label.values or None
+            labels |= dict.fromkeys(metric.label.name.split(", "), metric.label.values or None)
         name = metric.exposed_name
         if metric.kind is Kind.HISTOGRAM:
             known[f"{name}_bucket"] = ({**labels, "le": None}, True)

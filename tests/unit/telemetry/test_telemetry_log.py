@@ -1,3 +1,6 @@
+"""The operator's log: its form, its levels, and a reader that does not read."""
+
+import json
 import os
 import re
 import threading
@@ -40,11 +43,11 @@ def test_a_pipe_that_nobody_reads_stops_nobody(log):
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(120)
     stuck = thread.is_alive()
     os.set_blocking(reader, False)
     seen = os.read(reader, 1 << 20)
-    thread.join(30)
+    thread.join(120)
     os.close(reader)
     os.close(writer)
     assert not stuck
@@ -102,3 +105,67 @@ def test_a_rate_limit_lets_a_burst_through_and_then_counts_what_it_swallows():
     assert not limit.allows()
     clock[0] = 1000.0
     assert [limit.allows() for _ in range(7)] == [True] * 6 + [False]
+
+
+def in_room(name, what):
+    """Write a line as a module of a room does."""
+    return eval(what, {"__name__": f"millstream.{name}.some.module"}, {"log": in_room.log})
+
+
+@pytest.fixture
+def clock():
+    return [100.0]
+
+
+@pytest.fixture
+def timed(clock):
+    in_room.log = Log(_Process(lambda: clock[0]))
+    return in_room.log
+
+
+def test_a_room_has_a_level_of_its_own_until_its_time_is_over(timed, clock, capfd):
+    timed.set_for("raft", Level.DEBUG, 600)
+    timed.set_for("kafka", Level.WARN, 60)
+    for room in ("raft", "kafka", "net"):
+        in_room(room, f"log.debug('fine {room}'), log.info('usual {room}'), log.warning('bad {room}')")
+    err = capfd.readouterr().err
+    assert re.findall(r"(\w+ \w+)\n", err) == [
+        "fine raft", "usual raft", "bad raft", "bad kafka", "usual net", "bad net",
+    ]  # fmt: skip
+    assert timed.levels()["raft"] == (Level.DEBUG, 600)
+    assert timed.levels()["net"] == (Level.INFO, None)
+    clock[0] += 60
+    in_room("kafka", "log.info('again')")
+    assert timed.levels()["kafka"] == (Level.INFO, None)
+    clock[0] += 541
+    in_room("raft", "log.debug('unseen')")
+    assert re.findall(r"(\w+)\n", capfd.readouterr().err) == ["again"]
+
+
+def test_root_is_for_all_rooms_without_a_level_of_their_own(timed, clock, capfd):
+    timed.set_for("root", Level.ERROR, 10)
+    timed.set_for("raft", Level.DEBUG, 600)
+    in_room("net", "log.info('unseen')")
+    in_room("raft", "log.debug('one')")
+    timed.set_for("raft", None, 0)
+    in_room("raft", "log.info('unseen')")
+    clock[0] += 11
+    in_room("net", "log.info('two')")
+    assert re.findall(r"(\w+)\n", capfd.readouterr().err) == ["one", "two"]
+
+
+def test_a_line_is_one_json_object_if_that_is_the_form(timed, capfd):
+    timed.set_form("json")
+    timed.who("shard 1")
+    in_room("raft", "log.at('orders/3').error('it \"broke\"\\n%d', 5)")
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        in_room("net", "log.exception('a fault')")
+    first, second = map(json.loads, capfd.readouterr().err.splitlines())
+    assert first.pop("time").endswith("Z")
+    assert first == {
+        "level": "ERROR", "process": "shard 1", "place": "orders/3", "room": "raft", "message": 'it "broke"\n5',
+    }  # fmt: skip
+    assert "ZeroDivisionError" in second["traceback"]
+    assert second["room"] == "net"

@@ -1,3 +1,5 @@
+"""Counters, gauges and histograms are shown as they were counted."""
+
 import os
 
 import pytest

@@ -1,6 +1,7 @@
 """Ages of what is uploaded and archived, when the wall clock is set by a day and when records have odd times."""
 
 import uuid
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -59,7 +60,7 @@ def uploaded(tmp_path, timestamp, appended_ms):
 class _Log:
     """Nothing is local."""
 
-    class segments_list:  # noqa: N801
+    class _Segments:
         """Empty."""
 
         def __iter__(self):
@@ -68,7 +69,7 @@ class _Log:
         def changed_ms(self, _now_ms):
             return []
 
-    segments_list = segments_list()
+    files = SimpleNamespace(segments=_Segments())
 
 
 class _Partition:

@@ -1,3 +1,5 @@
+"""The state of an archive follows from its entries, and holds what it promises."""
+
 from __future__ import annotations
 
 import random

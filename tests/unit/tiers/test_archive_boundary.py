@@ -5,8 +5,10 @@ from numbered_segments import OWNER, numbered
 
 from millstream.model.error_code import ErrorCode
 from millstream.storage.disk import SystemDisk
+from millstream.tiers.log_worker import LogWorker
 from millstream.tiers.messages import AppendEntry, Done, Failed, Put, Read, Target
 from millstream.tiers.process import ArchiveWorker, answer
+from millstream.tiers.wal_lives import begin_life
 from sim.engine.objects import MemoryStore
 
 
@@ -33,8 +35,26 @@ def test_an_unexpected_exception_fails_its_command_and_no_other(capfd):
     assert "KeyError" in said, "the stack"
 
 
-def test_the_log_in_the_store_is_of_all_partitions_and_has_no_boundary():
-    store = MemoryStore()
-    worker = ArchiveWorker(store, store, SystemDisk(), memoryview(bytearray(16)), 1e12)
-    with pytest.raises(KeyError):  # there is no log here
-        answer(lambda: worker, AppendEntry(1, 0, []))
+class Once(MemoryStore):
+    """Raises what no store should, the first time that an entry is written."""
+
+    tries = 0
+
+    def put(self, key, parts, expect=None):
+        self.tries += key.startswith("wal/") and "lives" not in key
+        if self.tries == 1 and key.startswith("wal/") and "lives" not in key:
+            raise KeyError(key)
+        return super().put(key, parts, expect)
+
+
+def test_an_entry_that_raises_is_sent_again_and_is_there_once():
+    store = Once()
+    writer = begin_life(store, 1, "d", 1)
+    log = LogWorker(store, store, SystemDisk(), memoryview(bytearray(16)), writer, 0)
+    worker = ArchiveWorker(store, store, SystemDisk(), memoryview(bytearray(16)), 1e12, log=log)
+    failed = answer(lambda: worker, AppendEntry(1, 0, []))
+    assert isinstance(failed, Failed) and failed.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert answer(lambda: worker, AppendEntry(2, 0, [])) == Done(2)
+    assert answer(lambda: worker, AppendEntry(3, 1, [])) == Done(3)
+    with pytest.raises(AssertionError):
+        answer(lambda: worker, AppendEntry(4, 7, []))

@@ -3,12 +3,14 @@
 import pytest
 from numbered_segments import OWNER, numbered
 
-from millstream.format.archive import manifest_key
+from millstream.errors import Unavailable
+from millstream.format.archive import TopicDescription, decode_topic, encode_topic, manifest_key, topic_key
 from millstream.format.manifest import encode_manifest
 from millstream.objects.errors import Unsupported
 from millstream.storage.disk import SystemDisk
 from millstream.tiers import Archive
 from millstream.tiers.archiver import is_ahead
+from millstream.tiers.describing import describe
 from millstream.tiers.messages import Examine, Examined, Failed, Replace, Written
 from millstream.tiers.process import ArchiveWorker
 from sim.engine.objects import MemoryStore
@@ -74,3 +76,64 @@ def test_a_manifest_that_is_missing_or_damaged_is_written():
     data = encode_manifest(own.manifest(OWNER, ((5, 0),)))
     assert not is_ahead(b"", own, 1)
     assert not is_ahead(data[:-1] + b"x", own, 1)
+
+
+class Link:
+    """The archive process, which answers at once."""
+
+    def __init__(self, store):
+        self.worker = worker_of(store)
+        self.written = 0
+
+    def examine(self, key, done):
+        done(self.worker.carry_out(Examine(1, key)))
+
+    def replace(self, key, data, expected, done):
+        self.written += 1
+        reply = self.worker.carry_out(Replace(1, key, data, expected))
+        done(reply.version if isinstance(reply, Written) else Unavailable(reply.message))
+
+
+def topic(partitions, **configs):
+    return TopicDescription("t", OWNER.topic_id.hex, partitions, configs, "", 1)
+
+
+def described(store, link, wanted):
+    answers = []
+    describe(link, OWNER, wanted, answers.append)
+    (answer,) = answers
+    return answer, decode_topic(store.get(topic_key(OWNER), 0, store.head(topic_key(OWNER)).size_bytes))
+
+
+def test_a_topic_is_described_once_and_by_who_knows_most_of_it():
+    store = MemoryStore()
+    link = Link(store)
+    assert described(store, link, topic(2)) == (None, topic(2))
+    assert described(store, link, topic(2)) == (None, topic(2))
+    assert link.written == 1
+    assert described(store, link, topic(3)) == (None, topic(3))
+    assert described(store, link, topic(2)) == (None, topic(3)), "a broker that has not heard of the third partition"
+    assert described(store, link, topic(3, a="b")) == (None, topic(3, a="b"))
+
+
+def test_a_damaged_description_is_replaced():
+    store = MemoryStore()
+    store.put(topic_key(OWNER), [b"{"])
+    assert described(store, Link(store), topic(2)) == (None, topic(2))
+
+
+def test_a_description_that_another_has_written_meanwhile_is_looked_at_again():
+    store = MemoryStore()
+    link = Link(store)
+    examine = link.examine
+
+    def late(key, done):
+        found = link.worker.carry_out(Examine(1, key))
+        store.put(topic_key(OWNER), [encode_topic(topic(5))])
+        done(found)
+
+    link.examine = late
+    answer, found = described(store, link, topic(2))
+    assert isinstance(answer, Unavailable) and found == topic(5)
+    link.examine = examine
+    assert described(store, link, topic(2)) == (None, topic(5))

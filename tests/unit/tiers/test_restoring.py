@@ -5,21 +5,20 @@ import shutil
 import time
 
 import pytest
-from crc32c import crc32c
-from test_sharing import A, B, batches, share
+from restoring_support import Life, restored
+from sharing_support import A, B, batches, share
 
-from millstream.core.shared.catalogue import Writer
 from millstream.errors import Corruption, Rejected
 from millstream.format.archive import topic_key
 from millstream.format.wal_entry import EntryPart, decode_head, encode_entry, head_bytes
+from millstream.model.shared import Writer
 from millstream.objects import ObjectKey
 from millstream.raft.stored import decode_folded
 from millstream.storage.disk import SystemDisk
-from millstream.storage.log.opening import load_log
-from millstream.tiers.object_wal import ObjectWal, entry_key, wal_folder
+from millstream.tiers.object_wal import entry_key, wal_folder
 from millstream.tiers.packing import archive_id
 from millstream.tiers.restoring import StoreView, restore, topics_in_use
-from millstream.tiers.wal_lives import begin_life, end_lives, lives, nodes
+from millstream.tiers.wal_lives import end_lives, lives, nodes
 from sim.engine.objects import Faults, FaultyStore, MemoryStore
 
 
@@ -28,38 +27,6 @@ def store():
     made = MemoryStore()
     made.put(ObjectKey(topic_key(archive_id(A))), [b"described"])
     return made
-
-
-class Life:
-    """A life of a broker with one shard."""
-
-    def __init__(self, store, node=1, disk="d"):
-        self.store = store
-        self.writer = begin_life(store, node, disk, 1)
-        self.wal = ObjectWal(store, self.writer)
-
-    def append(self, *parts, start=0):
-        """An entry of (partition, first offset, batches)."""
-        data = [batches(first, count) for _, first, count in parts]
-        made = [
-            EntryPart(partition, first, first + 2 * count, start, len(one), crc32c(one))
-            for (partition, first, count), one in zip(parts, data, strict=True)
-        ]
-        return self.wal.append(encode_entry(made, data))
-
-
-def restored(store, tmp_path, partition=A):
-    """What is restored, and the log that opens from it: state, first and last offset, bytes of the segments."""
-    directory = tmp_path / "topics" / "t" / "0"
-    found = restore(StoreView(store), SystemDisk(), archive_id(partition), str(directory), 5)
-    if found is None:
-        assert not directory.exists()
-        return None
-    repairs = []
-    loaded = load_log(SystemDisk(), str(directory), 5, lambda *what: repairs.append(what))
-    assert not repairs
-    data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
-    return found, loaded, data
 
 
 def test_a_log_is_its_archive_and_the_entries_behind_it(store, tmp_path):
@@ -91,7 +58,7 @@ def test_without_an_archive_the_entries_of_several_lives_and_brokers_are_the_log
     found, loaded, data = restored(store, tmp_path)
     assert (found.archived_end, found.end_offset) == (4, 12)
     assert data == batches(4, 4)
-    assert loaded.state.start_offset == 6, "records that were deleted come back"
+    assert loaded.state.start_offset == 7, "records that were deleted come back"
 
 
 def test_topics_with_records_in_a_log_that_is_in_use_are_named(store):

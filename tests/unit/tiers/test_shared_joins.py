@@ -5,7 +5,7 @@ import random
 import uuid
 
 import pytest
-from test_sharing import TOPIC, A, B, batches, read, share
+from sharing_support import TOPIC, A, B, batches, read, share
 
 from millstream.core.shared.joins import LARGE_BYTES
 from millstream.errors import Corruption, MillstreamError, Rejected

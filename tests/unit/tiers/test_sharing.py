@@ -2,58 +2,26 @@
 
 import itertools
 import random
-import time
-import uuid
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sharing_support import TOPIC, A, B, batches, read, share
 
 from millstream.errors import Corruption
 from millstream.format.archive import topic_key
 from millstream.format.manifest import ArchivedSegment, ArchiveId, pack_run, unpack_run
-from millstream.model.shared import SharedPartition
 from millstream.objects import ObjectKey
 from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers.hot_tier import HotTier, WarmBlocks
 from millstream.tiers.hot_tier.slots import MemorySlots
 from millstream.tiers.hot_tier.slotted import SlottedTier
-from millstream.tiers.messages import Find, Read, Share, SharedPart, SharedStart, Sweep, Target
-from millstream.tiers.packing import archive_id, pack
+from millstream.tiers.messages import Find, Read, SharedStart, Sweep, Target
+from millstream.tiers.packing import archive_id
 from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.sweeping import StoredRange, Sweeper, longest_chain, stored_ranges
-from millstream.tiers.uploading import Pace
-from millstream.wire.records import build_batch
 from sim.engine.objects import MemoryStore
-
-TOPIC = uuid.UUID(int=5)
-A, B = (SharedPartition(TOPIC.bytes, index) for index in (0, 1))
-
-
-def batches(first, count, size=100):
-    """``count`` batches of two records each."""
-    return b"".join(
-        build_batch([(None, b"%06d" % at + bytes(size), (), 1000 + at)] * 2, base_offset=at, leader_epoch=3)
-        for at in range(first, first + 2 * count, 2)
-    )
-
-
-def share(store, object_id, *parts, on_block=None):
-    """Write an object of (partition, first offset, end offset, bytes, aborted transactions)."""
-    arena, made = bytearray(), []
-    for partition, first, end, data, aborted in parts:
-        at = len(arena)
-        arena += data
-        cut = at + len(data) // 2
-        made.append(SharedPart(partition, first, end, [at, cut, cut, len(arena)], aborted))
-    return pack(store, Share(1, object_id, made), memoryview(arena), Pace(1e12), on_block)
-
-
-def read(store, partition, segment, offset, end, room=1 << 20):
-    buffer = bytearray(room)
-    command = Read(1, archive_id(partition), Target.of(segment), offset, end, room, True, [0, room])
-    found = ArchiveReader(store).read(command, [memoryview(buffer)])
-    return bytes(buffer[: found.size_bytes]), list(found.aborted)
+from waits import until
 
 
 def test_the_batches_of_each_partition_are_read_back_byte_for_byte():
@@ -227,7 +195,5 @@ def test_ranges_of_shared_objects_are_kept_warm_as_segments_are(monkeypatch):
         return set(served)
 
     assert "store" in read_by_a_new_reader()
-    deadline = time.monotonic() + 60
-    while warm.tier.stats().blocks < 4 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: warm.tier.stats().blocks >= 4, "the blocks are not kept")
     assert read_by_a_new_reader() == {"hot_tier"}

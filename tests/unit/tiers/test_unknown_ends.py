@@ -12,13 +12,14 @@ from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.format.manifest import ArchiveId
 from millstream.model.error_code import ErrorCode
 from millstream.partition.delete_records import _judged
-from millstream.partition.list_offsets import LATEST, list_offset
 from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
-from millstream.partition.read import read_here
+from millstream.partition.read.batches import read_here
+from millstream.partition.read.list_offsets import LATEST, list_offset
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers import Archive
+from millstream.tiers.partition_archive import StoredStart
 from millstream.tiers.shared_wal import SharedWal
 from sim.engine.disk import SimDisk
 from sim.engine.local_storage import LocalShard, plain_batch, recover_locally
@@ -46,7 +47,12 @@ def opened():
     shard.run(lambda: before.high_watermark == 10)
     group = SoleVoterGroup(log, 2)
     archive = SimpleNamespace(
-        archive=Archive(0), log=log, group=group, owner=ArchiveId(uuid.UUID(int=1), 0), closed=False
+        archive=Archive(0),
+        log=log,
+        group=group,
+        owner=ArchiveId(uuid.UUID(int=1), 0),
+        closed=False,
+        start=StoredStart(log),
     )
     wal = SharedWal(
         shard.reactor, NoLink(), StatsSlab(0, "test"), 0, 1 << 20, lambda _: None, lambda _: None, held=True

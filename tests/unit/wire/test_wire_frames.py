@@ -4,7 +4,7 @@ import pytest
 
 from millstream.wire.codec import decode_request, decode_response
 from millstream.wire.errors import EncodeError, ProtocolError, UnsupportedVersion
-from millstream.wire.frames import request_frame, response_frame, response_frame_vectored
+from millstream.wire.frames import request_frame, response_frame
 from millstream.wire.headers import (
     encode_request_header,
     flexible_from,
@@ -14,7 +14,6 @@ from millstream.wire.headers import (
 )
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
-from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from millstream.wire.messages.group_storage import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -49,13 +48,6 @@ class TestFrames:
         assert decode_response(18, 4, frame, 8, len(frame)) == ApiVersionsResponse(error_code=35)
         assert parse_request_header(request_frame(ApiVersionsRequest(), 3, 1, None), 4, 99).client_id is None
 
-    def test_a_vectored_frame_counts_the_records_that_it_passes_through(self) -> None:
-        records = memoryview(bytes(9000))
-        message = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(records=records)])])
-        parts = response_frame_vectored(message, 12, 3)
-        assert parts[1] is records
-        assert b"".join(parts) == response_frame(message, 12, 3)
-
     def test_headers_of_unknown_apis_and_versions_are_still_parsed(self) -> None:
         header = parse_request_header(encode_request_header(999, 7, 1, "x"), 0, 11)
         assert (header.api_key, header.api_version, header.client_id, header.body_pos) == (999, 7, "x", 11)
@@ -85,7 +77,7 @@ class TestStored:
         assert decode_offsets_key(b"\0\0" + encode_key(offset)[2:]) == offset
 
     def test_keys_of_other_features_are_none(self) -> None:
-        assert decode_offsets_key(b"\0\x0bwhatever") is None
+        assert decode_offsets_key(b"\0\x11whatever") is None
         assert decode_offsets_key(b"\xff\xff") is None
 
     @pytest.mark.parametrize("version", range(5))

@@ -37,12 +37,28 @@ class ClusterProperties:
         doc="Segments of the controller's log in a cluster; no command is kept that a snapshot has. For tests.",
         hidden=True,
     )
-    internal_controller_snapshot_ms = Property(
-        "internal.controller.snapshot.ms",
-        Integer(1, unit="ms"),
+    controller_snapshot_ms = Property(
+        "metadata.log.max.snapshot.interval.ms",
+        Integer(100, 86_400_000, unit="ms"),
         60_000,
-        doc="Between snapshots of the controller. For tests.",
-        hidden=True,
+        doc="How long after a change of topics, users or settings the controller's state is saved at the latest. A "
+        "start replays the changes of up to two such intervals. Apache Kafka's default is an hour.",
+    )
+    raft_heartbeat_interval_ms = Property(
+        "raft.heartbeat.interval.ms",
+        Integer(10, 1_000, unit="ms"),  # leaders hand over to followers in contact within 2 s
+        150,
+        doc="How often a leader tells its replicas that it is alive, by one message per pair of shards. Candidates "
+        "without a majority try again after one to two intervals. The same on every broker.",
+    )
+    raft_election_timeout_ms = Property(
+        "raft.election.timeout.ms",
+        Integer(100, 60_000, unit="ms"),
+        1_500,
+        doc="A replica without a sign of its leader for this long, and up to one heartbeat interval more, "
+        "stands for election. A leader without a majority steps down after it. At least 4 times "
+        "raft.heartbeat.interval.ms. Shorter: a dead broker is replaced sooner, and a slow network or disk changes "
+        "leaders for nothing. The same on every broker.",
     )
     seeds = Property(
         "seeds",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Choice, Choices, Integer
+from millstream.config.forms import Boolean, Choice, Choices, Integer
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -113,6 +113,13 @@ class GroupProperties:
         600_000,
         doc="Interval at which the regular expressions of a consumer group are matched again. New topics are found "
         "sooner.",
+    )
+    internal_share_groups = Property(
+        "internal.share.groups",
+        Boolean(),
+        False,
+        doc="Serve and announce the APIs of share groups, of which some is still missing. For tests.",
+        hidden=True,
     )
     offsets_topic_num_partitions = Property(
         "offsets.topic.num.partitions",

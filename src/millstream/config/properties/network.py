@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import INT64_MAX, Boolean, Integer, OptionalHostPort, Text
+import ipaddress
+
+from millstream.config.forms import INT32_MAX, INT64_MAX, Boolean, Form, Integer, OptionalHostPort, Text
 from millstream.config.listeners import PROTOCOL_OF_NAME, Hosts, Listener, Listeners, ProtocolMap
 from millstream.config.property import Property
 
 _MIB = 2**20
+
+
+class AddressCounts(Form["tuple[tuple[str, int], ...]"]):
+    """``ADDRESS:COUNT`` with commas."""
+
+    def read_plain(self, text: str) -> tuple[tuple[str, int], ...]:
+        found: dict[str, int] = {}
+        for word in filter(None, (each.strip() for each in text.split(","))):
+            address, _, count = word.rpartition(":")
+            plain = ipaddress.ip_address(address.strip("[]"))
+            if not count.isdecimal() or int(count) > INT32_MAX:
+                raise ValueError
+            found[str(getattr(plain, "ipv4_mapped", None) or plain)] = int(count)
+        return tuple(found.items())
+
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, tuple)
+
+    def write(self, value: tuple[tuple[str, int], ...]) -> str | None:
+        return ",".join(f"{address}:{count}" for address, count in value)
+
+    def expected(self) -> str:
+        return "addresses with counts, such as 10.0.0.7:1000,::1:50"
 
 
 class NetworkProperties:
@@ -33,8 +58,8 @@ class NetworkProperties:
         "listener.security.protocol.map",
         ProtocolMap(),
         PROTOCOL_OF_NAME,
-        doc="Protocol of each listener. This version serves PLAINTEXT.",
-        example="PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT",
+        doc="Protocol of each listener: PLAINTEXT, SSL for TLS, SASL_PLAINTEXT or SASL_SSL where clients log in.",
+        example="PLAINTEXT:PLAINTEXT,LAN:SSL",
     )
     http_listen = Property(
         "http.listen",
@@ -87,6 +112,53 @@ class NetworkProperties:
         20_000,
         doc="Maximum number of connections. A further connection is closed. Apache Kafka has no limit by default.",
         live=True,
+    )
+    connections_max_per_ip = Property(
+        "max.connections.per.ip",
+        Integer(0),
+        INT32_MAX,
+        doc="Maximum number of connections from one address.",
+        live=True,
+    )
+    connections_max_per_ip_overrides = Property(
+        "max.connections.per.ip.overrides",
+        AddressCounts(),
+        (),
+        doc="Other maximum numbers of connections, for single addresses. Host names are refused: they are addresses of "
+        "others tomorrow.",
+        example="10.0.0.7:1000,::1:50",
+        live=True,
+    )
+    connection_creation_rate_max = Property(
+        "max.connection.creation.rate",
+        Integer(1),
+        INT32_MAX,
+        doc="Maximum number of new connections a second. Above it, new ones wait.",
+        live=True,
+    )
+    quota_window_num = Property(
+        "quota.window.num",
+        Integer(2, 1_000),
+        11,
+        doc="Number of windows over which the rates of clients with quotas are measured.",
+    )
+    quota_window_size_seconds = Property(
+        "quota.window.size.seconds",
+        Integer(1, 3_600, unit="s"),
+        1,
+        doc="Length of such a window.",
+    )
+    controller_quota_window_num = Property(
+        "controller.quota.window.num",
+        Integer(1, 1_000),
+        11,
+        doc="Windows whose changes a client may make at once under the quota `controller_mutation_rate`.",
+    )
+    controller_quota_window_size_seconds = Property(
+        "controller.quota.window.size.seconds",
+        Integer(1, 3_600, unit="s"),
+        1,
+        doc="Length of such a window.",
     )
     connections_max_idle_ms = Property(
         "connections.max.idle.ms",

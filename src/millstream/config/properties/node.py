@@ -64,11 +64,19 @@ class NodeProperties:
         "first used.",
         example="512MiB",
     )
+    memory_lock = Property(
+        "memory.lock",
+        Boolean(),
+        False,
+        doc="Whether memory.bytes is kept in RAM from the start on. It is taken as a whole then, and never swapped "
+        "out. Needs root, CAP_IPC_LOCK or `ulimit -l` above memory.bytes; without the right the broker does not start.",
+    )
     stall_limit_ms = Property(
         "stall.limit.ms",
         Integer(1, unit="ms"),
         100,
-        doc="Duration of a callback after which the shard's stack is logged.",
+        doc="Duration of a callback after which the shard's stack is logged, at most 8 times in 10 s. A limit of 1 ms "
+        "costs the supervisor some per cent of a core.",
     )
     shutdown_timeout_ms = Property(
         "shutdown.timeout.ms",
@@ -82,6 +90,13 @@ class NodeProperties:
         Choice("debug", "info", "warning", "error"),
         "info",
         doc="Lowest level of the lines written to stderr. WARN and ERROR lines are always written.",
+    )
+    logging_format = Property(
+        "logging.format",
+        Choice("text", "json"),
+        "text",
+        doc="Form of the lines written to stderr: text for people, or one JSON object a line (time, level, process, "
+        "place, room, message, traceback) for programs that gather logs.",
     )
     internal_arena_poison = Property(
         "internal.arena.poison",

@@ -1,13 +1,14 @@
-"""Moves that the controller begins by itself: away from brokers that leave or are gone, and towards an even spread.
+"""Moves that the controller starts by itself: away from leaving and dead brokers, and towards an even spread.
 
-A plan begins at most ``MOVES_MAX`` moves at a time, those under way counted in, so that catching up takes a bounded
+A plan keeps at most ``MOVES_MAX`` moves in flight, earlier ones included, so that catching up takes a bounded
 part of disks and network; the caller asks again when some are done. A partition that moves already is left alone, and
-so is one without a living majority: its move could not go on, and its brokers may come back.
+so is one without a living majority: its move could not continue, and its brokers may come back.
 
 The spread goes by replicas per core. It ends where no move would bring two brokers nearer to each other. A move for the
 spread never puts the replicas of a partition into fewer racks.
 
-Sources: Redpanda's members backend and partition balancer for what begins moves, and for the order of the constraints.
+Sources: Redpanda's members backend and partition balancer for what triggers moves, and for the order of the
+constraints.
 """
 
 from collections.abc import Iterator
@@ -25,11 +26,11 @@ from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 
 MOVES_MAX: Final = 50
-"""Moves under way at once in the whole cluster that the controller has begun by itself; Redpanda's limit."""
+"""Moves in flight at once in the whole cluster that the controller has started by itself; Redpanda's limit."""
 
 
 def decide_evacuate_brokers(state: ControllerState, request: EvacuateBrokers, rules: Rules) -> Decision:
-    """Begin moves away from brokers that leave, and from dead ones; unregister who holds nothing any more."""
+    """Start moves away from leaving and dead brokers; unregister those that no longer hold a replica."""
     registry = state.registry
     if state.feature_level < MOVING_REPLICAS:
         return Decision((Result(),))
@@ -81,7 +82,7 @@ def _resting(state: ControllerState) -> Iterator[tuple[str, int, PartitionState]
 
 
 def decide_balance_replicas(state: ControllerState, request: BalanceReplicas, rules: Rules) -> Decision:
-    """Begin the moves that spread replicas evenly; the result has their number."""
+    """Start the moves that spread replicas evenly; the result has their number."""
     _ = request
     if state.feature_level < MOVING_REPLICAS:
         return Decision((Result(ErrorCode.UNSUPPORTED_VERSION, too_low(state, "replicas move")),))

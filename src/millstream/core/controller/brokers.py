@@ -3,7 +3,7 @@
 A broker is its *node id* to clients and its *incarnation* (the identity of its disk) to Raft. The two stay together:
 
 - An id that is registered with another disk is refused: two brokers would be one, or an empty disk would vote with the
-  promises of the one that is gone. ``replace`` says that the old disk is gone for good; a broker that is alive cannot
+  promises of the lost one. ``replace`` says that the old disk is lost permanently; a broker that is alive cannot
   be replaced, and a disk that was replaced never comes back.
 - A disk that is registered under another id, or that belongs to another cluster, is refused.
 
@@ -65,7 +65,7 @@ def decide_register_broker(state: ControllerState, request: RegisterBroker, rule
     """Register a broker, or say why it cannot be.
 
     The broker that decides is alive by that: it is unfenced in the same batch. Others are unfenced later, by their
-    beats. A registration that changes nothing (the answer to the first one was lost) still begins a new epoch.
+    beats. A registration that changes nothing (the answer to the first one was lost) still starts a new epoch.
     """
     try:
         commands = _registered(state, request)
@@ -123,7 +123,7 @@ def _registered(state: ControllerState, request: RegisterBroker) -> list[AnyComm
     if not request.replace:
         raise Rejected(
             f"broker {node} is registered with another data directory (incarnation {before.incarnation.hex()}): give "
-            "this broker the directory that it had, or a free node id; if the directory is lost for good, start it "
+            "this broker the directory that it had, or a free node id; if the directory is permanently lost, start it "
             "once with --replace",
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         )
@@ -235,7 +235,7 @@ def internal_factor(state: ControllerState, rules: Rules) -> int:
 
 def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasMoving]:
     """Replicas for the internal topics that have fewer than they can have. A partition that would get one on a broker
-    which may have yet to hear of an earlier departure waits for the next broker that becomes alive.
+    which may not have applied an earlier departure yet waits for the next broker that becomes alive.
     """
     factor = internal_factor(state, rules)
     placer = Placer(candidates(state), state.load)

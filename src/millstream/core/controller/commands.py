@@ -14,15 +14,18 @@ overlook comes with a higher ``version`` of its command. A tag, a version or a s
 (``FeatureLevelRaised``). A log of level 0 is one of a single broker and of the first release.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from millstream.core.access.entry import AclEntry
 from millstream.core.controller.profile import BrokerProfile
+from millstream.core.quota.limits import Entity
 from millstream.errors import Corruption
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
+from millstream.wire.sasl import Verifier
 
 CLUSTER_DEFAULT: Final = -1
 """Node id under which configurations for every broker are kept (a broker resource with an empty name)."""
@@ -67,7 +70,7 @@ class TopicCreated(Command, frozen=True, tag="topic_created"):
 
 
 class TopicDeleted(Command, frozen=True, tag="topic_deleted"):
-    """A topic is gone; its id and Raft groups are never used again. ``name`` is for people who read the log."""
+    """A topic was deleted; its id and Raft groups are never used again. ``name`` is for people who read the log."""
 
     topic_id: bytes
     name: str
@@ -96,7 +99,9 @@ class NodeConfigsChanged(Command, frozen=True, tag="node_configs_changed"):
 
 
 class ClientMetricsChanged(Command, frozen=True, tag="client_metrics_changed"):
-    """Properties of a subscription to clients' metrics were set or (None) taken away; with the last it is gone."""
+    """Properties of a subscription to clients' metrics were set or removed (None); with the last one
+    the subscription ends.
+    """
 
     name: str
     changes: dict[str, str | None]
@@ -110,7 +115,7 @@ class GroupConfigsChanged(Command, frozen=True, tag="group_configs_changed"):
 
 
 class ProducerIdsAllocated(Command, frozen=True, tag="producer_ids_allocated"):
-    """The producer ids ``start`` to ``start + count`` (exclusive) are ``node``'s to hand out, nobody else's ever."""
+    """The producer ids ``start`` to ``start + count`` (exclusive) are ``node``'s alone to hand out."""
 
     start: int
     count: int
@@ -137,7 +142,7 @@ class BrokerRegistered(Command, frozen=True, tag="broker_registered"):
 
 
 class BrokerReplaced(Command, frozen=True, tag="broker_replaced"):
-    """The disk ``previous`` of a fenced broker is gone for good: ``incarnation`` takes its place, empty.
+    """The disk ``previous`` of a fenced broker is permanently lost: ``incarnation`` takes its place, empty.
 
     ``previous`` may never register again. Each Raft group takes it out of its voters and adds the new one as a learner.
     From version 1 on the new disk says its ``replacement`` (`model.replication.replica_id`) itself. ``reason`` is set
@@ -216,10 +221,54 @@ class BrokerModeChanged(Command, frozen=True, tag="broker_mode_changed"):
 
 
 class BrokerUnregistered(Command, frozen=True, tag="broker_unregistered"):
-    """The broker that registered as ``epoch``, and holds no replica, is none any more. Its disk never comes back."""
+    """The broker that registered as ``epoch``, and holds no replica, is unregistered. Its disk never comes back."""
 
     node: NodeId
     epoch: BrokerEpoch
+
+
+class UserSet(Command, frozen=True, tag="user_set"):
+    """A user can log in by a SCRAM mechanism (its number in Kafka), if it knows the password of the verifier."""
+
+    user: str
+    mechanism: int
+    verifier: Verifier
+
+
+class UserRemoved(Command, frozen=True, tag="user_removed"):
+    """A user can no longer log in by a SCRAM mechanism."""
+
+    user: str
+    mechanism: int
+
+
+class SecretSet(Command, frozen=True, tag="secret_set"):
+    """Random bytes that all brokers share and keep secret."""
+
+    name: str
+    value: bytes
+
+    def __repr__(self) -> str:
+        return f"SecretSet({self.name})"
+
+
+class AclsCreated(Command, frozen=True, tag="acls_created"):
+    """Access control entries are in force, in this order behind those before."""
+
+    entries: tuple[AclEntry, ...]
+
+
+class AclsDeleted(Command, frozen=True, tag="acls_deleted"):
+    """Access control entries are no longer in force."""
+
+    entries: tuple[AclEntry, ...]
+
+
+class QuotasChanged(Command, frozen=True, tag="quotas_changed"):
+    """Quotas of one entity are set, and those with None removed."""
+
+    entity: Entity
+    changes: dict[str, float | None]
 
 
 AnyCommand: TypeAlias = (
@@ -242,6 +291,12 @@ AnyCommand: TypeAlias = (
     | ReplicasChanged
     | BrokerModeChanged
     | BrokerUnregistered
+    | UserSet
+    | UserRemoved
+    | SecretSet
+    | AclsCreated
+    | AclsDeleted
+    | QuotasChanged
 )
 
 MANY_BROKERS: Final = FeatureLevel(1)
@@ -259,7 +314,12 @@ ASSIGNING_LEADERS: Final = FeatureLevel(4)
 RESTORING_PARTITIONS: Final = FeatureLevel(5)
 """Partitions of a dead broker are restored by others."""
 
-FEATURE_LEVEL: Final = RESTORING_PARTITIONS
+SECURING: Final = FeatureLevel(6)
+"""Users, access control and quotas. Their commands are of level 0, because a single broker has no other; in a cluster
+they are decided from this level on (``users.check_level``).
+"""
+
+FEATURE_LEVEL: Final = SECURING
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)
@@ -288,13 +348,18 @@ COMMAND_LEVELS: Final[Mapping[type[Command], tuple[FeatureLevel, ...]]] = Mappin
         ReplicasChanged: (MANY_BROKERS, RESTORING_PARTITIONS),
         BrokerModeChanged: _MOVING,
         BrokerUnregistered: _MOVING,
+        UserSet: _FIRST,
+        UserRemoved: _FIRST,
+        SecretSet: _FIRST,
+        AclsCreated: _FIRST,
+        AclsDeleted: _FIRST,
+        QuotasChanged: _FIRST,
     }
 )
 """For each version of a command, counted from 0: the feature level that the cluster must have."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyCommand)
-_list_decoder = msgspec.msgpack.Decoder(tuple[AnyCommand, ...])
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are not what they should be: text that is no UTF-8 and deep nests included."""
@@ -327,13 +392,3 @@ def decode_command(data: bytes | memoryview) -> AnyCommand:
 def level_of(command: AnyCommand) -> FeatureLevel:
     """The feature level that the cluster must have for ``command``."""
     return COMMAND_LEVELS[type(command)][command.version]
-
-
-def encode_commands(commands: Iterable[AnyCommand]) -> bytes:
-    """Several commands in one piece, for the way between shards."""
-    return _encoder.encode(tuple(commands))
-
-
-def decode_commands(data: bytes | memoryview) -> tuple[AnyCommand, ...]:
-    """The other end of ``encode_commands``; the sender is the same program."""
-    return _list_decoder.decode(data)

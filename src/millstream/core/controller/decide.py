@@ -17,6 +17,7 @@ topics costs a thousand small decisions, and no more than ``rules.PARTITIONS_MAX
 from collections.abc import Callable
 from typing import Any, Final
 
+from millstream.core.controller.acls import decide_create_acls, decide_delete_acls
 from millstream.core.controller.balancing import decide_balance_replicas, decide_evacuate_brokers
 from millstream.core.controller.brokers import (
     decide_broker_mode,
@@ -30,16 +31,21 @@ from millstream.core.controller.configs import decide_alter_configs
 from millstream.core.controller.features import decide_update_features
 from millstream.core.controller.losing import decide_declare_lost
 from millstream.core.controller.moves import decide_complete_moves, decide_reassign, decide_replication_factor
+from millstream.core.controller.quotas import decide_alter_quotas
 from millstream.core.controller.requests import (
     AllocateProducerIds,
     AlterConfigs,
+    AlterQuotas,
+    AlterUsers,
     AnyRequest,
     BalanceReplicas,
     CompleteMoves,
+    CreateAcls,
     CreateCluster,
     CreatePartitions,
     CreateTopics,
     DeclareLost,
+    DeleteAcls,
     DeleteTopics,
     EvacuateBrokers,
     FenceBroker,
@@ -60,6 +66,7 @@ from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
 from millstream.core.controller.taking_over import decide_take_over
 from millstream.core.controller.topics import decide_create_partitions, decide_create_topics, decide_delete_topics
+from millstream.core.controller.users import decide_alter_users
 from millstream.model.error_code import ErrorCode
 
 __all__ = ["Decision", "Rules", "decide"]
@@ -108,4 +115,8 @@ _DECIDE: Final[dict[type, Callable[[ControllerState, Any, Rules], Decision]]] = 
     RestorePartitions: decide_restore_partitions,
     NoteLogInStore: decide_note_log_in_store,
     UpdateFeatures: decide_update_features,
+    AlterUsers: decide_alter_users,
+    CreateAcls: decide_create_acls,
+    DeleteAcls: decide_delete_acls,
+    AlterQuotas: decide_alter_quotas,
 }

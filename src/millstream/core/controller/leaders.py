@@ -19,7 +19,7 @@ from millstream.core.controller.state import ControllerState
 from millstream.model.cluster import NodeId
 
 TRANSFERS_MAX: Final = 512
-"""Transfers under way at once in the whole cluster; each costs its partition a few milliseconds without a leader."""
+"""Transfers in flight at once in the whole cluster; each costs its partition a few milliseconds without a leader."""
 
 
 class LeaderTransfer(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +53,7 @@ def plan_transfers(
     resting: Collection[int] = (),
     limit: int = TRANSFERS_MAX,
 ) -> list[LeaderTransfer]:
-    """The transfers to begin now, at most ``limit``; those that relieve the fullest leaders come first.
+    """The transfers to start now, at most ``limit``; those that relieve the fullest leaders come first.
 
     ``view`` gives what is known of a Raft group, None for a group that elects; groups in ``resting`` are left alone.
     """

@@ -50,10 +50,10 @@ class Liveness:
             self._beats[node] = _Beat(epoch, revision, now_us)
 
     def is_behind(self, applied: Revision, node: NodeId) -> bool:
-        """Whether a broker may have yet to hear that replicas left it; this one has ``applied`` so much."""
+        """Whether a broker may not know yet that replicas left it; this one has ``applied`` so much."""
         beat = self._beats.get(node)
-        heard = applied if node == self._node else Revision(-1) if beat is None else beat.revision
-        return heard < self.left_revision
+        known = applied if node == self._node else Revision(-1) if beat is None else beat.revision
+        return known < self.left_revision
 
     def leave(self, node: NodeId) -> None:
         """A broker says that it stops: its earlier beats count no more."""
@@ -79,8 +79,8 @@ class Liveness:
     def next_due_us(self, state: ControllerState) -> int | None:
         """When ``due`` may have something that no beat announces: the earliest end of a broker's time-out."""
         alive = [node for node in state.registry.alive() if node != self._node]
-        heard = [self._beats[node].at_us if node in self._beats else self._since_us for node in alive]
-        return min(heard) + self._timeout_us if heard else None
+        last_beats = [self._beats[node].at_us if node in self._beats else self._since_us for node in alive]
+        return min(last_beats) + self._timeout_us if last_beats else None
 
     def _is_ready(self, beat: _Beat | None, epoch: BrokerEpoch, node: NodeId) -> bool:
         return node == self._node or (beat is not None and beat.revision >= epoch)

@@ -1,4 +1,4 @@
-"""Brokers that a person has declared lost: their disks are gone for good, so that others may go on without them.
+"""Brokers that an operator has declared lost: their disks never come back, so that others may continue without them.
 
 A broker that is declared lost keeps its id and its replicas, with a disk that stands for none (`BrokerState.is_lost`).
 The disk that it had is retired: the registry refuses it for ever, and so does every broker. So a lost broker
@@ -59,7 +59,7 @@ def dead_broker(state: ControllerState, node: NodeId, rules: Rules) -> BrokerSta
         raise Rejected(f"broker {node} is not registered", ErrorCode.BROKER_ID_NOT_REGISTERED)
     if not broker.fenced or node == rules.node:
         raise Rejected(
-            f"broker {node} is alive, or was a moment ago: stop it for good and wait until it counts as not alive",
+            f"broker {node} is alive, or was a moment ago: stop it permanently and wait until it counts as dead",
             ErrorCode.INVALID_REQUEST,
         )
     return broker

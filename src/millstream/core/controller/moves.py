@@ -6,12 +6,13 @@
            leader of the group: learner, catch up, joint members, new members (`core.raft.membership`)
     CompleteMoves, from that leader ──────────► ReplicasChanged     the new ones alone; the others remove their files
 
-A move that is asked for again with another target goes on to that one; ended, it goes back to the brokers that held the
-partition before. Both are moves themselves, because a broker may have become a member meanwhile. A completion that
+A move that is asked for again with another target continues to that one; cancelled, it returns to the brokers that held
+the partition before. Both are moves themselves, because a broker may have become a member in between. A completion that
 speaks of another target than that of now came too late and changes nothing.
 
-A broker gets a partition back only after it has heard that the partition left it. Until then its former replica may
-still answer the group's leader, and would count as the new one, whose files go when the broker hears of the departure.
+A broker gets a partition back only after it has learnt that the partition left it. Until then its former replica may
+still answer the group's leader, and would count as the new one, whose files are deleted when the broker learns of the
+departure.
 
 Codes and words are Kafka's where Kafka has them (KIP-455, KIP-860).
 """
@@ -44,7 +45,7 @@ Targets = dict[tuple[str, int], tuple[int, ...]]
 
 
 def decide_reassign(state: ControllerState, request: ReassignPartitions, rules: Rules) -> Decision:
-    """Begin the moves that can be begun; one result for each partition."""
+    """Start the moves that can be started; one result for each partition."""
     results: list[Result] = []
     targets: Targets = {}
     for asked in request.partitions:
@@ -142,7 +143,7 @@ def _check_level(state: ControllerState) -> None:
 
 
 def begun(state: ControllerState, targets: Targets, rules: Rules) -> tuple[ReplicasMoving, ...]:
-    """The commands that begin moves, but for those to brokers which may have yet to hear of an earlier departure."""
+    """The commands that start moves, but for those to brokers that may not know of an earlier departure yet."""
     targets = {
         place: nodes
         for place, nodes in targets.items()

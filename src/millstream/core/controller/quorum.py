@@ -2,7 +2,7 @@
 
 Every registered broker is a member. The voters are an odd number, at most seven: with an even number a further broker
 must be up for each decision and none more may fail, so a second broker stays a learner until a third joins. Who votes
-already goes on voting, unless its broker leaves the cluster or was declared lost, so that a plan never moves a vote for
+already keeps its vote, unless its broker leaves the cluster or was declared lost, so that a plan never moves a vote for
 the sake of it. Further voters are taken alive ones first, from racks that have the fewest voters, in order of node id.
 """
 

@@ -1,15 +1,15 @@
-"""What an unsafe recovery comes to: which groups have lost their majority, who goes on with each, what is lost.
+"""What an unsafe recovery comes to: which groups have lost their majority, who continues each, what is lost.
 
 ::
 
     what each survivor knows of its groups (`Survivor`) ──plan_recovery(survivors, lost)──► `RecoveryPlan`
 
-The replica with the newest log goes on: the highest term of the last entry, then the longest log. It has everything
+The replica with the newest log continues: the highest term of the last entry, then the longest log. It has everything
 that any survivor knows to be committed. A replica that has lost a part of its own log is not taken.
 
 **What may be lost.** An entry is committed when a majority of the voters has it on disk. If fewer are lost than that
 majority, a survivor has every committed entry, and nothing that was acknowledged is lost (two of four). Otherwise what
-was acknowledged after the end of the survivor's log may be lost, and nobody can say how much.
+was acknowledged after the end of the survivor's log may be lost, and its amount is unknown.
 
 A plan for brokers that were declared lost before completes what an interrupted recovery has left. Otherwise it is
 refused, in one sentence, while a majority of every group is alive, and when brokers are named that cannot be what they
@@ -80,7 +80,7 @@ class GroupPlan(msgspec.Struct, frozen=True):
     partition: int
     voters: tuple[int, ...]
     survivor: int | None
-    """The broker that goes on with it; None if no survivor holds it, and everything in it is lost."""
+    """The broker that continues it; None if no survivor holds it, and everything in it is lost."""
     end_offset: int
     """End of what is kept."""
     may_lose_acknowledged: bool
@@ -145,16 +145,16 @@ def _check(survivors: Sequence[Survivor], lost: Collection[int]) -> None:
         alive = sorted(set(survivor.connected) & set(lost))
         if alive:
             raise Rejected(
-                f"broker {survivor.node_id} is connected with broker {alive[0]}, which is not lost: stop it for good "
+                f"broker {survivor.node_id} is connected with broker {alive[0]}, which is not lost: stop it "
                 "first, if it is to be given up",
                 ErrorCode.INVALID_REQUEST,
             )
 
 
 def _plan(known: Sequence[tuple[int, GroupFacts]], lost: Collection[int]) -> GroupPlan | None:
-    """The plan for one group of which survivors hold replicas; None if it goes on by itself."""
+    """The plan for one group of which survivors hold replicas; None if it needs no recovery."""
     if any(facts.voters and not lacks_majority(facts, lost) and facts.leads for _, facts in known):
-        return None  # it was recovered before, and others have not heard of it yet
+        return None  # it was recovered before, and others do not know of it yet
     best = max(
         (each for each in known if not each[1].damaged and each[1].voters),
         key=lambda each: (each[1].last_term, each[1].end_position, -each[0]),

@@ -33,7 +33,7 @@ from millstream.model.cluster import INCARNATION_BYTES, BrokerEpoch, Incarnation
 from millstream.model.replication import ReplicaId, replica_id
 
 LOST_PREFIX = b"\xff" * 8
-"""Begins the incarnation that stands for a disk that was declared lost; that of a real one is random."""
+"""Prefix of the incarnation that stands for a disk that was declared lost; that of a real one is random."""
 
 
 class BrokerState(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class BrokerState(msgspec.Struct, frozen=True):
 
 
 class Registry:
-    """All registered brokers by node id, and the disks that are gone. Changed by the ``apply`` of the state only.
+    """All registered brokers by node id, and the lost disks. Changed by the ``apply`` of the state only.
 
     Invariants: an incarnation belongs to at most one broker; none in ``retired`` belongs to any; ``modes`` has
     registered brokers only, and none that serves.

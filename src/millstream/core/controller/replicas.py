@@ -1,4 +1,5 @@
-"""Which brokers hold a partition, in the controller's state: moves under way, and how groups began that have changed.
+"""Which brokers hold a partition, in the controller's state: moves in flight, and the first members of groups whose
+members have changed.
 
 ::
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
-    """A partition that moves: the brokers that shall hold it, and those that did when the move began. The replicas of
+    """A partition that moves: the brokers that shall hold it, and those that did when the move started. The replicas of
     the partition are both: first ``target``, then the others.
     """
 
@@ -42,7 +43,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):
-    """How the Raft group of a partition began whose members are others now, or may be."""
+    """The first members of a partition's Raft group whose members have changed since, or may have."""
 
     voters: tuple[ReplicaId, ...]
     """Its first members, in order of preference."""

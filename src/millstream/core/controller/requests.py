@@ -10,10 +10,13 @@ from typing import TypeAlias
 
 import msgspec
 
+from millstream.core.access.entry import AclEntry, AclFilter
 from millstream.core.controller.commands import BrokerMode
 from millstream.core.controller.profile import BrokerProfile, PeerAddress
+from millstream.core.quota.mutations import MutationClient
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
+from millstream.wire.sasl import Verifier
 
 NO_TOPIC_ID = bytes(16)
 
@@ -55,7 +58,7 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigChange(msgspec.Struct, frozen=True, array_like=True):
-    """One property and what to do to it; ``operation`` is whatever number the client sent."""
+    """One property and what to do to it; ``operation`` is the client's number, unchecked."""
 
     name: str
     operation: int
@@ -106,12 +109,15 @@ class CreateTopics(Request, frozen=True, tag="create_topics"):
 
     topics: tuple[CreateTopic, ...]
     validate_only: bool = False
+    client: MutationClient | None = None
+    """Whose quota of changes it counts against."""
 
 
 class DeleteTopics(Request, frozen=True, tag="delete_topics"):
     """Delete topics with all that is in them."""
 
     topics: tuple[TopicReference, ...]
+    client: MutationClient | None = None
 
 
 class CreatePartitions(Request, frozen=True, tag="create_partitions"):
@@ -119,6 +125,7 @@ class CreatePartitions(Request, frozen=True, tag="create_partitions"):
 
     topics: tuple[AddPartitions, ...]
     validate_only: bool = False
+    client: MutationClient | None = None
 
 
 class AlterConfigs(Request, frozen=True, tag="alter_configs"):
@@ -129,7 +136,7 @@ class AlterConfigs(Request, frozen=True, tag="alter_configs"):
 
 
 class AllocateProducerIds(Request, frozen=True, tag="allocate_producer_ids"):
-    """A block of ``count`` producer ids that nobody ever had."""
+    """A block of ``count`` producer ids that were never handed out."""
 
     count: int
 
@@ -144,7 +151,7 @@ class RegisterBroker(Request, frozen=True, tag="register_broker"):
     """Make a broker known, again after each of its starts.
 
     ``cluster_id`` is the one on its disk, empty for an empty disk. ``replace``: the disk with which the broker is
-    registered is gone for good. ``replacement`` is the number that the disk of a joining broker has given itself.
+    registered is permanently lost. ``replacement`` is the number that the disk of a joining broker has given itself.
     """
 
     cluster_id: str
@@ -205,11 +212,11 @@ class SetBrokerMode(Request, frozen=True, tag="set_broker_mode"):
 
 
 class BalanceReplicas(Request, frozen=True, tag="balance_replicas"):
-    """Begin the moves that spread replicas over the brokers."""
+    """Start the moves that spread replicas over the brokers."""
 
 
 class EvacuateBrokers(Request, frozen=True, tag="evacuate_brokers"):
-    """Begin moves away from brokers that leave, and from ``dead`` ones; unregister who holds nothing any more."""
+    """Start moves away from leaving and ``dead`` brokers; unregister those that no longer hold a replica."""
 
     dead: tuple[NodeId, ...] = ()
 
@@ -221,15 +228,15 @@ class UnregisterBroker(Request, frozen=True, tag="unregister_broker"):
 
 
 class DeclareLost(Request, frozen=True, tag="declare_lost"):
-    """Disks of brokers that are not alive are gone for good, and never come back. ``reason`` goes into the log."""
+    """Disks of brokers that are not alive are lost and never come back. ``reason`` goes into the log."""
 
     nodes: tuple[NodeId, ...]
     reason: str
 
 
 class TakeOver(Request, frozen=True, tag="take_over"):
-    """The disk ``previous`` of a broker that is not alive goes on elsewhere, as ``incarnation``; the others reach it at
-    ``peer``. ``reason`` goes into the log.
+    """The disk ``previous`` of a broker that is not alive continues elsewhere, as ``incarnation``; the others reach it
+    at ``peer``. ``reason`` goes into the log.
     """
 
     node: NodeId
@@ -264,6 +271,54 @@ class UpdateFeatures(Request, frozen=True, tag="update_features"):
     validate_only: bool = False
 
 
+class RemoveUser(msgspec.Struct, frozen=True, array_like=True):
+    """Remove a user's credential of this mechanism."""
+
+    user: str
+    mechanism: int
+
+
+class SetUser(msgspec.Struct, frozen=True, array_like=True):
+    """A user shall log in by this mechanism."""
+
+    user: str
+    mechanism: int
+    verifier: Verifier
+
+
+class AlterUsers(Request, frozen=True, tag="alter_users"):
+    """Set and remove verifiers; one result a user, in the order of their first mention."""
+
+    removals: tuple[RemoveUser, ...]
+    sets: tuple[SetUser, ...]
+
+
+class CreateAcls(Request, frozen=True, tag="create_acls"):
+    """Add access control entries; one result for each."""
+
+    entries: tuple[AclEntry, ...]
+
+
+class DeleteAcls(Request, frozen=True, tag="delete_acls"):
+    """Remove the entries that filters mean; one result for each filter, with what it has removed."""
+
+    filters: tuple[AclFilter, ...]
+
+
+class ChangeQuotas(msgspec.Struct, frozen=True, array_like=True):
+    """Changes of one entity's quotas, in the order of the request. A value of None removes the quota."""
+
+    parts: tuple[tuple[str, str | None], ...]
+    changes: tuple[tuple[str, float | None], ...]
+
+
+class AlterQuotas(Request, frozen=True, tag="alter_quotas"):
+    """Change quotas; one result for each entity."""
+
+    entities: tuple[ChangeQuotas, ...]
+    validate_only: bool = False
+
+
 AnyRequest: TypeAlias = (
     CreateTopics
     | DeleteTopics
@@ -286,6 +341,10 @@ AnyRequest: TypeAlias = (
     | RestorePartitions
     | NoteLogInStore
     | UpdateFeatures
+    | AlterUsers
+    | CreateAcls
+    | DeleteAcls
+    | AlterQuotas
 )
 
 
@@ -305,8 +364,9 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     """What became of one part of a request.
 
     ``name`` and ``topic_id`` are what a client is shown; ``partitions`` and ``replication_factor`` are set for topics
-    that were (or could be) created, ``partitions`` also for the number of moves that have begun, ``first_producer_id``
-    for a block of ids, ``broker_epoch`` and ``feature_level`` for a broker that was registered.
+    that were (or could be) created, ``partitions`` also for the number of moves that have started,
+    ``first_producer_id`` for a block of ids, ``broker_epoch`` and ``feature_level`` for a broker that was registered,
+    ``acls`` for entries that were removed.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -318,13 +378,20 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     first_producer_id: int = -1
     broker_epoch: BrokerEpoch = BrokerEpoch(-1)
     feature_level: FeatureLevel = FeatureLevel(0)
+    acls: tuple[AclEntry, ...] = ()
+    throttle_ms: int = 0
 
 
 Results: TypeAlias = tuple[Result, ...]
 
+
+def throttle_ms(results: Results) -> int:
+    """How long the client of a request with these results waits by its quota."""
+    return results[0].throttle_ms if results else 0
+
+
 _encoder = msgspec.msgpack.Encoder()
 _request_decoder = msgspec.msgpack.Decoder(AnyRequest)
-_admin_decoder = msgspec.json.Decoder(AdminRequest)
 _results_decoder = msgspec.msgpack.Decoder(Results)
 
 
@@ -336,11 +403,6 @@ def encode_request(request: AnyRequest) -> bytes:
 def decode_request(data: bytes | memoryview) -> AnyRequest:
     """The other end of ``encode_request``; the sender is the same program."""
     return _request_decoder.decode(data)
-
-
-def decode_admin_request(data: bytes) -> AdminRequest:
-    """A request in JSON. Raises ``msgspec.MsgspecError`` for anything else."""
-    return _admin_decoder.decode(data)
 
 
 def encode_results(results: Results) -> bytes:

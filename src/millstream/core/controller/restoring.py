@@ -3,16 +3,17 @@
 ::
 
     dead for long enough ► its logs in the store are sealed (`cluster.take_overs`) ► RestorePartitions(node, epoch)
-        ► ReplicasChanged, version 1: each partition has another broker, which restores it (`partition.restoring`)
+        ► ReplicasChanged, version 1: each partition has another broker, which restores it
+            (`partition.replica.restoring`)
 
 The store has everything that such a broker acknowledged of them: the broker has said so (NoteLogInStore). It says so
 again after each change from ``shared.wal=disk``, because what was acknowledged before is at first on its disk alone.
 Its disk stays the broker's own. When it comes back, it holds its other partitions as before, and removes the files of
 these.
 
-**It comes back at any moment.** Its registration begins a new epoch. A request that comes after it speaks of an earlier
-epoch and changes nothing. A request that comes before it takes the partitions away, and the broker hears of that before
-it acknowledges anything (`tiers.shared_wal`).
+**It comes back at any moment.** Its registration starts a new epoch. A request that comes after it speaks of an earlier
+epoch and changes nothing. A request that comes before it takes the partitions away, and the broker learns of that
+before it acknowledges anything (`tiers.shared_wal`).
 
 A partition that moves stays: the brokers of before and of then may both be needed. So does one of several replicas. A
 move to one broker ends when the store has what that broker has: its vote for the new members waits for that, too.

@@ -8,6 +8,7 @@ import msgspec
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import AnyCommand
 from millstream.core.controller.requests import Results
+from millstream.core.quota.mutations import UNLIMITED, MutationClient, Spender
 from millstream.model.cluster import NodeId
 
 PARTITIONS_MAX: Final = 10_000
@@ -18,6 +19,10 @@ TOO_MANY_PARTITIONS: Final = "Excessively large number of partitions per request
 
 def _never(_: NodeId) -> bool:
     return False
+
+
+def _unlimited(_: MutationClient | None) -> Spender:
+    return UNLIMITED
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -35,7 +40,9 @@ class Rules(msgspec.Struct, frozen=True):
     founders: int = 1
     """Brokers that formed the cluster. Internal topics wait until enough of them are registered."""
     is_behind: Callable[[NodeId], bool] = _never
-    """Whether a broker may have yet to hear that replicas moved away from it."""
+    """Whether a broker may not know yet that replicas moved away from it."""
+    spender: Callable[[MutationClient | None], Spender] = _unlimited
+    """The account of a client's changes, as of now."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -43,3 +50,11 @@ class Decision(msgspec.Struct, frozen=True):
 
     results: Results
     commands: tuple[AnyCommand, ...] = ()
+
+    def throttled(self, spender: Spender) -> "Decision":
+        """The same, with how long the client waits."""
+        throttle_ms = -(-spender.throttle_us // 1000)
+        if not throttle_ms:
+            return self
+        results = tuple(msgspec.structs.replace(result, throttle_ms=throttle_ms) for result in self.results)
+        return Decision(results, self.commands)

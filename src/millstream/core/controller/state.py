@@ -27,6 +27,8 @@ from millstream.core.controller.commands import (
     FEATURE_LEVEL,
     MANY_BROKERS,
     UNREADABLE,
+    AclsCreated,
+    AclsDeleted,
     AnyCommand,
     BrokerFenced,
     BrokerLogsInStore,
@@ -44,29 +46,35 @@ from millstream.core.controller.commands import (
     PartitionsAdded,
     PartitionState,
     ProducerIdsAllocated,
+    QuotasChanged,
     ReplicasChanged,
     ReplicasMoving,
+    SecretSet,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
+    UserRemoved,
+    UserSet,
     level_of,
 )
 from millstream.core.controller.load import Load
 from millstream.core.controller.registry import BrokerState, Registry
 from millstream.core.controller.replicas import Move, Origin, begin_moves, end_moves, note_origin
+from millstream.core.controller.security import SecurityState, StoredSecurity
 from millstream.errors import Corruption
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 
 FIRST_GROUP: Final = 1
 """Raft groups of partitions are numbered from here; 0 is the controller."""
 
-SNAPSHOT_VERSION: Final = 3
-"""Version 1 has no brokers and no feature level, version 2 no moves of replicas and no modes of brokers. A state of an
-earlier level is still written in the version of that level.
+SNAPSHOT_VERSION: Final = 4
+"""Version 1 has no brokers and no feature level, version 2 no moves of replicas and no modes of brokers, version 3 no
+users, access control and quotas. A state without these things is still written in the version of its level.
 """
 
 _LEVEL_0_VERSION: Final = 1
 _LEVEL_1_VERSION: Final = 2
+_LEVEL_2_VERSION: Final = 3
 
 
 class TopicState(msgspec.Struct, frozen=True):
@@ -103,6 +111,7 @@ class ControllerState:
         "origins",
         "registry",
         "revision",
+        "security",
         "topics",
         "topics_by_id",
     )
@@ -128,6 +137,7 @@ class ControllerState:
         """Partitions that move, by Raft group."""
         self.origins: dict[int, Origin] = {}
         """By Raft group, for those whose members have changed."""
+        self.security = SecurityState()
         self.colliding: dict[str, set[str]] = {}
         """Names with ``.`` or ``_``, by the one name that Kafka's metrics would give them."""
 
@@ -156,6 +166,7 @@ class ControllerState:
             setattr(other, name, dict(value) if isinstance(value, dict) else value)
         other.registry = self.registry.copy()
         other.load = self.load.copy()
+        other.security = self.security.copy()
         other.colliding = {key: set(names) for key, names in self.colliding.items()}
         return other
 
@@ -332,6 +343,30 @@ def _replicas_of_topic(state: ControllerState, command: ReplicasMoving | Replica
     state.put_topic(msgspec.structs.replace(topic, partitions=partitions, revision=state.revision + 1))
 
 
+def _user_set(state: ControllerState, command: UserSet) -> None:
+    state.security.set_user(command)
+
+
+def _user_removed(state: ControllerState, command: UserRemoved) -> None:
+    state.security.remove_user(command)
+
+
+def _secret_set(state: ControllerState, command: SecretSet) -> None:
+    state.security.set_secret(command)
+
+
+def _acls_created(state: ControllerState, command: AclsCreated) -> None:
+    state.security.create_acls(command)
+
+
+def _acls_deleted(state: ControllerState, command: AclsDeleted) -> None:
+    state.security.delete_acls(command)
+
+
+def _quotas_changed(state: ControllerState, command: QuotasChanged) -> None:
+    state.security.limits.change(command.entity, command.changes)
+
+
 _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     ClusterCreated: _cluster_created,
     TopicCreated: _topic_created,
@@ -352,6 +387,12 @@ _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     ReplicasChanged: _replicas_of_topic,
     BrokerModeChanged: _broker_mode_changed,
     BrokerUnregistered: _broker_unregistered,
+    UserSet: _user_set,
+    UserRemoved: _user_removed,
+    SecretSet: _secret_set,
+    AclsCreated: _acls_created,
+    AclsDeleted: _acls_deleted,
+    QuotasChanged: _quotas_changed,
 }
 
 
@@ -410,6 +451,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     brokers: list[BrokerState] = []
     retired: dict[Incarnation, NodeId] = {}
     membership: _Membership | None = None
+    security: StoredSecurity | None = None
 
 
 _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
@@ -418,7 +460,7 @@ _snapshot_decoder = msgspec.msgpack.Decoder(_Snapshot)
 def encode_state(state: ControllerState) -> bytes:
     """The whole state in bytes; equal states give equal bytes."""
     snapshot = _Snapshot(
-        _snapshot_version(state.feature_level),
+        _snapshot_version(state),
         state.revision,
         state.cluster_id,
         state.first_node,
@@ -435,6 +477,7 @@ def encode_state(state: ControllerState) -> bytes:
         [state.registry.brokers[node] for node in state.registry.nodes()],
         dict(sorted(state.registry.retired.items())),
         _membership(state),
+        state.security.stored(),
     )
     return msgspec.msgpack.encode(snapshot)
 
@@ -449,10 +492,12 @@ def _membership(state: ControllerState) -> _Membership | None:
     )
 
 
-def _snapshot_version(level: FeatureLevel) -> int:
-    if level > MANY_BROKERS:
+def _snapshot_version(state: ControllerState) -> int:
+    if not state.security.is_empty:
         return SNAPSHOT_VERSION
-    return _LEVEL_1_VERSION if level else _LEVEL_0_VERSION
+    if state.feature_level > MANY_BROKERS:
+        return _LEVEL_2_VERSION
+    return _LEVEL_1_VERSION if state.feature_level else _LEVEL_0_VERSION
 
 
 def state_hash(state: ControllerState) -> bytes:
@@ -495,6 +540,8 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
         state.registry.modes = snapshot.membership.modes
         state.moves = snapshot.membership.moves
         state.origins = snapshot.membership.origins
+    if snapshot.security is not None:
+        state.security = snapshot.security.restored()
     for topic in snapshot.topics:
         state.put_topic(topic)
     return state

@@ -1,4 +1,4 @@
-"""Take-over of a dead broker's disk: it goes on under another incarnation, and the earlier one is fenced for good.
+"""Take-over of a dead broker's disk: it continues under another incarnation, and the earlier one is fenced permanently.
 
 ::
 

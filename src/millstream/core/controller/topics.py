@@ -7,7 +7,7 @@ depend on the order in which a client lists them.
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from millstream.config.topic_properties import topic_config
 from millstream.core.controller.brokers import internal_factor
@@ -35,6 +35,7 @@ from millstream.core.controller.topic_names import (
     CLUSTER_METADATA,
     GROUP_METADATA,
     INTERNAL_TOPICS,
+    SHARE_GROUP_STATE,
     TRANSACTION_STATE,
     colliding_topic,
     illegal_topic_name,
@@ -59,6 +60,7 @@ def decide_create_topics(state: ControllerState, request: CreateTopics, rules: R
     commands: list[TopicCreated] = []
     next_group = state.next_raft_group
     placer = Placer(candidates(state), state.load)
+    spender = rules.spender(request.client)
     for topic, repeated in _by_name(request.topics):
         name = topic.name
         try:
@@ -67,6 +69,7 @@ def decide_create_topics(state: ControllerState, request: CreateTopics, rules: R
             if excessive:
                 raise Rejected(TOO_MANY_PARTITIONS, ErrorCode.POLICY_VIOLATION)
             created = _created(state, topic, rules, next_group, placer)
+            spender.take(len(created.partitions))
         except Rejected as error:
             results.append(Result(error.code, error.message, name))
             continue
@@ -80,7 +83,7 @@ def decide_create_topics(state: ControllerState, request: CreateTopics, rules: R
                 replication_factor=len(created.partitions[0].replicas),
             )
         )
-    return Decision(tuple(results), () if request.validate_only else tuple(commands))
+    return Decision(tuple(results), () if request.validate_only else tuple(commands)).throttled(spender)
 
 
 def _by_name(topics: Iterable[Named]) -> list[tuple[Named, bool]]:
@@ -218,21 +221,22 @@ def _version(partitions: tuple[PartitionState, ...]) -> int:
 
 
 def decide_delete_topics(state: ControllerState, request: DeleteTopics, rules: Rules) -> Decision:
-    """Delete what exists; a topic that is named twice, in whatever way, is not deleted by that request."""
-    _ = rules
+    """Delete what exists; a topic that is named twice, by name or id, is not deleted by that request."""
     names = Counter(ref.name for ref in request.topics if ref.name is not None and ref.topic_id == NO_TOPIC_ID)
     ids = Counter(ref.topic_id for ref in request.topics if ref.name is None and ref.topic_id != NO_TOPIC_ID)
+    spender = rules.spender(request.client)
     results: list[Result] = []
     commands: list[TopicDeleted] = []
     for reference in _distinct(request.topics):
         try:
             topic = _deletable(state, reference, names, ids)
+            spender.take(len(topic.partitions))
         except Rejected as error:
             results.append(Result(error.code, error.message or None, reference.name, reference.topic_id))
             continue
         results.append(Result(name=topic.name, topic_id=topic.topic_id))
         commands.append(TopicDeleted(topic.topic_id, topic.name))
-    return Decision(tuple(results), tuple(commands))
+    return Decision(tuple(results), tuple(commands)).throttled(spender)
 
 
 def _distinct(references: Iterable[TopicReference]) -> list[TopicReference]:
@@ -266,7 +270,7 @@ def _deletable(
 
 def decide_create_partitions(state: ControllerState, request: CreatePartitions, rules: Rules) -> Decision:
     """Give topics the partitions that they lack."""
-    _ = rules
+    spender = rules.spender(request.client)
     results: list[Result] = []
     commands: list[PartitionsAdded] = []
     next_group = state.next_raft_group
@@ -278,6 +282,7 @@ def decide_create_partitions(state: ControllerState, request: CreatePartitions, 
             if repeated:
                 raise Rejected("Duplicate topic name.", ErrorCode.INVALID_REQUEST)
             added = _added(state, asked, next_group, room, placer)
+            spender.take(len(added.partitions))
         except Rejected as error:
             results.append(Result(error.code, error.message or None, name))
             continue
@@ -285,7 +290,15 @@ def decide_create_partitions(state: ControllerState, request: CreatePartitions, 
         next_group += len(added.partitions)
         room -= len(added.partitions)
         results.append(Result(name=name))
-    return Decision(tuple(results), () if request.validate_only else tuple(commands))
+    return Decision(tuple(results), () if request.validate_only else tuple(commands)).throttled(spender)
+
+
+_FOUND_BY: Final = {
+    GROUP_METADATA: "group finds its offsets",
+    TRANSACTION_STATE: "transactional id finds its coordinator",
+    SHARE_GROUP_STATE: "share partition finds its coordinator",
+}
+"""What finds its partition of a topic by the number of partitions."""
 
 
 def _added(
@@ -295,8 +308,8 @@ def _added(
     topic = state.topics.get(asked.name)
     if topic is None:
         raise Rejected("", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if asked.name in (GROUP_METADATA, TRANSACTION_STATE):
-        what = "group finds its offsets" if asked.name == GROUP_METADATA else "transactional id finds its coordinator"
+    what = _FOUND_BY.get(asked.name)
+    if what is not None:
         raise Rejected(
             f"The number of partitions of {asked.name} cannot be changed: by it each {what}.",
             ErrorCode.INVALID_PARTITIONS,

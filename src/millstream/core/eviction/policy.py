@@ -105,7 +105,7 @@ class Policy:
         return expired
 
     def first_to_leave(self) -> BlockKey | None:
-        """The block that would leave for another one; None if there is none."""
+        """The block that would leave for another one; None without a candidate."""
         lowest = self._ranking.lowest()
         return None if lowest is None else lowest[1]
 
@@ -163,8 +163,8 @@ class LruPolicy(Policy):
 class IntervalPolicy(Policy):
     """Blocks that no known reader will reach leave first, oldest data first; then the one reached last.
 
-    A move of a reader ranks the blocks anew that it passed. A seek, a new speed and the end of a reader rank all blocks
-    of its partition anew.
+    A move of a reader ranks again the blocks that it passed. A seek, a new speed and the end of a reader rank all
+    blocks of its partition again.
     """
 
     def __init__(self, slots_max: int, age_max_ms: int) -> None:

@@ -2,7 +2,7 @@
 
 A heap with lazy deletion: an entry of the heap counts only if it has the block's present rank. Ranks change with
 ``rank``, and each change leaves a dead entry behind. When dead entries outnumber blocks by four to one, the heap is
-built anew, so its size is bounded.
+rebuilt, so its size is bounded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ENTRIES_MIN: Final = 64
 
 
 class Rank(NamedTuple):
-    """The lowest leaves first. ``wanted`` is 0 for a block that nobody is known to read, else 1."""
+    """The lowest leaves first. ``wanted`` is 0 for a block without a known reader, else 1."""
 
     wanted: int
     value: float
@@ -54,7 +54,9 @@ class Ranking:
         self._ranks.pop(key, None)
 
     def lowest(self, busy: Container[BlockKey] = (), chosen: Container[BlockKey] = ()) -> tuple[Rank, BlockKey] | None:
-        """The block that leaves first among those that are neither busy nor chosen already; None if there is none."""
+        """The block that leaves first among those that are neither busy nor chosen; None without a
+        candidate.
+        """
         heap = self._heap
         set_aside: list[tuple[Rank, BlockKey]] = []
         found: tuple[Rank, BlockKey] | None = None

@@ -62,7 +62,7 @@ class Reader:
         self.window_place_ms = place_ms
 
     def moved(self, next_offset: Offset, place_ms: TimestampMs, now_ms: TimestampMs) -> bool:
-        """Note a place further on. Returns whether the speed changed enough to predict anew."""
+        """Note a place further on. Returns whether the speed changed enough for a new prediction."""
         self.next_offset = next_offset
         self.place_ms = place_ms
         self.seen_ms = now_ms

@@ -99,6 +99,8 @@ def commit_offsets(step: Step, group: Group, commit: Commit) -> None:
 def _check_all(group: Group, commit: Commit) -> ErrorCode:
     """Whether this commit may be stored. A producer need not say on whose behalf it commits (KIP-447)."""
     request = commit.request
+    if group.share is not None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
     if commit.producer is not None and (
         request.generation_id_or_member_epoch < 0 and not request.member_id and request.group_instance_id is None
     ):

@@ -28,6 +28,7 @@ from millstream.core.group.commit import (
 )
 from millstream.core.group.consumer import requests
 from millstream.core.group.consumer.timers import CONSUMER_KINDS
+from millstream.core.group.consumer_state.group import ConsumerGroupValue
 from millstream.core.group.consumer_state.topics import NoTopics, Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import CAME, JOIN, OFF, SYNC, Deadline, Deadlines
@@ -41,16 +42,20 @@ from millstream.core.group.join import join_group
 from millstream.core.group.leave import leave_group, unknown_group
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import (
+    AlterShareOffsets,
     Commit,
     ConsumerHeartbeat,
     DeadlinePassed,
     Delete,
     DeleteOffsets,
+    DeleteShareOffsets,
     DescribeConsumer,
+    DescribeShare,
     Due,
     Expire,
     ExpressionsResolved,
     FetchOffsets,
+    ForgetStates,
     GroupSettings,
     Heartbeat,
     Input,
@@ -59,6 +64,10 @@ from millstream.core.group.outputs import (
     Leave,
     Outputs,
     Persisted,
+    ShareGroupValue,
+    ShareHeartbeat,
+    ShareStatesOf,
+    StateAnswered,
     Sync,
     TopicDeleted,
     TransactionEnded,
@@ -73,7 +82,12 @@ from millstream.core.group.rebalance import (
     sync_deadline_came,
 )
 from millstream.core.group.retention import PendingRemoval, expire_group, tombstones
-from millstream.core.group.step import Forget, Pending, Step, Waiting
+from millstream.core.group.share import offsets as share_offsets
+from millstream.core.group.share import requests as share_requests
+from millstream.core.group.share.change import SHARE_SESSION
+from millstream.core.group.share.deleting import delete_share_group
+from millstream.core.group.share.heartbeat import SHARE_ANSWER
+from millstream.core.group.step import Asks, Forget, Pending, RemovalPending, Step, Waiting
 from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
 from millstream.model.error_code import ErrorCode
@@ -88,6 +102,11 @@ from millstream.wire.messages.leave_group import LeaveGroupResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchResponseGroup
 from millstream.wire.schema import ZERO_UUID
+from millstream.wire.stored import ConsumerGroupKey, ShareGroupKey
+
+_GATED: Final = (*requests.GATED, RemovalPending)
+"""Writes that the other requests of their group wait for."""
+_SHARE_KINDS: Final = frozenset({SHARE_SESSION, SHARE_ANSWER})
 
 _UNKNOWN: Final = Offset(0)
 """Where a record is, if that does not matter."""
@@ -114,7 +133,8 @@ class GroupCoordinator:
         """Waiting requests by the receipt of the write that they wait for."""
         self._forgotten: list[Group] = []
         self._busy: dict[str, deque[Input]] = {}
-        """Consumer groups with a change in flight to the log, each with the inputs that arrived since."""
+        """Groups with a change in flight to the log or an exclusive ask, each with the inputs that arrived since."""
+        self._asks = Asks()
 
     @property
     def deadline_us(self) -> int | None:
@@ -134,6 +154,8 @@ class GroupCoordinator:
         match given:
             case ConsumerHeartbeat():
                 requests.heartbeat(step, self.groups.get(given.request.group_id), given)
+            case ShareHeartbeat():
+                share_requests.heartbeat(step, self.groups.get(given.request.group_id), given)
             case Heartbeat():
                 self._heartbeat(step, given)
             case Commit():
@@ -156,7 +178,11 @@ class GroupCoordinator:
             case Leave():
                 self._leave(step, given)
             case Delete():
-                delete_group(step, self.groups.get(given.group_id), given, self._forgotten)
+                group = self.groups.get(given.group_id)
+                if group is not None and group.share is not None:
+                    delete_share_group(step, group, given, self._forgotten)
+                else:
+                    delete_group(step, group, given, self._forgotten)
             case DeleteOffsets():
                 self._delete_offsets(step, given)
             case TopicDeleted():
@@ -174,6 +200,23 @@ class GroupCoordinator:
             case Expire():
                 self._expire(step, given.group_ids)
             case _:
+                self._take_of_share(step, given)
+
+    def _take_of_share(self, step: Step, given: Input) -> None:
+        match given:
+            case DescribeShare():
+                share_requests.describe(step, self.groups.get(given.group_id), given)
+            case ShareStatesOf():
+                share_requests.states_of(step, self.groups.get(given.group_id), given)
+            case AlterShareOffsets():
+                share_offsets.alter(step, self.groups.get(given.request.group_id), given)
+            case DeleteShareOffsets():
+                share_offsets.delete(step, self.groups.get(given.request.group_id), given)
+            case StateAnswered():
+                self._state_answered(step, given)
+            case ForgetStates():
+                self._forget_states(step, given.group_id, given.topic_id)
+            case _:
                 raise AssertionError(f"{type(given).__name__} is no input")
 
     def _turn(self, now_us: int, wall_ms: int) -> Step:
@@ -184,6 +227,7 @@ class GroupCoordinator:
             self._writes,
             self._waiting,
             self._busy,
+            self._asks,
             self.topics,
             self._receipts,
             now_us,
@@ -199,7 +243,9 @@ class GroupCoordinator:
             step.out.answer(join.token, join_error(request.member_id, error))
             return
         group = self.groups.get(request.group_id)
-        if group is not None and group.consumer is not None:
+        if group is not None and group.share is not None:
+            step.out.answer(join.token, join_error("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif group is not None and group.consumer is not None:
             requests.join(step, group, join, lambda step: self._join(step, join))
         elif group is not None:
             join_group(step, group, join)
@@ -215,7 +261,7 @@ class GroupCoordinator:
 
     def _sync(self, step: Step, sync: Sync) -> None:
         error = check_sync(sync)
-        group = self.groups.get(sync.request.group_id)
+        group = self._member_group(sync.request.group_id)
         if error is ErrorCode.NONE and group is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if group is None or error is not ErrorCode.NONE:
@@ -227,7 +273,7 @@ class GroupCoordinator:
 
     def _heartbeat(self, step: Step, beat: Heartbeat) -> None:
         group_id = beat.request.group_id
-        group = self.groups.get(group_id)
+        group = self._member_group(group_id)
         if group is not None and group_id:
             if group.consumer is None:
                 heartbeat(step, group, beat)
@@ -239,7 +285,7 @@ class GroupCoordinator:
 
     def _leave(self, step: Step, leave: Leave) -> None:
         group_id = leave.request.group_id
-        group = self.groups.get(group_id)
+        group = self._member_group(group_id)
         if not group_id:
             step.out.answer(leave.token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         elif group is None:
@@ -259,7 +305,7 @@ class GroupCoordinator:
                 return
             group = Group(group_id, step.wall_ms)
         commit_offsets(step, group, commit)
-        if group.counts is None and step.out.writes:
+        if group.standing.counts is None and step.out.writes:
             self._enter(group)
 
     def _fetch(self, step: Step, fetch: FetchOffsets) -> None:
@@ -283,15 +329,20 @@ class GroupCoordinator:
         else:
             step.out.answer(delete.token, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
 
+    def _member_group(self, group_id: str) -> Group | None:
+        """A group that may have members of the classic protocol. A share group has none."""
+        group = self.groups.get(group_id)
+        return None if group is None or group.share is not None else group
+
     def _enter(self, group: Group) -> Group:
         self.groups[group.group_id] = group
-        group.enter(self.counts)
+        group.standing.enter(self.counts)
         return group
 
     def _vanish(self, group_id: str) -> None:
         group = self.groups.pop(group_id, None)
         if group is not None:
-            group.vanish()
+            group.standing.vanish()
 
     # The log
 
@@ -300,7 +351,7 @@ class GroupCoordinator:
         group = pending.group
         group.writes_in_flight -= 1
         pending.settle(step, fate.error)
-        if group.consumer is not None and group.counts is None and fate.error is ErrorCode.NONE:
+        if group.assigned is not None and group.standing.counts is None and fate.error is ErrorCode.NONE:
             self._enter(group)
         while self._forgotten:
             gone = self._forgotten.pop()
@@ -310,17 +361,42 @@ class GroupCoordinator:
             self._vanish(group.group_id)
         for waiting in self._waiting.pop(fate.receipt, ()):
             step.out.answer(waiting.token, waiting.answer(fate.error))
-        if isinstance(pending, requests.GATED):
+        if isinstance(pending, _GATED) and not self._asks.holds(group):
             self._release(step, group.group_id)
 
     def _release(self, step: Step, group_id: str) -> None:
-        """A change of a consumer group has settled: process the waiting inputs, up to the next change."""
+        """A change of a group has settled: process the waiting inputs, up to the next change."""
         waiting = self._busy.pop(group_id)
         while waiting:
             self._take(step, waiting.popleft())
             if group_id in self._busy:
                 self._busy[group_id].extend(waiting)
                 return
+
+    def _state_answered(self, step: Step, given: StateAnswered) -> None:
+        """Share state was made or deleted, or could not be."""
+        ask = self._asks.open.pop(given.ask.number)
+        if not ask.is_exclusive:
+            ask.answered(step, given.response)
+            return
+        group_id = ask.group.group_id
+        waiting = self._busy.pop(group_id)
+        ask.answered(step, given.response)
+        if group_id in self._busy:
+            self._busy[group_id].extend(waiting)
+        else:
+            self._busy[group_id] = waiting
+            self._release(step, group_id)
+
+    def _forget_states(self, step: Step, group_id: str, topic_id: bytes) -> None:
+        """A topic was deleted: its share group forgets it, once no change is in flight."""
+        group = self.groups.get(group_id)
+        if group is None or group.share is None or not group.share.states.knows(topic_id):
+            return
+        if group_id in self._busy:
+            self._busy[group_id].append(ForgetStates(group_id, topic_id))
+        else:
+            share_requests.topic_deleted(step, group, topic_id)
 
     def _transaction_ended(self, step: Step, ended: TransactionEnded) -> None:
         """The offsets of a transaction become those of their groups, or are dropped. The log says so already."""
@@ -357,6 +433,8 @@ class GroupCoordinator:
                     if name == topic:
                         topic_partitions = doomed.setdefault(pending.group.group_id, set())
                         (topic_partitions.add if offset.topic_id in gone else topic_partitions.discard)(partition)
+        for group_id in [group.group_id for group in self.groups.values() if group.share is not None]:
+            self._forget_states(step, group_id, topic_id)
         for group_id, partitions in doomed.items():
             keys = [(topic, partition) for partition in sorted(partitions)]
             for removed, records in tombstones(group_id, keys):
@@ -378,6 +456,8 @@ class GroupCoordinator:
     def _due(step: Step, deadline: Deadline[Group]) -> None:
         if deadline.kind in CONSUMER_KINDS:
             requests.time_is_over(step, deadline)
+        elif deadline.kind in _SHARE_KINDS:
+            share_requests.time_is_over(step, deadline)
         elif deadline.kind == JOIN:
             join_deadline_came(step, deadline.group)
         elif deadline.kind == SYNC:
@@ -408,18 +488,17 @@ class GroupCoordinator:
                 group = self._enter(Group(key.group, value.commit_timestamp))
             group.offsets.put(key.topic, key.partition, stored_offset(value, offset))
         elif not isinstance(key, GroupMetadataKey):
-            assert not isinstance(value, OffsetCommitValue | GroupMetadataValue)
             if group is None and value is not None:
                 group = self._enter(Group(key.group, -1))
             if group is not None:
-                requests.replay(group, key, value)
+                _replay_assigned(group, key, value)
                 if _is_nothing(group):
                     self._vanish(key.group)
         elif value is None:
             # Offsets have their own tombstones: offsets that a compacted log still holds are valid.
             self._vanish(key.group)
             if group is not None and group.offsets:
-                offsets, group = group.offsets, Group(key.group, group.state_since_ms)
+                offsets, group = group.offsets, Group(key.group, group.standing.since_ms)
                 group.offsets = offsets
                 self._enter(group)
         else:
@@ -427,7 +506,7 @@ class GroupCoordinator:
             if group is None:
                 group = Group(key.group, value.current_state_timestamp)
             else:
-                group.vanish()
+                group.standing.vanish()
             restore(group, value)
             self._enter(group)
 
@@ -443,6 +522,8 @@ class GroupCoordinator:
         for group in self.groups.values():
             if group.consumer is not None:
                 requests.loaded(step, group)
+            elif group.share is not None:
+                share_requests.loaded(step, group)
             for member in group.members.values():
                 renew_session(step, member)
             if len(group.members) > self.settings.max_size:
@@ -455,20 +536,32 @@ class GroupCoordinator:
         for group in self.groups.values():
             for member in group.members.values():
                 tokens += [token for token in (member.join_token, member.sync_token) if token is not None]
-            group.vanish()
+            if group.share is not None:
+                tokens += [token for token, _ in group.share.requests.waits.values()]
+            group.standing.vanish()
         writes = self._writes.values()
         tokens += [pending.token for pending in writes if isinstance(pending, PendingCommit)]
-        tokens += [
-            token for pending in writes if isinstance(pending, requests.GATED) and (token := pending.token) is not None
-        ]
+        tokens += [token for pending in writes if isinstance(pending, _GATED) and (token := pending.token) is not None]
         for several in self._busy.values():
             tokens += [token for given in several if (token := requests.token_of(given)) is not None]
         self._busy.clear()
+        tokens += self._asks.tokens
+        self._asks.open.clear()
         tokens += [pending.token for pending in writes if isinstance(pending, DeletionPart) and pending.is_last]
         self.groups.clear()
         self._writes.clear()
         self._waiting.clear()
         return tokens
+
+
+def _replay_assigned(group: Group, key: ConsumerGroupKey | ShareGroupKey, value: Value | None) -> None:
+    """A record of a group whose members the coordinator assigns."""
+    if isinstance(key, ShareGroupKey):
+        assert value is None or isinstance(value, ShareGroupValue)
+        share_requests.replay(group, key, value)
+    else:
+        assert value is None or isinstance(value, ConsumerGroupValue)
+        requests.replay(group, key, value)
 
 
 def _is_nothing(group: Group) -> bool:

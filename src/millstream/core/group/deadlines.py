@@ -54,7 +54,7 @@ class Deadlines(Generic[G]):
         self._order = 0
 
     def set(self, deadline: Deadline[G], at_us: int) -> None:
-        """Set ``deadline`` to ``at_us``, whatever it was before."""
+        """Set ``deadline`` to ``at_us``, or move it there."""
         deadline.at_us = at_us
         if deadline.entry_us == OFF or at_us < deadline.entry_us:
             self._push(deadline, at_us)
@@ -69,7 +69,7 @@ class Deadlines(Generic[G]):
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_us: int) -> Deadline[G] | None:
-        """Remove and return one deadline that has been reached; None if there is none."""
+        """Remove and return one deadline that has been reached; None if no deadline is due."""
         heap = self._heap
         while heap and heap[0][0] <= now_us:
             entry_us, _, deadline = heapq.heappop(heap)

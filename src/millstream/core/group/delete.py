@@ -50,7 +50,7 @@ def delete_group(step: Step, group: Group | None, delete: Delete, forgotten: lis
 def delete_offsets(step: Step, group: Group | None, delete: DeleteOffsets) -> None:
     """Handle an OffsetDelete. Its topics exist."""
     error = ErrorCode.NONE
-    if group is None:
+    if group is None or group.share is not None:
         error = ErrorCode.GROUP_ID_NOT_FOUND
     elif not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL:
         error = ErrorCode.NON_EMPTY_GROUP  # the topics that its members consume are unknown

@@ -10,7 +10,7 @@ from millstream.model.quantities import ApiVersion
 from millstream.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from millstream.wire.messages.list_groups import ListedGroup
 
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 UNKNOWN_GROUP_IS_ERROR_FROM = 6
 
 
@@ -32,12 +32,14 @@ def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[
 
 
 def _type(group: Group) -> str:
+    if group.share is not None:
+        return SHARE
     return CLASSIC if group.consumer is None else CONSUMER
 
 
 def describe_group(group_id: str, group: Group | None, version: ApiVersion) -> DescribedGroup:
     """A group and its members. A group that does not exist is ``Dead`` (and an error from version 6 on, KIP-1043)."""
-    if group is None or group.consumer is not None:
+    if group is None or group.assigned is not None:
         if version < UNKNOWN_GROUP_IS_ERROR_FROM:
             return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         return DescribedGroup(

@@ -9,6 +9,7 @@ from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import JOIN, SYNC, Deadline
 from millstream.core.group.member import Member, Protocols
 from millstream.core.group.offsets import GroupOffsets, PendingOffsets
+from millstream.core.group.share_records.group import ShareGroup
 from millstream.core.group.state import MAY_FOLLOW, GroupState
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
@@ -16,62 +17,160 @@ from millstream.wire.codec import decode_message
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL = "consumer"
+SHARE_PROTOCOL = "share"
+
+
+class Rebalance:
+    """What lasts from the start of a rebalance to its end.
+
+    ``first_delay_left_ms`` is how much longer the first rebalance of a group may wait for more members, and
+    ``has_new_member`` says that one came during the current wait. ``writing``: the leader's assignment of this
+    generation is in flight to the log.
+    """
+
+    __slots__ = ("first_delay_left_ms", "has_new_member", "join_deadline", "sync_deadline", "writing")
+
+    def __init__(self, group: "Group") -> None:
+        self.has_new_member = False
+        self.first_delay_left_ms = 0
+        self.join_deadline = Deadline(JOIN, group)
+        self.sync_deadline = Deadline(SYNC, group)
+        self.writing = False
+
+
+class Subscriptions:
+    """Topics that the members of a generation consume, decoded when they are first asked for.
+
+    A group may have thousands of members, all of which wait while a generation starts.
+    """
+
+    __slots__ = ("_encoded", "_topics")
+
+    def __init__(self) -> None:
+        self._topics: frozenset[str] | None = None
+        self._encoded: set[bytes] | None = None
+
+    def refresh(self, group: "Group") -> None:
+        """Remember what the members of a new generation sent."""
+        self.forget()
+        if group.protocol_type != CONSUMER_PROTOCOL:
+            return
+        if not group.members:
+            self._topics = frozenset()
+        elif group.protocol_name is not None:
+            self._encoded = {member.metadata(group.protocol_name) for member in group.members.values()}
+
+    def forget(self) -> None:
+        self._topics = self._encoded = None
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """None if they are unknown."""
+        if self._encoded is not None:
+            encoded, self._encoded = self._encoded, None
+            topics: set[str] = set()
+            try:
+                for metadata in encoded:
+                    # After the version number, every version starts with the fields of version 0.
+                    topics.update(decode_message(ConsumerProtocolSubscription, 0, metadata, 2).topics)
+            except MillstreamError:
+                return None  # members may use any encoding; the group then keeps all its offsets
+            self._topics = frozenset(topics)
+        return self._topics
+
+
+class Standing:
+    """A group's state, since when it is in it, and its part in the counts over all groups.
+
+    ``since_ms`` is on the wall clock; -1 if an old record lacks it. ``size`` is the number of the group's members that
+    are included in ``counts``, from ``enter`` to ``vanish``.
+    """
+
+    __slots__ = ("_group_id", "counts", "previous", "since_ms", "size", "state")
+
+    def __init__(self, group_id: str, wall_ms: int) -> None:
+        self._group_id = group_id
+        self.counts: GroupCounts | None = None
+        self.state = GroupState.EMPTY
+        self.previous = GroupState.DEAD
+        self.since_ms = wall_ms
+        self.size = 0
+
+    def enter(self, counts: GroupCounts) -> None:
+        """The group exists from now on; count it."""
+        self.counts = counts
+        counts.states[self.state] += 1
+        counts.members += self.size
+
+    def vanish(self) -> None:
+        """The group was deleted; stop counting it."""
+        if self.counts is not None:
+            self.counts.states[self.state] -= 1
+            self.counts.members -= self.size
+            self.counts = None
+
+    def move_to(self, state: GroupState, wall_ms: int) -> None:
+        """Enter a state that may follow the current one."""
+        assert self.state in MAY_FOLLOW[state], f"group {self._group_id}: {state} cannot follow {self.state}"
+        self.show(state, self.size)
+        self.since_ms = wall_ms
+
+    def show(self, state: GroupState, size: int) -> None:
+        """Take over a state and a size as they are."""
+        if self.counts is not None:
+            self.counts.states[self.state] -= 1
+            self.counts.states[state] += 1
+        self.previous, self.state = self.state, state
+        self.resize(size)
+
+    def resize(self, size: int) -> None:
+        if self.counts is not None:
+            self.counts.members += size - self.size
+        self.size = size
+
+    def restore(self, state: GroupState, since_ms: int) -> None:
+        """The state of a group that was read from the log, and is not counted yet."""
+        self.state, self.previous, self.since_ms, self.size = state, GroupState.DEAD, since_ms, 0
 
 
 class Group:
     """A classic group, or only the committed offsets of one (``protocol_type`` None: no member ever joined).
 
     If ``consumer`` is set, the group is a consumer group (KIP-848), whose members are there; its offsets, and its
-    durable state, are here.
+    durable state, are here. If ``share`` is set, it is a share group (KIP-932), which has no offsets.
 
     Invariants: ``awaiting_join`` counts the members with a ``join_token``; ``supporters`` counts the members that name
-    each assignor; ``leader_id`` names a member, or is None when there is none; ``statics`` maps instance ids to
+    each assignor; ``leader_id`` names a member, or is None without a leader; ``statics`` maps instance ids to
     members.
     """
 
     __slots__ = (
-        "_subscriptions",
-        "_topics",
-        "assignment_writing",
+        "assigned",
         "awaiting_join",
-        "counts",
-        "consumer",
         "generation",
         "group_id",
-        "initial_delay_left_ms",
-        "join_deadline",
         "last_receipt",
         "leader_id",
         "members",
-        "new_member_added",
         "offsets",
         "pending_joins",
         "pending_offsets",
         "pending_syncs",
-        "previous_state",
         "protocol_name",
         "protocol_type",
-        "size",
-        "state",
-        "state_since_ms",
+        "rebalance",
+        "standing",
         "statics",
+        "subscriptions",
         "supporters",
-        "sync_deadline",
         "writes_in_flight",
     )
 
     def __init__(self, group_id: str, wall_ms: int) -> None:
         self.group_id = group_id
-        self.counts: GroupCounts | None = None
-        """The counts that include the group, from ``enter`` to ``vanish``."""
-        self.state = GroupState.EMPTY
-        self.previous_state = GroupState.DEAD
-        self.state_since_ms = wall_ms
-        """Time at which the group entered its state (wall clock, ms); -1 if an old record lacks it."""
-        self.consumer: ConsumerGroup | None = None
-        """Set for a consumer group (KIP-848)."""
-        self.size = 0
-        """Number of this group's members that are included in ``counts``."""
+        self.standing = Standing(group_id, wall_ms)
+        self.assigned: ConsumerGroup | ShareGroup | None = None
+        """Set for a group whose members the coordinator assigns (KIP-848, KIP-932)."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -83,89 +182,65 @@ class Group:
         self.pending_syncs: set[str] = set()
         self.awaiting_join = 0
         self.supporters: dict[str, int] = {}
-        self._topics: frozenset[str] | None = None
-        self._subscriptions: set[bytes] | None = None
-        """Subscriptions of the current generation's members, until the topics are decoded on demand."""
-        self.new_member_added = False
-        self.initial_delay_left_ms = 0
-        self.join_deadline = Deadline(JOIN, self)
-        self.sync_deadline = Deadline(SYNC, self)
-        self.assignment_writing = False
-        """Whether the leader's assignment of this generation is in flight to the log."""
+        self.subscriptions = Subscriptions()
+        self.rebalance = Rebalance(self)
         self.writes_in_flight = 0
         self.last_receipt = 0
         """Receipt of the group's newest write."""
         self.offsets = GroupOffsets()
         self.pending_offsets = PendingOffsets()
 
-    def enter(self, counts: GroupCounts) -> None:
-        """The group exists from now on; count it."""
-        self.counts = counts
-        counts.states[self.state] += 1
-        counts.members += self.size
+    @property
+    def state(self) -> GroupState:
+        return self.standing.state
 
-    def vanish(self) -> None:
-        """The group does not exist any more; stop counting it."""
-        if self.counts is not None:
-            self.counts.states[self.state] -= 1
-            self.counts.members -= self.size
-            self.counts = None
+    @property
+    def consumer(self) -> ConsumerGroup | None:
+        """The content of a consumer group."""
+        return self.assigned if isinstance(self.assigned, ConsumerGroup) else None
+
+    @property
+    def share(self) -> ShareGroup | None:
+        """The content of a share group."""
+        return self.assigned if isinstance(self.assigned, ShareGroup) else None
 
     def forget_generations(self) -> None:
         """Reset to a group without generations: nothing of it is left in the log, and later commits come from consumers
         without membership.
         """
-        if self.consumer is None:
+        if self.assigned is None:
             self.generation = 0
             self.protocol_type = self.protocol_name = None
-            self._topics = self._subscriptions = None
+            self.subscriptions.forget()
 
-    # State
+    # The kinds of group
 
-    def move_to(self, state: GroupState, wall_ms: int) -> None:
-        assert self.state in MAY_FOLLOW[state], f"group {self.group_id}: {state} cannot follow {self.state}"
-        if self.counts is not None:
-            self.counts.states[self.state] -= 1
-            self.counts.states[state] += 1
-        self.previous_state = self.state
-        self.state = state
-        self.state_since_ms = wall_ms
+    def begin_share(self, share: ShareGroup) -> None:
+        """Become a share group. A group of another kind never does."""
+        self.assigned = share
+        self.protocol_type = SHARE_PROTOCOL
 
-    def _resize(self, size: int) -> None:
-        if self.counts is not None:
-            self.counts.members += size - self.size
-        self.size = size
-
-    def _show(self, state: GroupState, size: int) -> None:
-        if self.counts is not None:
-            self.counts.states[self.state] -= 1
-            self.counts.states[state] += 1
-        self.previous_state, self.state = self.state, state
-        self._resize(size)
-
-    # The two kinds of group
-
-    def follow_consumer(self) -> None:
-        """Show the consumer group's state and size."""
-        assert self.consumer is not None
-        self._show(self.consumer.state, len(self.consumer.members))
+    def follow_assigned(self) -> None:
+        """Show the state and the size of a group whose members the coordinator assigns."""
+        assert self.assigned is not None
+        self.standing.show(self.assigned.state, len(self.assigned.members))
 
     def begin_consumer(self, consumer: "ConsumerGroup") -> None:
-        """Become a consumer group. No request is parked here any more."""
+        """Become a consumer group. From now on no request is parked here."""
         self._forget_classic()
-        self.consumer = consumer
+        self.assigned = consumer
         self.protocol_type = CONSUMER_PROTOCOL
 
     def begin_classic(self, image: "Group") -> None:
         """Become the classic group ``image``, whose members' deadlines already name this group."""
         self._forget_classic()
-        self.consumer = None
+        self.assigned = None
         self.members, self.statics, self.supporters = image.members, image.statics, image.supporters
         self.leader_id, self.generation = image.leader_id, image.generation
         self.protocol_type, self.protocol_name = image.protocol_type, image.protocol_name
-        self.state_since_ms = image.state_since_ms
-        self.refresh_subscribed_topics()
-        self._show(image.state, len(image.members))
+        self.standing.since_ms = image.standing.since_ms
+        self.subscriptions.refresh(self)
+        self.standing.show(image.state, len(image.members))
 
     def _forget_classic(self) -> None:
         self.members, self.statics, self.supporters = {}, {}, {}
@@ -174,8 +249,8 @@ class Group:
         self.awaiting_join = 0
         self.leader_id = self.protocol_name = None
         self.generation = 0
-        self.assignment_writing = False
-        self._topics = self._subscriptions = None
+        self.rebalance.writing = False
+        self.subscriptions.forget()
 
     @property
     def is_empty(self) -> bool:
@@ -183,7 +258,7 @@ class Group:
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may begin. While members are joining it cannot."""
+        """Whether a rebalance may start. While members are joining it cannot."""
         return self.state in MAY_FOLLOW[GroupState.PREPARING_REBALANCE]
 
     @property
@@ -208,7 +283,7 @@ class Group:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self._resize(len(self.members))
+        self.standing.resize(len(self.members))
         self._count_protocols(member.protocols, 1)
         member.join_token = join_token
         if join_token is not None:
@@ -219,7 +294,7 @@ class Group:
         """Remove a member, or a given-out member id. Its parked requests must have been answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._resize(len(self.members))
+            self.standing.resize(len(self.members))
             self._count_protocols(member.protocols, -1)
             if member.join_token is not None:
                 self.awaiting_join -= 1
@@ -231,7 +306,7 @@ class Group:
         self.pending_syncs.discard(member_id)
 
     def replace_static(self, old: Member, new: Member) -> None:
-        """Give a static member's place to its successor. ``old`` has no parked request any more."""
+        """Give a static member's place to its successor. ``old`` has no parked request left."""
         assert old.join_token is None
         assert new.instance_id is not None
         # Keep the position in the order of members.
@@ -304,39 +379,11 @@ class Group:
             votes[vote] = votes.get(vote, 0) + 1
         return max(votes, key=votes.__getitem__)
 
-    def refresh_subscribed_topics(self) -> None:
-        """Remember the subscriptions of a new generation.
-
-        They are decoded on demand (``subscribed_topics``), which is rare: a group may have thousands of members, all of
-        which wait while a generation begins.
-        """
-        self._topics = self._subscriptions = None
-        if self.protocol_type != CONSUMER_PROTOCOL:
-            return
-        if not self.members:
-            self._topics = frozenset()
-        elif self.protocol_name is not None:
-            self._subscriptions = {member.metadata(self.protocol_name) for member in self.members.values()}
-
-    @property
-    def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics of the current generation; None if they are unknown."""
-        if self._subscriptions is not None:
-            subscriptions, self._subscriptions = self._subscriptions, None
-            topics: set[str] = set()
-            try:
-                for metadata in subscriptions:
-                    # Behind the version number, every version begins with the fields of version 0.
-                    topics.update(decode_message(ConsumerProtocolSubscription, 0, metadata, 2).topics)
-            except MillstreamError:
-                return None  # members may use any encoding; the group then keeps all its offsets
-            self._topics = frozenset(topics)
-        return self._topics
-
     def consumes(self, topic: str) -> bool:
         """Whether members may be reading ``topic`` now. True if a consumer group's topics are unknown."""
         if self.consumer is not None:
             return self.consumer.consumes(topic)
-        if self.subscribed_topics is not None:
-            return topic in self.subscribed_topics
+        topics = self.subscriptions.topics
+        if topics is not None:
+            return topic in topics
         return self.protocol_type == CONSUMER_PROTOCOL

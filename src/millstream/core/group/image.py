@@ -35,7 +35,7 @@ def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[Key, V
         generation=group.generation,
         protocol=group.protocol_name,
         leader=group.leader_id,
-        current_state_timestamp=group.state_since_ms,
+        current_state_timestamp=group.standing.since_ms,
         members=members,
     )
 
@@ -46,23 +46,21 @@ def group_tombstone(group_id: str) -> tuple[Key, None]:
 
 
 def group_tombstones(group: Group) -> tuple[tuple[Key, Value | None], ...]:
-    """The records that delete a group of either kind."""
-    if group.consumer is not None:
-        return tuple(group.consumer.tombstones())
+    """The records that delete a group of any kind."""
+    if group.assigned is not None:
+        return tuple(group.assigned.tombstones())
     return (group_tombstone(group.group_id),)
 
 
 def restore(group: Group, stored: GroupMetadataValue) -> None:
     """Set ``group`` to the content of the record; its offsets stay. Deadlines are set after the whole log was read."""
     group.members.clear()
-    group.size = 0
+    state = GroupState.STABLE if stored.members else GroupState.EMPTY
+    group.standing.restore(state, stored.current_state_timestamp)
     group.statics.clear()
     group.supporters.clear()
     group.generation = stored.generation
     group.protocol_name = stored.protocol
-    group.state = GroupState.STABLE if stored.members else GroupState.EMPTY
-    group.previous_state = GroupState.DEAD
-    group.state_since_ms = stored.current_state_timestamp
     group.leader_id = stored.leader
     for kept in stored.members:
         group.add(
@@ -83,4 +81,4 @@ def restore(group: Group, stored: GroupMetadataValue) -> None:
     if group.leader_id not in group.members:
         group.leader_id = next(iter(group.members), None)
     group.protocol_type = stored.protocol_type or None
-    group.refresh_subscribed_topics()
+    group.subscriptions.refresh(group)

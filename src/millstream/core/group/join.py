@@ -39,7 +39,7 @@ bytes.
 
 
 def check_request(step: Step, join: Join) -> ErrorCode:
-    """The error of the request itself, whatever the group's state."""
+    """The error of the request itself, independent of the group's state."""
     request = join.request
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
@@ -143,8 +143,8 @@ def _add(step: Step, group: Group, join: Join, member_id: str, protocols: Protoc
         Deadline(SESSION, group, member_id),
     )
     member.is_new = True
-    if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
-        group.new_member_added = True
+    if group.state is GroupState.PREPARING_REBALANCE and group.standing.previous is GroupState.EMPTY:
+        group.rebalance.has_new_member = True
     group.add(member, join.token)
     step.after(member.session, step.settings.new_member_join_timeout_ms)
     prepare_or_complete(step, group, f"member {member_id} joins{reason(request.reason)}")
@@ -242,7 +242,7 @@ class _Replaced:
         self.generation = group.generation
 
     def settle(self, step: Step, error: ErrorCode) -> None:
-        """Answer the join, or undo the replacement. If the group has changed meanwhile, that change answers the
+        """Answer the join, or undo the replacement. If the group has changed since, that change answers the
         join.
         """
         group, member = self.group, self.member

@@ -54,7 +54,7 @@ class PendingOffsets:
         return {place for topic_partitions in self.by_producer.values() for place in topic_partitions}
 
     def remove(self, place: tuple[str, int]) -> None:
-        """The log has a tombstone behind the offsets of this partition: no transaction commits them any more."""
+        """The log has a tombstone after the offsets of this partition: no transaction can commit them now."""
         for producer_id, topic_partitions in list(self.by_producer.items()):
             topic_partitions.pop(place, None)
             if not topic_partitions:

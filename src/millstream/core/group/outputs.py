@@ -7,8 +7,10 @@ import msgspec
 
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.member import Token
+from millstream.core.group.share_records.group import ShareGroupValue
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerId
+from millstream.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -18,6 +20,11 @@ from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
+from millstream.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from millstream.wire.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+)
 from millstream.wire.messages.group_storage import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -25,16 +32,22 @@ from millstream.wire.messages.group_storage import (
     OffsetCommitValue,
 )
 from millstream.wire.messages.heartbeat import HeartbeatRequest
+from millstream.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+)
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.leave_group import LeaveGroupRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
+from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.schema import Message
-from millstream.wire.stored import ConsumerGroupKey
+from millstream.wire.stored import ConsumerGroupKey, ShareGroupKey
 
 ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
+SHARE_ASSIGNMENT_INTERVAL: Final = "group.share.assignment.interval.ms"
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True):
@@ -68,6 +81,36 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
         return default if own is None else own.get(name, default)
 
 
+class ShareSettings(msgspec.Struct, frozen=True):
+    """Settings of share groups (KIP-932) that their coordinator needs. ``of_groups`` overrides them for single
+    groups.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 200
+    assignor: str = "simple"
+    assignment_interval_ms: int = 1_000
+    of_groups: Mapping[str, Mapping[str, int]] = {}
+    """Group id → property → value; follows changes."""
+    live: Mapping[str, int] = {}
+    """Settings of the broker that change while it runs, by Kafka's name; follows changes."""
+
+    def session_timeout_of(self, group_id: str) -> int:
+        return self._of(group_id, "share.session.timeout.ms", self.session_timeout_ms)
+
+    def heartbeat_interval_of(self, group_id: str) -> int:
+        return self._of(group_id, "share.heartbeat.interval.ms", self.heartbeat_interval_ms)
+
+    def assignment_interval_of(self, group_id: str) -> int:
+        default = self.live.get(SHARE_ASSIGNMENT_INTERVAL, self.assignment_interval_ms)
+        return self._of(group_id, "share.assignment.interval.ms", default)
+
+    def _of(self, group_id: str, name: str, default: int) -> int:
+        own = self.of_groups.get(group_id)
+        return default if own is None else own.get(name, default)
+
+
 class GroupSettings(msgspec.Struct, frozen=True):
     """The settings that group decisions depend on."""
 
@@ -82,6 +125,22 @@ class GroupSettings(msgspec.Struct, frozen=True):
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     consumer: ConsumerSettings = ConsumerSettings()
+    share: ShareSettings = ShareSettings()
+
+
+StateRequest: TypeAlias = InitializeShareGroupStateRequest | DeleteShareGroupStateRequest
+StateResponse: TypeAlias = InitializeShareGroupStateResponse | DeleteShareGroupStateResponse
+
+
+class StateAsk(msgspec.Struct, frozen=True):
+    """A request to the share coordinator, to make or to delete the state of partitions. Then ``StateAnswered`` is
+    stepped, exactly once. ``is_exclusive``: other requests about the group wait for that.
+    """
+
+    number: int
+    group_id: str
+    request: StateRequest
+    is_exclusive: bool
 
 
 # Inputs. ``version`` is the version of the request. The caller has resolved topic ids to names.
@@ -96,6 +155,7 @@ class Join(msgspec.Struct, frozen=True):
     client_id: str
     client_host: str
     member_suffix: str
+    principal: str = ""
 
 
 class Sync(msgspec.Struct, frozen=True):
@@ -163,6 +223,7 @@ class ConsumerHeartbeat(msgspec.Struct, frozen=True):
     client_id: str
     client_host: str
     new_member_id: str
+    principal: str = ""
 
 
 class DescribeConsumer(msgspec.Struct, frozen=True):
@@ -170,6 +231,57 @@ class DescribeConsumer(msgspec.Struct, frozen=True):
 
     token: Token
     group_id: str
+
+
+class ShareHeartbeat(msgspec.Struct, frozen=True):
+    """A ShareGroupHeartbeat."""
+
+    token: Token
+    request: ShareGroupHeartbeatRequest
+    client_id: str
+    client_host: str
+
+
+class DescribeShare(msgspec.Struct, frozen=True):
+    """One group of a ShareGroupDescribe. The response is a ``DescribedShareGroup``."""
+
+    token: Token
+    group_id: str
+
+
+class ShareStatesOf(msgspec.Struct, frozen=True):
+    """Which partitions of a group have share state. The response is a ``ShareOffsetsGroup``."""
+
+    token: Token
+    group_id: str
+
+
+class AlterShareOffsets(msgspec.Struct, frozen=True):
+    """An AlterShareGroupOffsets."""
+
+    token: Token
+    request: AlterShareGroupOffsetsRequest
+
+
+class DeleteShareOffsets(msgspec.Struct, frozen=True):
+    """A DeleteShareGroupOffsets."""
+
+    token: Token
+    request: DeleteShareGroupOffsetsRequest
+
+
+class StateAnswered(msgspec.Struct, frozen=True):
+    """The response to a ``StateAsk``."""
+
+    ask: StateAsk
+    response: StateResponse
+
+
+class ForgetStates(msgspec.Struct, frozen=True):
+    """A topic was deleted while its share group was being written. Only the coordinator creates it."""
+
+    group_id: str
+    topic_id: bytes
 
 
 class ExpressionsResolved(msgspec.Struct, frozen=True):
@@ -230,6 +342,13 @@ Input: TypeAlias = (
     | DeleteOffsets
     | ConsumerHeartbeat
     | DescribeConsumer
+    | ShareHeartbeat
+    | DescribeShare
+    | ShareStatesOf
+    | AlterShareOffsets
+    | DeleteShareOffsets
+    | StateAnswered
+    | ForgetStates
     | ExpressionsResolved
     | Due
     | Persisted
@@ -242,7 +361,7 @@ Input: TypeAlias = (
 
 # Outputs.
 
-Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
+Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey
 Value: TypeAlias = (
     OffsetCommitValue
     | GroupMetadataValue
@@ -252,6 +371,7 @@ Value: TypeAlias = (
     | ConsumerGroupTargetAssignmentMemberValue
     | ConsumerGroupCurrentMemberAssignmentValue
     | ConsumerGroupRegularExpressionValue
+    | ShareGroupValue
 )
 
 
@@ -266,24 +386,29 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Resolve(msgspec.Struct, frozen=True):
-    """Regular expressions to match against all topics. Then ``ExpressionsResolved`` is stepped."""
+    """Regular expressions to match against the topics that a client may describe: the one whose request came when they
+    were due, as in Kafka. Then ``ExpressionsResolved`` is stepped.
+    """
 
     group_id: str
     expressions: tuple[str, ...]
+    principal: str = ""
+    client_host: str = ""
 
 
 class Outputs:
-    """Effects of a step: responses to send, records to persist, expressions to match.
+    """Effects of a step: responses to send, records to persist, expressions to match, share state to ask for.
 
     Log lines are for the operator.
     """
 
-    __slots__ = ("answers", "log_lines", "resolve", "writes")
+    __slots__ = ("answers", "asks", "log_lines", "resolve", "writes")
 
     def __init__(self) -> None:
         self.answers: list[tuple[Token, Message]] = []
         self.writes: list[Write] = []
         self.resolve: list[Resolve] = []
+        self.asks: list[StateAsk] = []
         self.log_lines: list[str] = []
 
     def answer(self, token: Token, response: Message) -> None:

@@ -5,7 +5,7 @@
     prepare ──► (gathering: members join) ──► complete_join ──► (the leader assigns) ──► sync's job
        ▲             │ time is up                   │
        │             └──────────────────────────────┘
-       └── any member that joins anew, changes, leaves or fails
+       └── any member that joins, changes, leaves or fails
 
 The join phase ends when every known member has rejoined and every given-out member id was used, or at the rebalance
 timeout. Then dynamic members that did not rejoin are removed; static ones stay until their session ends (KIP-345). The
@@ -79,7 +79,7 @@ def answer_join(step: Step, group: Group, member: Member, response: JoinGroupRes
 
 
 def answer_sync(step: Step, member: Member, response: SyncGroupResponse) -> bool:
-    """Answer the member's parked sync. False if there is none."""
+    """Answer the member's parked sync. False without one."""
     token = member.sync_token
     if token is None:
         return False
@@ -116,7 +116,7 @@ def withdraw_assignments(step: Step, group: Group, error: ErrorCode) -> None:
 
 
 def prepare_or_complete(step: Step, group: Group, why: str = "") -> None:
-    """The members changed: begin a rebalance, or complete the running one if all have joined."""
+    """The members changed: start a rebalance, or complete the running one if all have joined."""
     if group.can_rebalance:
         prepare(step, group, why)
     else:
@@ -129,32 +129,32 @@ def reason(given: str | None) -> str:
 
 
 def prepare(step: Step, group: Group, why: str = "") -> None:
-    """Begin a rebalance: all members must rejoin. ``why`` is logged, unless a reason was already logged."""
+    """Start a rebalance: all members must rejoin. ``why`` is logged, unless a reason was already logged."""
     if why:
         step.log(group, f"rebalances because {why}")
     if group.state is GroupState.COMPLETING_REBALANCE:
         withdraw_assignments(step, group, ErrorCode.REBALANCE_IN_PROGRESS)
-    group.assignment_writing = False
+    group.rebalance.writing = False
     group.pending_syncs.clear()
-    step.cancel(group.sync_deadline)
+    step.cancel(group.rebalance.sync_deadline)
     first = group.is_empty
-    group.move_to(GroupState.PREPARING_REBALANCE, step.wall_ms)
+    group.standing.move_to(GroupState.PREPARING_REBALANCE, step.wall_ms)
     if first:
         delay_ms = step.settings.initial_rebalance_delay_ms
-        group.new_member_added = False
-        group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        step.after(group.join_deadline, delay_ms)
+        group.rebalance.has_new_member = False
+        group.rebalance.first_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        step.after(group.rebalance.join_deadline, delay_ms)
     elif group.all_joined:
         complete_join(step, group)
     else:
-        step.after(group.join_deadline, group.rebalance_timeout_ms)
+        step.after(group.rebalance.join_deadline, group.rebalance_timeout_ms)
 
 
 def maybe_complete_join(step: Step, group: Group) -> None:
     """End the join phase if all members have joined. The first rebalance of a group always waits for its delay."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
-        and group.previous_state is not GroupState.EMPTY
+        and group.standing.previous is not GroupState.EMPTY
         and group.all_joined
     ):
         complete_join(step, group)
@@ -164,25 +164,29 @@ def join_deadline_came(step: Step, group: Group) -> None:
     """The time limit of the join phase was reached. The first rebalance continues while new members arrive."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
-    if group.previous_state is GroupState.EMPTY and group.new_member_added and group.initial_delay_left_ms > 0:
-        group.new_member_added = False
-        delay_ms = min(step.settings.initial_rebalance_delay_ms, group.initial_delay_left_ms)
-        group.initial_delay_left_ms -= delay_ms
-        step.after(group.join_deadline, delay_ms)
+    if (
+        group.standing.previous is GroupState.EMPTY
+        and group.rebalance.has_new_member
+        and group.rebalance.first_delay_left_ms > 0
+    ):
+        group.rebalance.has_new_member = False
+        delay_ms = min(step.settings.initial_rebalance_delay_ms, group.rebalance.first_delay_left_ms)
+        group.rebalance.first_delay_left_ms -= delay_ms
+        step.after(group.rebalance.join_deadline, delay_ms)
     else:
         complete_join(step, group)
 
 
 def complete_join(step: Step, group: Group) -> None:
     """End the join phase: remove missing members, increase the generation, answer all joins."""
-    step.cancel(group.join_deadline)
+    step.cancel(group.rebalance.join_deadline)
     for member in list(group.members.values()):
         if member.join_token is None and member.instance_id is None:
             step.cancel(member.session)
             group.remove(member.member_id)
     if group.members and not _elect_joined_leader(group):
         # Only static members are left, and none has rejoined: wait until one does, or their sessions end.
-        step.after(group.join_deadline, max(group.rebalance_timeout_ms, WAIT_AGAIN_MS))
+        step.after(group.rebalance.join_deadline, max(group.rebalance_timeout_ms, WAIT_AGAIN_MS))
         return
     group.generation += 1
     group.pending_syncs.clear()
@@ -190,8 +194,8 @@ def complete_join(step: Step, group: Group) -> None:
         _begin_assignment(step, group)
     else:
         group.protocol_name = None
-        group.refresh_subscribed_topics()
-        group.move_to(GroupState.EMPTY, step.wall_ms)
+        group.subscriptions.refresh(group)
+        group.standing.move_to(GroupState.EMPTY, step.wall_ms)
         step.write((group_record(group, _NO_ASSIGNMENTS),), Forget(group))
         step.log(group, f"empty since generation {group.generation}")
 
@@ -209,8 +213,8 @@ def _elect_joined_leader(group: Group) -> bool:
 
 def _begin_assignment(step: Step, group: Group) -> None:
     group.protocol_name = group.select_protocol()
-    group.refresh_subscribed_topics()
-    group.move_to(GroupState.COMPLETING_REBALANCE, step.wall_ms)
+    group.subscriptions.refresh(group)
+    group.standing.move_to(GroupState.COMPLETING_REBALANCE, step.wall_ms)
     for member in group.members.values():
         as_leader = member.member_id == group.leader_id
         if member.join_token is not None:
@@ -218,7 +222,7 @@ def _begin_assignment(step: Step, group: Group) -> None:
         renew_session(step, member)
         member.is_new = False
         group.pending_syncs.add(member.member_id)
-    step.after(group.sync_deadline, group.rebalance_timeout_ms)
+    step.after(group.rebalance.sync_deadline, group.rebalance_timeout_ms)
 
 
 def sync_deadline_came(step: Step, group: Group) -> None:

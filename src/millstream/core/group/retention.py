@@ -6,9 +6,9 @@
 - Offsets of consumers without membership expire that long after their commit, and offsets with their own retention time
   (OffsetCommit up to version 4) after that time.
 
-An empty group without offsets is deleted, too. An offset for whose partition an open transaction has another one does
-not expire, and neither does its group; those of other partitions do. Groups with a write in flight wait for the next
-round: a tombstone must not overtake a commit.
+An empty group without offsets is deleted, too; a share group, which never has any, is not. An offset for whose
+partition an open transaction has another one does not expire, and neither does its group; those of other partitions do.
+Groups with a write in flight wait for the next round: a tombstone must not overtake a commit.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def tombstones(group_id: str, topic_partitions: list[tuple[str, int]]) -> Iterat
 
 def expire_group(step: Step, group: Group, forgotten: list[Group]) -> None:
     """Write tombstones for what has expired. ``forgotten`` gets the group once its deletion is durable."""
-    if group.writes_in_flight:
+    if group.writes_in_flight or group.share is not None:
         return
     held = group.pending_offsets.topic_partitions()
     expired = [
@@ -67,11 +67,11 @@ def _is_expired(group: Group, topic: str, offset: CommittedOffset, wall_ms: int,
     if group.protocol_type is None or group.consumer is not None:
         since_ms = offset.commit_ms
     elif group.is_empty:
-        since_ms = offset.commit_ms if group.state_since_ms < 0 else group.state_since_ms
+        since_ms = offset.commit_ms if group.standing.since_ms < 0 else group.standing.since_ms
     elif (
         group.state is GroupState.STABLE
         and group.protocol_type == CONSUMER_PROTOCOL
-        and group.subscribed_topics is not None
+        and group.subscriptions.topics is not None
     ):
         since_ms = offset.commit_ms
     else:

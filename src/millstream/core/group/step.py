@@ -2,14 +2,24 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import Deadline, Deadlines
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
-from millstream.core.group.outputs import GroupSettings, Input, Key, Outputs, Value, Write
+from millstream.core.group.outputs import (
+    GroupSettings,
+    Input,
+    Key,
+    Outputs,
+    StateAsk,
+    StateRequest,
+    StateResponse,
+    Value,
+    Write,
+)
 from millstream.model.error_code import ErrorCode
 from millstream.wire.schema import Message
 
@@ -36,10 +46,59 @@ class Waiting:
         self.answer = answer
 
 
+Answered: TypeAlias = "Callable[[Step, StateResponse], None]"
+"""What follows the answer of the share coordinator."""
+
+
+class OpenAsk:
+    """An ask without an answer. ``token``: the request that waits for it, if it is exclusive."""
+
+    __slots__ = ("answered", "group", "token")
+
+    def __init__(self, group: Group, answered: "Answered", token: Token | None) -> None:
+        self.group = group
+        self.answered = answered
+        self.token = token
+
+    @property
+    def is_exclusive(self) -> bool:
+        return self.token is not None
+
+
+class Asks:
+    """The open asks of one coordinator, by number."""
+
+    __slots__ = ("_last", "open")
+
+    def __init__(self) -> None:
+        self.open: dict[int, OpenAsk] = {}
+        self._last = 0
+
+    def add(self, ask: OpenAsk) -> int:
+        """Note an ask; returns its number."""
+        self._last += 1
+        self.open[self._last] = ask
+        return self._last
+
+    def of(self, group: Group) -> list[OpenAsk]:
+        """The open asks of a group."""
+        return [ask for ask in self.open.values() if ask.group is group]
+
+    def holds(self, group: Group) -> bool:
+        """Whether an exclusive ask of the group is open."""
+        return any(ask.is_exclusive for ask in self.of(group))
+
+    @property
+    def tokens(self) -> list[Token]:
+        """The requests that wait for an exclusive ask."""
+        return [ask.token for ask in self.open.values() if ask.token is not None]
+
+
 class Step:
     """The context of one step. ``now_us`` is monotonic, ``wall_ms`` the wall clock."""
 
     __slots__ = (
+        "asks",
         "busy",
         "counts",
         "deadlines",
@@ -61,6 +120,7 @@ class Step:
         writes: dict[int, Pending],
         waiting: dict[int, list[Waiting]],
         busy: dict[str, deque[Input]],
+        asks: Asks,
         topics: Topics,
         receipts: list[int],
         now_us: int,
@@ -72,7 +132,8 @@ class Step:
         self.writes = writes
         self.waiting = waiting
         self.busy = busy
-        """Consumer groups with a change in flight to the log, each with the requests that wait for it."""
+        """Groups with a change in flight to the log, each with the requests that wait for it."""
+        self.asks = asks
         self.topics = topics
         self.receipts = receipts
         self.now_us = now_us
@@ -107,6 +168,25 @@ class Step:
         assert group.writes_in_flight, "nothing is being written"
         self.waiting.setdefault(group.last_receipt, []).append(Waiting(token, answer))
 
+    def ask(self, group: Group, request: StateRequest, answered: Answered, token: Token | None = None) -> None:
+        """Ask for share state, then call ``answered``. With ``token``, the request that waits for it, the ask is
+        exclusive: called when a change of the group settles, it holds the group.
+        """
+        number = self.asks.add(OpenAsk(group, answered, token))
+        self.out.asks.append(StateAsk(number, group.group_id, request, token is not None))
+
+    def remove(
+        self,
+        group: Group,
+        records: tuple[tuple[Key, Value | None], ...],
+        token: Token,
+        removed: Callable[["Step", ErrorCode], None],
+    ) -> None:
+        """Persist the tombstones of a whole group, then call ``removed``."""
+        assert group.group_id not in self.busy, "one change at a time"
+        self.busy[group.group_id] = deque()
+        self.write(records, RemovalPending(group, token, removed))
+
     def after(self, deadline: Deadline[Group], delay_ms: int) -> None:
         """Set ``deadline`` to ``delay_ms`` from now; 0 or less is due at once."""
         self.deadlines.set(deadline, self.now_us + max(delay_ms, 0) * 1000)
@@ -117,6 +197,20 @@ class Step:
 
     def cancel(self, deadline: Deadline[Group]) -> None:
         self.deadlines.cancel(deadline)
+
+
+class RemovalPending:
+    """The tombstones of a whole group in flight to the log."""
+
+    __slots__ = ("_removed", "group", "token")
+
+    def __init__(self, group: Group, token: Token, removed: Callable[[Step, ErrorCode], None]) -> None:
+        self.group = group
+        self.token = token
+        self._removed = removed
+
+    def settle(self, step: Step, error: ErrorCode) -> None:
+        self._removed(step, error)
 
 
 class Forget:

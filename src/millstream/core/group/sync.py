@@ -1,7 +1,7 @@
 """SyncGroup: the leader sends all assignments, and every member gets its own.
 
 The leader's assignment is written to the log first. When it is durable the group is stable and all parked syncs are
-answered. If it cannot be written, the syncs fail and the members rejoin. A rebalance that begins meanwhile wins: the
+answered. If it cannot be written, the syncs fail and the members rejoin. A rebalance that starts in between wins: the
 assignment is then in the log, but no member received it.
 """
 
@@ -23,7 +23,7 @@ def sync_error(error: ErrorCode) -> SyncGroupResponse:
 
 
 def check_request(sync: Sync) -> ErrorCode:
-    """The error of the request itself, whatever the group's state."""
+    """The error of the request itself, independent of the group's state."""
     request = sync.request
     if sync.version >= PROTOCOL_NAMED_FROM and (request.protocol_type is None or request.protocol_name is None):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -40,7 +40,7 @@ def sync_group(step: Step, group: Group, sync: Sync) -> None:
     member = group.members[request.member_id]
     group.pending_syncs.discard(member.member_id)
     if not group.pending_syncs:
-        step.cancel(group.sync_deadline)
+        step.cancel(group.rebalance.sync_deadline)
     if group.state is GroupState.STABLE:
         answer = SyncGroupResponse(
             protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
@@ -51,8 +51,8 @@ def sync_group(step: Step, group: Group, sync: Sync) -> None:
     if before is not None:
         step.out.answer(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     # If the leader repeats its sync while the assignment is being written, no second one is written.
-    if member.member_id == group.leader_id and not group.assignment_writing:
-        group.assignment_writing = True
+    if member.member_id == group.leader_id and not group.rebalance.writing:
+        group.rebalance.writing = True
         assignments = {given.member_id: given.assignment for given in request.assignments}
         step.write((group_record(group, assignments),), _Assigned(group, assignments))
 
@@ -87,9 +87,9 @@ class _Assigned:
         group = self.group
         if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != self.generation:
             return
-        group.assignment_writing = False
+        group.rebalance.writing = False
         if error is ErrorCode.NONE:
-            group.move_to(GroupState.STABLE, step.wall_ms)
+            group.standing.move_to(GroupState.STABLE, step.wall_ms)
             assign(step, group, self.assignments)
             step.counts.rebalances += 1
             step.log(group, f"stable, generation {group.generation} with {len(group.members)} members")

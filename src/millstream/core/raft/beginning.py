@@ -10,16 +10,16 @@ A thousand new groups thus need no vote request, no answer, and one vote record 
 replica is there. It is as if all voters had been asked and had granted their votes at the moment of the creation, with
 empty logs. Two rules make that true:
 
-- **The vote of term 1 is cast for good.** A replica of such a group is never in an earlier term, however it came up:
-  with the others, long after them, from a snapshot of the metadata. One that has lost its disk hears and votes nothing
-  before the others have sent it their term (`rejoining`), which is term 1 or later.
-- **The first leader begins once.** Only a replica that was made from nothing may begin, and only after the shell has
+- **The vote of term 1 is final.** A replica of such a group is never in an earlier term, however it came up:
+  with the others, long after them, from a snapshot of the metadata. One that has lost its disk processes and votes
+  nothing before the others have sent it their term (`rejoining`), which is term 1 or later.
+- **The first leader starts once.** Only a replica that was made from nothing may begin, and only after the shell has
   noted durably that it was made. From then on a replica without files is one that has lost them. A first leader that
   crashes, or loses its disk, comes up as a follower, and the group elects in a later
   term.
 
-A first leader that begins late, because its broker was away, finds voters in later terms, and steps down. The others
-wait longer than usual before they stand, until they begin, because the first leader may still open other groups.
+A first leader that starts late, because its broker was away, finds voters in later terms, and steps down. The others
+wait longer than usual before they stand, until they start, because the first leader may still open other groups.
 
 **Bad input.** A call of `begin` that comes too late, or twice, leads nowhere. **Crash.** Before the note nothing was
 sent in term 1; the replica is made again. After it, the group elects.
@@ -59,7 +59,7 @@ def cast(replica: Replica, vote: VoteState) -> None:
 
 
 def may_begin(recovered: Recovered) -> bool:
-    """Whether this life of the replica is its first one."""
+    """Whether the replica runs for the first time since it was made."""
     return recovered.created and not recovered.state.term and recovered.damaged_until is None and not recovered.runs
 
 
@@ -78,7 +78,7 @@ def begin(replica: Replica) -> None:
 
 
 def leads_first(replica: Replica) -> bool:
-    """Whether this replica is the assigned leader, and nobody else has led meanwhile."""
+    """Whether this replica is the assigned leader, and no other replica has led since."""
     return (
         replica.ballot.voted_for == replica.me
         and replica.role is Role.FOLLOWER

@@ -1,13 +1,13 @@
 """Elections: when a replica stands, what it asks, and when it grants a vote.
 
 A replica whose leader is silent for one timeout asks first whether it would be elected (pre-vote), which disturbs
-nobody. With a majority it begins the next term, votes for itself, and asks for votes. Its own vote counts when it is
-durable. A vote is granted once a term, to a candidate whose log is at least as new. A replica that hears from its
+nobody. With a majority it starts the next term, votes for itself, and asks for votes. Its own vote counts when it is
+durable. A vote is granted once a term, to a candidate whose log is at least as new. A replica in contact with its
 leader grants none, so that a replica that returns from a partition does not depose a leader that works.
 
 Replicas stand in the order of the configuration: each has a priority by its place, and stands only at or above a target
-that falls with every timeout. Nobody wins: the next try comes after a random 150 to 300 ms, doubling up to eight times,
-so that a disk slower than that can still elect. A candidate whose vote is not durable yet begins no other term.
+that falls with every timeout. Without a winner the next try comes after a random 150 to 300 ms, doubling up to eight
+times, so that a disk slower than that can still elect. A candidate whose vote is not durable yet starts no other term.
 
 A crash between a vote and its sync loses the vote and the message that would have carried it, which is the same as
 never having been asked.
@@ -87,7 +87,7 @@ def time_out(replica: Replica) -> None:
 
 
 def stand(replica: Replica, *, transfer: bool) -> None:
-    """Begin a term as candidate."""
+    """Start a term as candidate."""
     follow(replica, Term(replica.ballot.term + 1), NO_REPLICA)
     replica.ballot.voted_for = replica.me
     _campaign(replica, pre=False, transfer=transfer)
@@ -161,7 +161,7 @@ def is_preferred(replica: Replica, candidate: ReplicaId) -> bool:
 
 
 def hears_leader(replica: Replica) -> bool:
-    """Whether this replica leads or has heard its leader within one election timeout."""
+    """Whether this replica leads or had contact with its leader within one election timeout."""
     if not replica.options.check_quorum or replica.leader == NO_REPLICA:
         return False
     return (

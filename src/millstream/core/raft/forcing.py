@@ -1,4 +1,4 @@
-"""Unsafe recovery: one replica of a group that has lost its majority for good leads alone from now on.
+"""Unsafe recovery: one replica of a group that has lost its majority permanently leads alone from now on.
 
 ::
 
@@ -6,7 +6,7 @@
                                                                                          committed by its own disk
 
 The replica takes the leadership that no election could give it: it votes for itself in the next term, and when that is
-on disk it begins to lead with two entries, its term start and a configuration of itself alone. Both are in one write,
+on disk it starts to lead with two entries, its term start and a configuration of itself alone. Both are in one write,
 so a crash leaves the old members or the new one. From then on it is a group like any other: other members join it by
 `membership`.
 
@@ -40,7 +40,7 @@ def lacks_quorum(configuration: Configuration, lost: Collection[int]) -> bool:
 
 
 def lead_alone(replica: Replica) -> None:
-    """Stand as the only voter; the term begins when the vote for it is durable."""
+    """Stand as the only voter; the term starts when the vote for it is durable."""
     assert replica.leading is None and replica.patience.damaged_until is None
     follow(replica, Term(replica.ballot.term + 1), NO_REPLICA)
     replica.ballot.voted_for = replica.me

@@ -1,7 +1,7 @@
 """Handing over leadership: on request, before the broker stops, and away from a disk that stalls.
 
-The target must replicate. The leader takes no proposals meanwhile, waits until the target has its whole log, and asks
-it to stand at once. If no new leader has come after a timeout the old one goes on; nothing is lost either way (A16).
+The target must replicate. The leader takes no proposals during it, waits until the target has its whole log, and asks
+it to stand at once. If no new leader has come after a timeout the old one continues; nothing is lost either way (A16).
 
 Source: Ongaro's thesis, section 3.10.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def transfer(replica: Replica, to: ReplicaId) -> Refusal | None:
-    """Begin to hand over to ``to``; None if it has begun. A `RoleChange` tells when it is done."""
+    """Start to hand over to ``to``; None if it has started. A `RoleChange` tells when it is done."""
     leading = replica.leading
     if leading is None:
         return Refusal.NOT_LEADER
@@ -40,8 +40,8 @@ def transfer(replica: Replica, to: ReplicaId) -> Refusal | None:
 
 
 def leave(replica: Replica) -> bool:
-    """Stand for no election from now on, and begin to hand leadership over to the voter that has most of the log;
-    whether a handover is under way.
+    """Stand for no election from now on, and start to hand leadership over to the voter that has most of the log;
+    whether a handover is in progress.
     """
     replica.patience.forbidden = True
     leading = replica.leading
@@ -61,7 +61,7 @@ def ask_to_stand(replica: Replica, leading: Leading) -> None:
 
 
 def deadline_passed(replica: Replica, leading: Leading) -> None:
-    """Give up a handover that takes too long; begin one if the own disk stalls."""
+    """Give up a handover that takes too long; start one if the own disk stalls."""
     if leading.transferee != NO_REPLICA:
         if replica.now >= leading.transfer_deadline_us:
             leading.transferee = NO_REPLICA

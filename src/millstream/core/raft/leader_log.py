@@ -44,7 +44,7 @@ def append_records(replica: Replica, count: int) -> Proposed:
 
 
 def note_unsynced(replica: Replica) -> None:
-    """Begin to watch the own disk, unless it is watched already."""
+    """Start to watch the own disk, unless it is watched already."""
     leading = replica.leading
     if leading is not None and leading.unsynced_since_us is None:
         leading.unsynced_since_us = replica.now

@@ -2,7 +2,7 @@
 
 The leader tells each peer what it lacks, as orders to the shell (`Send`), and moves a peer between probing, replicating
 and installing by its answers. A peer that does not answer costs one window of appends, and heartbeats. A leader that
-hears from no majority for one election timeout steps down.
+without contact to a majority for one election timeout steps down.
 
 Sources: Ongaro's thesis, sections 3.5 and 6.4; etcd raft, `raft.go`.
 """
@@ -165,7 +165,7 @@ def send_failed(replica: Replica, send: Send) -> None:
 
 
 def peer_lost(replica: Replica, peer: ReplicaId) -> None:
-    """The connection to a peer is gone, and with it what was under way."""
+    """The connection to a peer broke; messages in flight on it are lost."""
     progress = replica.leading.peers.get(peer) if replica.leading is not None else None
     if progress is not None and progress.flow is Flow.REPLICATE:
         progress.probe(progress.received)
@@ -228,7 +228,7 @@ def is_settled(replica: Replica, peer: ReplicaId) -> bool:
 
 
 def read_barrier(replica: Replica, read_id: ReadId) -> Refusal | None:
-    """Begin to prove that this replica leads now; None if it has begun. The result comes in a Ready.
+    """Start to prove that this replica leads now; None if it has started. The result comes in a Ready.
 
     Source: Ongaro's thesis, section 6.4.
     """
@@ -262,7 +262,7 @@ def round_of(replica: Replica, leading: Leading, voter: ReplicaId) -> int:
 
 
 def quorum_contact(replica: Replica) -> TimeUs:
-    """When a majority was heard last, this replica included."""
+    """When a majority, this replica included, had last answered."""
     leading = replica.leading
     assert leading is not None
     peers = leading.peers

@@ -6,9 +6,9 @@ in force from its append on, on every replica, and until it is truncated.
 
 A change is refused, and nothing happens, while another one is not committed, before the leader has committed an entry
 of its own term (the error in the first published single-server change, raft-dev, July 2015), and for a new voter that
-is not a caught-up learner. A leader that is no voter any more leads until that is committed, and then steps down.
+is not a caught-up learner. A leader that is no longer a voter leads until that is committed, and then steps down.
 
-`steer` takes a group to other members step by step; each leader goes on where the last one was::
+`steer` takes a group to other members step by step; each leader continues where the last one was::
 
     voters (1, 2, 3) ──► learner 4 ──► 4 has caught up ──► joint (1, 2, 4) and (1, 2, 3) ──► voters (1, 2, 4)
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 def propose_members(replica: Replica, voters: tuple[ReplicaId, ...], learners: tuple[ReplicaId, ...]) -> Refusal | None:
-    """Begin the change to these members; None if it has begun. It is done when a configuration without outgoing voters
-    is committed.
+    """Start the change to these members; None if it has started. It is done when a configuration without outgoing
+    voters is committed.
     """
     now = replica.log.configuration
     refusal = _change_refused(replica, voters, learners)
@@ -70,7 +70,7 @@ def steer(replica: Replica, voters: tuple[ReplicaId, ...], learners: tuple[Repli
 
 
 def meet_members(replica: Replica) -> None:
-    """Leader: have a progress for every other member, and for nobody else."""
+    """Leader: have a progress for every other member, and for no other replica."""
     leading = replica.leading
     assert leading is not None
     wanted = [member for member in members(replica.log.configuration) if member != replica.me]
@@ -97,7 +97,7 @@ def after_commit(replica: Replica) -> None:
 
 
 def most_caught_up(replica: Replica) -> ReplicaId | None:
-    """The voter with the longest log among those that replicate; None if there is none."""
+    """The voter with the longest log among those that replicate; None if no voter replicates."""
     leading = replica.leading
     assert leading is not None
     best: tuple[RaftPosition, ReplicaId] | None = None

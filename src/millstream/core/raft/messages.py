@@ -72,7 +72,7 @@ class ControlEntry(Struct, frozen=True):
     """A control entry in its place: it takes one position and no Kafka offset."""
 
     position: RaftPosition
-    """Where the entry begins; it ends at ``position + 1``."""
+    """Where the entry starts; it ends at ``position + 1``."""
     term: Term
     control: Control
 
@@ -89,7 +89,7 @@ class VoteRequest(Struct, frozen=True, tag=0):
     """End of the candidate's log, synced or not."""
     pre: bool
     transfer: bool
-    """The leader has asked the candidate to stand: a voter that hears from its leader grants the vote all the same."""
+    """The leader has asked the candidate to stand: a voter in contact with its leader grants the vote all the same."""
 
 
 class VoteReply(Struct, frozen=True, tag=1):
@@ -112,7 +112,7 @@ class Append(Struct, frozen=True, tag=2):
 
     term: Term
     prev: LogPoint
-    """Where the entries begin, with the term of the entry before them."""
+    """Where the entries start, with the term of the entry before them."""
     runs: tuple[TermRun, ...]
     controls: tuple[ControlEntry, ...]
     """The control entries of this stretch, in order, term starts among them."""

@@ -8,7 +8,7 @@
       │                                    ▼
       └──── files adopted, or failed ── INSTALL   the entries it needs are no longer in the log
 
-In PROBE one append at a time is under way, and the next is sent after an answer. In REPLICATE appends are sent ahead of
+In PROBE one append at a time is in flight, and the next is sent after an answer. In REPLICATE appends are sent ahead of
 their answers, bounded by a window in messages and bytes: what a stalled peer costs is one window. In INSTALL nothing is
 sent but the offer.
 
@@ -38,7 +38,7 @@ class Flow(Enum):
 
 
 class Progress:
-    """Progress of one peer; a leader makes one per member when its term begins.
+    """Progress of one peer; a leader makes one per member when its term starts.
 
     Invariants: ``durable <= received``; ``next >= received`` while in REPLICATE; every position lies between two
     batches of the leader's log.
@@ -71,10 +71,10 @@ class Progress:
         self.durable = ZERO
         """End of what the peer has on its disk. Rises only, unless the peer reports damage."""
         self.next = next_position
-        """Where the next append begins."""
+        """Where the next append starts."""
         self.flow = Flow.PROBE
         self.paused = False
-        """PROBE: an append is under way, and nothing is sent before its answer or that of a heartbeat."""
+        """PROBE: an append is in flight, and nothing is sent before its answer or that of a heartbeat."""
         self.in_flight: deque[tuple[RaftPosition, int]] = deque()
         """End and bytes of each append that the peer has not reported as synced, oldest first."""
         self.in_flight_bytes = 0
@@ -83,13 +83,13 @@ class Progress:
         self.serial = 0
         """Serial of the last order. It rises with each change of ``flow``, too, which voids the order before it."""
         self.contact_us = now
-        """When the peer last answered anything in this term; the term's begin until it does."""
+        """When the peer last answered anything in this term; the start of the term until it does."""
         self.answered_append_us = TimeUs(0)
         """When the peer last answered an append, which makes a heartbeat needless."""
         self.round = 0
         """Newest round that the peer has answered."""
         self.beat_round = 0
-        """Round of a heartbeat that was sent while entries were under way, and is not answered yet: the oldest."""
+        """Round of a heartbeat that was sent while entries were in flight, and is not answered yet: the oldest."""
         self.beat_next = ZERO
         """``next`` when it was sent: an answer to it that has less means that entries were lost."""
         self.told_end: RaftPosition | None = None
@@ -145,7 +145,7 @@ class Progress:
         self.next = self.received
 
     def probe(self, next_position: RaftPosition) -> None:
-        """Find out whether the peer matches at ``next_position``; what is under way is taken for lost."""
+        """Find out whether the peer matches at ``next_position``; what is in flight is taken for lost."""
         self._enter(Flow.PROBE)
         self.next = next_position
         if self.received > next_position:

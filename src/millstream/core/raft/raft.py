@@ -126,7 +126,7 @@ class Raft:
 
     @property
     def began_group(self) -> bool:
-        """Whether this replica leads and its log was empty when it began to: nothing was committed before."""
+        """Whether this replica leads and its log was empty when it started to: nothing was committed before."""
         led = self.replica.leading
         return led is not None and led.term_start_end == 1
 
@@ -226,7 +226,7 @@ class Raft:
 
     @property
     def peers(self) -> tuple[ReplicaId, ...]:
-        """Leader: every other member. Nobody on another replica."""
+        """Leader: every other member. Empty on other replicas."""
         led = self.replica.leading
         return tuple(led.peers) if led is not None else ()
 
@@ -273,7 +273,7 @@ class Raft:
                 following.reply(replica)
 
     def lacks_from(self, append: Append) -> RaftPosition | None:
-        """Where the entries of an append begin that this log lacks or has others in place of; None if `step` would
+        """Where the entries of an append start that this log lacks or has others in place of; None if `step` would
         take nothing of it.
         """
         return following.lacks_from(self.replica, append)
@@ -310,7 +310,7 @@ class Raft:
     def propose_members(
         self, now: TimeUs, voters: tuple[ReplicaId, ...], learners: tuple[ReplicaId, ...]
     ) -> Refusal | None:
-        """Change the members; None if the change has begun. ``voters`` in order of preference."""
+        """Change the members; None if the change has started. ``voters`` in order of preference."""
         self.replica.now = now
         return membership.propose_members(self.replica, voters, learners)
 
@@ -320,7 +320,7 @@ class Raft:
         return membership.steer(self.replica, voters, learners)
 
     def transfer(self, now: TimeUs, to: ReplicaId) -> Refusal | None:
-        """Hand leadership over to a voter; None if it has begun."""
+        """Hand leadership over to a voter; None if it has started."""
         self.replica.now = now
         return handover.transfer(self.replica, to)
 
@@ -333,18 +333,18 @@ class Raft:
 
     def leave(self, now: TimeUs) -> bool:
         """The broker is about to stop: hand leadership over, if this replica has it and another can take it, and stand
-        for no election. True while a handover is under way; called again it tries again.
+        for no election. True while a handover is in progress; called again it tries again.
         """
         self.replica.now = now
         return handover.leave(self.replica)
 
     def read_barrier(self, now: TimeUs, read_id: ReadId) -> Refusal | None:
-        """Prove that this replica leads; None if the proof is under way, and `Ready` brings its end."""
+        """Prove that this replica leads; None if the proof has started, and `Ready` brings its end."""
         self.replica.now = now
         return leading.read_barrier(self.replica, read_id)
 
     def forbid_leadership(self, forbidden: bool) -> None:
-        """Stand for no election while the node is drained. A leader goes on leading; transfer first."""
+        """Stand for no election while the node is drained. A leader keeps leading; transfer first."""
         self.replica.patience.forbidden = forbidden
 
     def set_write_caching(self, on: bool) -> None:

@@ -59,7 +59,7 @@ class Role(Enum):
 
 
 UNKNOWN_END = RaftPosition(1 << 62)
-"""In the place of the end that a damaged log had: nobody knows it."""
+"""In the place of the end that a damaged log had: it is unknown."""
 
 
 class VoteState(Struct, frozen=True, gc=False):
@@ -67,14 +67,14 @@ class VoteState(Struct, frozen=True, gc=False):
 
     term: Term
     voted_for: ReplicaId
-    """`NO_REPLICA` if nobody."""
+    """`NO_REPLICA` if none."""
 
 
 class Recovered(Struct, frozen=True):
     """What the disk holds of a group when its core is made. All of it is durable."""
 
     configuration: Configuration
-    """Members in force at ``base``; for a new group those it begins with."""
+    """Members in force at ``base``; for a new group its first ones."""
     state: VoteState = VoteState(Term(0), NO_REPLICA)
     base: LogPoint = LogPoint(RaftPosition(0), Term(0))
     """Committed point from which on entries can be sent one by one. A peer that needs earlier ones is sent files."""
@@ -85,9 +85,9 @@ class Recovered(Struct, frozen=True):
     committed: RaftPosition = RaftPosition(0)
     """Largest end that the disk knows to be committed, or less. Below ``base`` it counts as ``base``."""
     damaged_until: RaftPosition | None = None
-    """Set if a part that was durable is gone: the end that the log had, as the durable mark tells it. The replica keeps
+    """Set if a part that was durable is lost: the end that the log had, as the durable mark tells it. The replica keeps
     its term and vote, but stands for no election and grants no vote until a leader has filled its log up to there, or
-    has committed an entry of a later term in it. `UNKNOWN_END` if nobody knows how far the log went; with term 0 in
+    has committed an entry of a later term in it. `UNKNOWN_END` if the end of the log is unknown; with term 0 in
     ``state`` the vote is lost, too, and the replica asks the others first (`rejoining`)."""
     cast: VoteState | None = None
     """The vote that the creation of the group has cast for every voter; None if the group elects its first leader
@@ -104,12 +104,12 @@ class LogWrite(Struct, frozen=True):
 
     truncate_to: LogPoint | None
     start: RaftPosition
-    """Where the entries begin: the log's end after the cut. At or past the ``prev`` of the append they came in: the
+    """Where the entries start: the log's end after the cut. At or past the ``prev`` of the append they came in: the
     shell skips the batches before it, which the log has already."""
     end: RaftPosition
     """Where the entries end (exclusive). ``end == start`` cuts only."""
     runs: tuple[TermRun, ...]
-    """Terms of the entries; empty if there are none."""
+    """Terms of the entries; empty without entries."""
     controls: tuple[ControlEntry, ...]
     """The control entries among them, in order."""
     term: Term
@@ -132,7 +132,7 @@ class Proposed(Struct, frozen=True, gc=False):
     """Where a leader's batch goes. The shell writes it there at once, and parks the acknowledgement by both fields."""
 
     position: RaftPosition
-    """Where the batch begins; it ends ``count`` later."""
+    """Where the batch starts; it ends ``count`` later."""
     term: Term
 
 
@@ -226,7 +226,7 @@ class Ready(Struct, frozen=True):
     install: Install | None = None
     reads: tuple[ReadConfirmed, ...] = ()
     failed_reads: tuple[ReadId, ...] = ()
-    """Ids of read barriers that this replica can't confirm any more; the outcome of nothing depends on them."""
+    """Ids of read barriers that this replica can no longer confirm; the outcome of nothing depends on them."""
     deadline_us: TimeUs | None = None
     """Set if the next tick is due earlier than the last Ready said. When a deadline has passed without effect, because
-    the leader was heard meanwhile, the Ready after the tick sets the next one."""
+    the leader sent something in between, the Ready after the tick sets the next one."""

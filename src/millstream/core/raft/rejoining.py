@@ -1,19 +1,19 @@
-"""A replica whose disk has lost what it once promised: its files are gone, or were damaged and put aside.
+"""A replica whose disk has lost what it once promised: its files are missing, or were damaged and put aside.
 
 It may have voted, and acknowledged entries, without knowing anything of that. Two questions bring it back safely:
 
-1. **In which term?** Asked if the vote is lost, too. The replica hears, votes and acknowledges nothing until all other
-   voters have answered. It goes on in the newest term that they named, with no vote left in it: it can't contradict a
-   vote or an answer of before. Fewer answers would not do: a candidate to which its lost vote is still under way may
-   be the only one that knows the term. Some may answer that they are lost as well: they are no candidates any more.
-   So many others must know their term that each majority with this replica in it has one of them.
+1. **In which term?** Asked if the vote is lost, too. The replica processes, votes and acknowledges nothing until all
+   other voters have answered. It continues in the newest term that they named, with no vote left in it: it can't
+   contradict a vote or an answer of before. Fewer answers would not do: a candidate to which its lost vote is still in
+   flight may be the only one that knows the term. Some may answer that they are lost as well: they are no longer
+   candidates. So many others must know their term that each majority with this replica in it has one of them.
 2. **How far?** Asked of the leader of that term, or of a later one, whose log has everything that this replica has
    helped to commit. Up to the end that the leader names the replica takes entries, and grants no vote; then it is a
    replica like any other.
 
-An answer counts only for the question of this life of the replica, which its number tells. Questions are repeated, so
-that a lost one costs time only. While another voter is away the replica waits, and the others go on if they are a
-quorum. With two of three replicas lost nobody can say what was promised, and the group waits, as it does without a
+An answer counts only for a question since the replica's start, which its number tells. Questions are repeated, so
+that a lost one costs time only. While another voter is away the replica waits, and the others continue if they are a
+quorum. With two of three replicas lost it is unknown what was promised, and the group waits, as it does without a
 quorum.
 """
 
@@ -66,7 +66,7 @@ def on_inquiry(replica: Replica, sender: ReplicaId, inquiry: Inquiry) -> None:
 
 
 def on_inquiry_reply(replica: Replica, sender: ReplicaId, reply: InquiryReply) -> None:
-    """Note an answer to a question of this life."""
+    """Note an answer to a question that was asked since the start."""
     rejoining = replica.rejoining
     if rejoining is None or reply.number != rejoining.number:
         return

@@ -54,7 +54,7 @@ class Draw:
 class Ballot:
     """Term and vote: what must be on disk before a message of the term leaves (A7).
 
-    ``term`` never falls; within a term ``voted_for`` changes once, from nobody to one candidate.
+    ``term`` never falls; within a term ``voted_for`` changes once, from none to one candidate.
     """
 
     __slots__ = ("durable", "handed_out", "term", "voted_for")
@@ -72,7 +72,7 @@ class Ballot:
         return self.durable.term == self.term and self.durable.voted_for == self.voted_for
 
     def enter(self, term: Term) -> None:
-        """Begin a term without a vote."""
+        """Start a term without a vote."""
         assert term > self.term
         self.term = term
         self.voted_for = NO_REPLICA
@@ -92,7 +92,7 @@ class Ends:
         """What clients may see. Falls only under write caching, with a truncation."""
         self.verified = committed
         """Follower: end of what is known to match the log of this term's leader; the committed end when a term
-        begins."""
+        starts."""
         self.cut_term = Term(0)
         """Term of the last truncation: a completion of an earlier term proves nothing about the log of now (A10)."""
 
@@ -113,13 +113,13 @@ class Patience:
 
     def __init__(self, now: TimeUs, damaged_until: RaftPosition | None, damaged_term: Term) -> None:
         self.contact_us = now
-        """When the leader was heard last, or this replica's own wait began."""
+        """When the leader last sent something, or this replica's own wait started."""
         self.timeout_us = 0
-        """Wait from then on; drawn anew with each role and each try."""
+        """Wait from then on; drawn again with each role and each try."""
         self.tries = 0
-        """Elections tried since a leader was heard."""
+        """Elections tried since the last contact with a leader."""
         self.target = MAX_PRIORITY
-        """Priority that a candidate must have. Falls with each timeout, and is full again when a leader is heard."""
+        """Priority that a candidate must have. Falls with each timeout, and is full again on contact with a leader."""
         self.damaged_until = damaged_until
         """`Recovered.damaged_until`, until a leader has mended the log; None then."""
         self.damaged_term = damaged_term
@@ -157,7 +157,7 @@ class PendingRead:
 
 
 class Leading:
-    """What only a leader has; made when its term begins and dropped when it steps down."""
+    """What only a leader has; made when its term starts and dropped when it steps down."""
 
     __slots__ = (
         "peers",
@@ -176,11 +176,11 @@ class Leading:
         self.term_start_end = term_start_end
         """End of the term start: commit at or past it makes this leader able to serve."""
         self.round = Round(0)
-        """Rounds begun. An answer to a round proves that this replica led when the round began."""
+        """Rounds started. An answer to a round proves that this replica led when the round started."""
         self.reads: list[PendingRead] = []
         """In order of their rounds."""
         self.transferee: ReplicaId = NO_REPLICA
-        """Who is to take over; proposals are refused meanwhile."""
+        """Who is to take over; proposals are refused until then."""
         self.transfer_deadline_us = TimeUs(0)
         self.timeout_sent = False
         """The transferee has been asked to stand."""
@@ -195,7 +195,7 @@ class Rejoining:
 
     def __init__(self, number: InquiryNumber, *, asks_term: bool) -> None:
         self.number = number
-        """Of the questions of this life."""
+        """Of the questions since the start."""
         self.terms: dict[ReplicaId, Term] | None = {} if asks_term else None
         """Who has answered the first question, with its term; None once that is answered."""
         self.lost: set[ReplicaId] = set()

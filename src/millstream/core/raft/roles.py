@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def follow(replica: Replica, term: Term, leader: ReplicaId) -> None:
-    """Become a follower in ``term``, of ``leader`` if one is known. The own wait goes on, but for an ex-leader's."""
+    """Become a follower in ``term``, of ``leader`` if one is known. The own wait continues, but for an ex-leader's."""
     if term > replica.ballot.term:
         replica.ballot.enter(term)
         replica.out.held.clear()

@@ -10,7 +10,7 @@ the records; the outline says what they are.
      (40, 1)                        (57, 1)                  (92, 3)
 
 Promises: a lookup costs the logarithm of the number of runs. A point outside the log is answered with None. Bad input
-(a cut below the base, entries that do not begin at the end) is a broken caller and fails an assertion.
+(a cut below the base, entries that do not start at the end) is a broken caller and fails an assertion.
 
 Two logs that both have entries of one term have the same entries before it, and of that term one log has a prefix of
 the other's (Log Matching, Ongaro's thesis, section 3.5). So the end of a run is a safe place to meet.
@@ -109,7 +109,7 @@ class TermLog:
 
     def agrees_until(self, start: RaftPosition, runs: Sequence[TermRun]) -> RaftPosition:
         """End of the entries from ``start`` on that the log has already: the first of ``runs`` that differs, or is new,
-        begins there.
+        starts there.
         """
         position = start
         for run in runs:
@@ -200,7 +200,7 @@ class TermLog:
         self._configurations = [(position, members), *(later for later in self._configurations if later[0] > position)]
 
     def reset(self, end: LogPoint, configuration: Configuration) -> None:
-        """Forget the log: it begins and ends at ``end``."""
+        """Forget the log: it starts and ends at ``end``."""
         self.base = end
         self.end, self.end_term = end.position, end.term
         self._ends, self._terms, self.controls = [], [], []

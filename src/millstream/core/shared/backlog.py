@@ -11,7 +11,7 @@ is `upload_age_ms` old, or when the backlog is nearly full. A partition with `al
 that its readers do not read others; all smaller ones share an object. Ages are on a monotonic clock: a wall clock that
 is set back would stop uploads for as long.
 
-A crash loses a backlog. It is made again from the write-ahead log and the catalogue's committed ends.
+A crash loses a backlog. It is made again from the write-ahead log and the committed end of each archive.
 """
 
 from __future__ import annotations

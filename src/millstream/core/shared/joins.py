@@ -88,5 +88,5 @@ def next_join(stretches: Sequence[Stretch], limits: JoinLimits, now_ms: Timestam
 
 
 def first_small_range(stretches: Sequence[Stretch]) -> int:
-    """Place of the first small range; the number of entries if there is none."""
+    """Place of the first small range; the number of entries without one."""
     return next((at for at, one in enumerate(stretches) if one.is_small_range), len(stretches))

@@ -1,4 +1,4 @@
-"""Uploads of one broker: several are under way at once, commits follow one by one in the order of their preparation.
+"""Uploads of one broker: several are in flight at once, commits follow one by one in the order of their preparation.
 
 ::
 
@@ -14,8 +14,7 @@ An object is not stored either before those with earlier offsets of its partitio
 with its disk then, the store would have a gap in a partition, and a recovery could not tell it from records that were
 deleted.
 
-A crash forgets all of it. Numbers that were prepared and not committed are orphans, which the catalogue gives up when
-the broker's epoch ends.
+A crash forgets all of it. What was stored and not committed is an orphan, which a sweep removes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Upload(msgspec.Struct):
-    """One object under way."""
+    """One object in flight."""
 
     object_id: ObjectId
     pack: Pack
@@ -61,8 +60,8 @@ class Uploads:
         return list(self._queue)
 
     def begin(self, object_id: ObjectId, pack: Pack, partitions: frozenset[SharedPartition] | None = None) -> Upload:
-        """Start an upload under a number that the catalogue gave. ``partitions`` are those of the pack that the object
-        has; without it all of them. Raises Rejected if the numbers do not rise.
+        """Start an upload under a number. ``partitions`` are those of the pack that the object has; without it all of
+        them. Raises Rejected if the numbers do not rise.
         """
         if self._queue and object_id <= self._queue[-1].object_id:
             raise Rejected(f"object {object_id} was prepared before object {self._queue[-1].object_id}")

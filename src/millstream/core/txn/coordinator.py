@@ -11,7 +11,7 @@ shard that stops coordinating calls ``unload``, which returns the tokens that st
 
 **Promises.** An outcome is decided by its record and by nothing else: the response to EndTxn is sent when PrepareCommit
 or PrepareAbort is durable, and markers follow (D5). A coordinator that loads a decided transaction writes its markers,
-again if need be. A producer that begins fences the one before it, whose epoch is over when the response leaves (D4). A
+again if need be. A producer that starts fences the one before it, whose epoch is over when the response leaves (D4). A
 transaction that is open for longer than its timeout is aborted. No producer gets the last epoch: one whose epochs are
 exhausted gets another producer id, whichever way its transaction ends (`core.txn.transaction`).
 
@@ -110,7 +110,7 @@ class TransactionCoordinator:
 
     @property
     def deadline_us(self) -> int | None:
-        """Earliest time at which a ``Tick`` is due, in µs; None if there is none."""
+        """Earliest time at which a ``Tick`` is due, in µs; None without one."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def step(self, given: Input, now_us: int, wall_ms: int) -> Outputs:
@@ -170,7 +170,7 @@ class TransactionCoordinator:
             if current is None or current is transaction:
                 self._carry_out(current, given)
             else:
-                self._request(given)  # the id expired, and one that waited before has begun it again
+                self._request(given)  # the id expired, and one that waited before has started it again
 
     def _carry_out(self, transaction: Transaction | None, given: Request) -> None:
         match given:
@@ -321,6 +321,7 @@ class TransactionCoordinator:
         transaction.image = image
         if image is None:
             return
+        transaction.used_us = self._now_us - max(self._wall_ms - image.update_ms, 0) * 1000
         transaction.markers_written = False
         if image.state is TransactionState.ONGOING:
             began = (image.producer_id, image.producer_epoch, image.start_ms)
@@ -421,12 +422,13 @@ class TransactionCoordinator:
         self._write(transaction, fenced(image, self._wall_ms, next_producer_id))
 
     def _expire(self, transactional_ids: Iterable[str]) -> None:
-        horizon_ms = self._wall_ms - self.settings.expiration_ms
+        # The wall clock counts once, when the image is entered: moved later, it makes no id older or younger.
+        horizon_us = self._now_us - self.settings.expiration_ms * 1000
         for transactional_id in transactional_ids:
             transaction = self.transactions.get(transactional_id)
             if transaction is None or not transaction.is_idle or transaction.waiting:
                 continue
-            if transaction.image is not None and transaction.image.update_ms <= horizon_ms:
+            if transaction.image is not None and transaction.used_us <= horizon_us:
                 self._write(transaction, None)
 
     # Loading and unloading
@@ -439,7 +441,7 @@ class TransactionCoordinator:
             self.transactions[transactional_id] = Transaction(transactional_id, image)
 
     def loaded(self, now_us: int, wall_ms: int) -> Outputs:
-        """The log has been read: go on with what it says."""
+        """The log has been read: continue with its state."""
         out = self._begin(now_us, wall_ms)
         for transaction in self.transactions.values():
             self._enter(transaction, transaction.image)
@@ -458,7 +460,7 @@ class TransactionCoordinator:
 
 def _may_recover(image: Image, given: InitProducer) -> bool:
     """Whether a producer that recovers is the one of this transactional id. One whose id was changed at the end of its
-    epochs may not have heard of that.
+    epochs may not know of that.
     """
     return given.producer_id == image.producer_id or (
         given.producer_id == image.previous_producer_id and given.producer_epoch >= EXHAUSTED

@@ -63,7 +63,7 @@ class End(msgspec.Struct, frozen=True):
 
 class AbortOverdue(msgspec.Struct, frozen=True):
     """The producer's transaction has been open for longer than its timeout, and its epochs are exhausted: abort it, and
-    give the producer the id ``spare_id``. Nobody waits for an answer.
+    give the producer the id ``spare_id``. No request waits for an answer.
     """
 
     transactional_id: str
@@ -80,7 +80,7 @@ class Persisted(msgspec.Struct, frozen=True):
 
 
 class MarkersWritten(msgspec.Struct, frozen=True):
-    """Every partition of a ``SendMarkers`` has its marker, or is gone."""
+    """Every partition of a ``SendMarkers`` has its marker, or was deleted."""
 
     transactional_id: str
     producer_id: ProducerId

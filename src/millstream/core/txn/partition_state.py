@@ -15,7 +15,7 @@ truncation takes markers and batches back (`take_back`), so what a marker ended 
 Beside that it knows which producers' transactions the coordinator has verified (KIP-890). A verification is asked for
 with `ask_verification`; its answer counts only if no marker of that transaction came meanwhile. A verification is for
 one epoch: a producer that has its next epoch before the marker of its last transaction is here must not join that one.
-Verifications are not in the log, and after a crash they are asked for again. A replica that begins to lead forgets the
+Verifications are not in the log, and after a crash they are asked for again. A replica that starts to lead forgets the
 verifications of its earlier leadership (`leads`), because the leader between may have ended those transactions.
 
 A marker for a producer without an open transaction here ends nothing and is not written (`voided`): it makes
@@ -146,7 +146,7 @@ class PartitionTransactions:
             del self._verifying[producer_id]
 
     def leads(self) -> None:
-        """This replica begins to lead: what it knows beside the log is of an earlier leadership."""
+        """This replica starts to lead: what it knows beside the log is of an earlier leadership."""
         self._verified.clear()
         self._verifying.clear()
         self._coordinators.clear()
@@ -201,7 +201,7 @@ class PartitionTransactions:
 
     def first_unstable(self, high_watermark: Offset) -> int:
         """First offset of the oldest transaction that is open or whose marker is at or behind ``high_watermark``; -1
-        if there is none.
+        without one.
         """
         first = next(iter(self.open.values()), -1)
         for one in reversed(self._ended):
@@ -222,7 +222,7 @@ class PartitionTransactions:
             if first < end_offset:
                 found.append((producer_id, first, marker))
             if stable >= end_offset:
-                break  # whatever ended later began at or behind that
+                break  # what ended later started at or after that
         found += [
             one[:3]
             for one in self._ended

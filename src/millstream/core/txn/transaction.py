@@ -9,7 +9,7 @@ An `Image` is one record's content. The functions here make the next image of on
 version 2 ends with a new epoch (KIP-890), so that nothing of the ended one can be taken for the next.
 
 An epoch is at most ``EPOCH_MAX``, which no producer ever has: it is for markers. A producer whose epoch is
-``EXHAUSTED`` gets another id, with epoch 0, from whatever comes next: InitProducerId, the end of a transaction of
+``EXHAUSTED`` gets another id, with epoch 0, from the next request: InitProducerId, the end of a transaction of
 version 2, or its time-out. An older broker gave ``EPOCH_MAX`` to producers; such a one adds no partition, and its open
 transaction ends.
 """
@@ -70,7 +70,7 @@ _replace = msgspec.structs.replace
 
 
 def with_next_epoch(image: Image, timeout_ms: int, wall_ms: int, *, recovers: bool) -> Image:
-    """A producer begins, in the next epoch. ``recovers``: it is the same producer as before (KIP-360)."""
+    """A producer starts, in the next epoch. ``recovers``: it is the same producer as before (KIP-360)."""
     return _replace(
         image,
         state=TransactionState.EMPTY,
@@ -84,7 +84,7 @@ def with_next_epoch(image: Image, timeout_ms: int, wall_ms: int, *, recovers: bo
 
 
 def with_new_id(image: Image, producer_id: ProducerId, timeout_ms: int, wall_ms: int, *, recovers: bool) -> Image:
-    """A producer begins, with another id because the epochs are exhausted."""
+    """A producer starts, with another id because the epochs are exhausted."""
     return Image(
         producer_id,
         0,
@@ -99,7 +99,7 @@ def with_new_id(image: Image, producer_id: ProducerId, timeout_ms: int, wall_ms:
 def with_partitions(
     image: Image, partitions: frozenset[TopicPartition], client_version: TransactionVersion, wall_ms: int
 ) -> Image:
-    """Partitions are added; the first ones begin the transaction."""
+    """Partitions are added; the first ones start the transaction."""
     ongoing = image.state is TransactionState.ONGOING
     return _replace(
         image,
@@ -175,6 +175,7 @@ class Transaction:
         "overdue_us",
         "remind_us",
         "transactional_id",
+        "used_us",
         "waiting",
         "writing",
     )
@@ -191,10 +192,12 @@ class Transaction:
         """Producer id, epoch and start (ms) of the newest transaction that was open."""
         self.overdue_us = 0
         """Monotonic time at which that transaction is to be aborted."""
+        self.used_us = 0
+        """Monotonic time of the image's record; of one from before this coordinator, by its age on the wall clock."""
         self.remind_us = 0
         """Time of the coordinator's next look at it; 0 for none."""
         self.waiting: deque[tuple[int, Request]] = deque()
-        """Requests that came meanwhile, each with the time (µs) until which it waits."""
+        """Requests that arrived during a change, each with the time (µs) until which it waits."""
 
     @property
     def is_busy(self) -> bool:

@@ -39,7 +39,6 @@ from millstream.format.events.chunk import (
 from millstream.format.events.descriptor import DataDescriptor, Location, decode_descriptor, encode_descriptor
 from millstream.format.events.mofka import MofkaChunk, read_mofka_chunk
 from millstream.format.events.ranges import ReadSpan, coalesce
-from millstream.format.events.recovery import RecoveredChunk, recover_chunk
 from millstream.format.events.sidecar import BatchEntry, SidecarHeader, batch_pieces
 from millstream.format.events.views import Segment, StrideView, SubView, UnstructuredView, View, flatten
 
@@ -55,7 +54,6 @@ __all__ = [
     "Location",
     "MofkaChunk",
     "ReadSpan",
-    "RecoveredChunk",
     "Segment",
     "SidecarHeader",
     "StrideView",
@@ -77,5 +75,4 @@ __all__ = [
     "partition_uuid",
     "read_index",
     "read_mofka_chunk",
-    "recover_chunk",
 ]

@@ -190,7 +190,7 @@ def decode_event_batch(view: Buffer, *, event_bytes_max: int, verify: bool = Tru
 
 
 def is_marker(batch: Buffer) -> bool:
-    """Whether the batch that begins here is of control records."""
+    """Whether the batch that starts here is of control records."""
     return len(batch) >= HEADER_BYTES and bool(batch[CRC_START + 1] & CONTROL)
 
 
@@ -210,7 +210,7 @@ def event_for_marker(batch: Buffer) -> bytes:
 
 
 def is_event_batch(view: Buffer) -> bool:
-    """Whether the batch that begins here has events."""
+    """Whether the batch that starts here has events."""
     return len(view) >= HEADER_BYTES and bool(view[CRC_START] << 8 & EVENTS)
 
 
@@ -224,6 +224,15 @@ def metadata_bytes(views: Sequence[memoryview], count: int) -> int:
     end = HEADER_BYTES + count * _SIZE_BYTES
     data = views[0] if len(views[0]) >= end else memoryview(b"".join(views))
     return sum(_sizes(data[HEADER_BYTES:end]))
+
+
+def push_sizes(views: Sequence[memoryview]) -> tuple[int, int]:
+    """Bytes of metadata and of data of the batch that lies in these views, each with its table of sizes."""
+    head = views[0] if len(views[0]) >= HEADER_BYTES else b"".join(views)
+    header = BatchHeader(*HEADER.unpack_from(head))
+    table = _SIZE_BYTES * header.record_count
+    metadata = metadata_bytes(views, header.record_count) + table
+    return metadata, sum(map(len, views)) - HEADER_BYTES - metadata
 
 
 def too_large(size: int, event_bytes_max: int) -> str:

@@ -1,10 +1,10 @@
-"""A chunk's names, its index records, and when the next chunk begins, all of it as in Mofka.
+"""A chunk's names, its index records, and when the next chunk starts, all of it as in Mofka.
 
 ::
 
     .idx   metadata position 8 | size 4 | data position 8 | size 4 | descriptor position 8 | size 4       36 bytes
 
-Positions count from the start of the chunk's own files, and each event's ranges begin where those of the event before
+Positions count from the start of the chunk's own files, and each event's ranges start where those of the event before
 end. The records alone therefore make the chunk readable: a reader that knows 36 bytes needs nothing of ours.
 
 A chunk is full with the batch that brings it to ``max_events_per_chunk`` events, or ``.meta`` and ``.data`` together to
@@ -91,7 +91,7 @@ class ChunkLimits(msgspec.Struct, frozen=True):
     max_events_per_chunk: int = 1_000_000
 
     def full(self, ends: ChunkEnds) -> bool:
-        """Whether the next batch begins a new chunk. Asked after each batch."""
+        """Whether the next batch starts a new chunk. Asked after each batch."""
         return ends.events >= self.max_events_per_chunk or ends.meta + ends.data >= self.max_chunk_size
 
 
@@ -164,15 +164,15 @@ def encode_descriptors(chunk: ChunkId, ends: ChunkEnds, data_sizes: Sequence[int
 
 
 def starts(first: FilePosition, sizes: Sequence[int]) -> list[int]:
-    """Where runs of these sizes begin that lie back to back from ``first`` on."""
+    """Start of each run of these sizes, back to back from ``first`` on."""
     return list(accumulate(sizes, initial=first))[:-1]
 
 
 def read_index(data: bytes | bytearray | memoryview, before: ChunkEnds | None = None) -> list[IndexRecord]:
-    """The records in whole bytes of an ``.idx`` file that begin at ``before``.
+    """The records in whole bytes of an ``.idx`` file that start at ``before``.
 
     Raises:
-        Corruption: there is a part of a record, or one does not begin where the one before ends.
+        Corruption: there is a part of a record, or one does not start where the previous one ends.
     """
     if len(data) % INDEX_RECORD_BYTES:
         raise Corruption(f"{len(data)} bytes are no whole number of index records")

@@ -180,11 +180,6 @@ def _read_view(data: bytes | bytearray | memoryview, at: int) -> tuple[View, int
     raise Rejected(f"a view of kind {tag}")
 
 
-def encode_location(location: Location) -> bytes:
-    """The 16 bytes of a location."""
-    return LOCATION.pack(location.chunk, location.position, location.size)
-
-
 def decode_location(data: bytes) -> Location:
     """The location in 16 bytes. Rejected if there are not 16."""
     if len(data) != LOCATION_BYTES:

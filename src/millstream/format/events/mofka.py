@@ -1,9 +1,9 @@
 """Partitions that Mofka itself wrote, which are not what its documentation says.
 
 The documentation has index records of 36 bytes and locations of 16. The program (0.9) writes its structures with the
-compiler's padding: records of 48 bytes and locations of 24, with whatever was in memory between the fields. Its
+compiler's padding: records of 48 bytes and locations of 24, with undefined bytes between the fields. Its
 default serializer puts a length of 8 bytes before each metadata text. This module reads both layouts and finds out
-which one it is: a record begins where the one before ends, which no other record size satisfies.
+which one it is: a record starts where the previous one ends, which no other record size satisfies.
 
 Mofka checks nothing at its own restart, so a chunk may end in records without bytes behind them. The chunk is read up
 to the first event that is not whole.
@@ -61,7 +61,7 @@ def read_mofka_chunk(index: bytes | bytearray, meta: bytes | bytearray, data_byt
 
 
 def _chained(index: bytes | bytearray, layout: struct.Struct) -> list[IndexRecord] | None:
-    """The whole records in a layout; None if one does not begin where the one before ends, or has no descriptor."""
+    """The whole records in a layout; None if one does not start where the previous one ends, or has no descriptor."""
     records: list[IndexRecord] = []
     meta = position = desc = 0
     for values in layout.iter_unpack(index[: len(index) // layout.size * layout.size]):
@@ -74,7 +74,7 @@ def _chained(index: bytes | bytearray, layout: struct.Struct) -> list[IndexRecor
 
 
 def _prefixed(records: list[IndexRecord], meta: bytes | bytearray) -> bool:
-    """Whether the metadata of every event begins with the length of the rest."""
+    """Whether the metadata of every event starts with the length of the rest."""
     return bool(records) and all(
         one.meta_size >= _LENGTH.size
         and _LENGTH.unpack_from(meta, one.meta_position)[0] == one.meta_size - _LENGTH.size

@@ -7,10 +7,10 @@ stride view of 10 blocks of 10 bytes with gaps of 90 from byte 30 on.
 
 ``flatten`` turns a stack into ranges of the data. The bounds:
 
-- A sub view that passes the end is cut there; one that begins behind the end selects nothing.
+- A sub view that passes the end is cut there; one that starts after the end selects nothing.
 - Every block of a stride view and every range of an unstructured view lies inside the selection. The gap behind the
   last block need not. Ranges are in order and do not overlap.
-- A stack comes to at most ``limit`` ranges. A stride view takes 33 bytes whatever it selects, so a reader that
+- A stack comes to at most ``limit`` ranges. A stride view takes 33 bytes for any selection, so a reader that
   expands views from outside must bound the result and not the input.
 
 What breaks a bound is ``Rejected``. The source is the data model of Mofka (seed, ``flatten()``), where views that

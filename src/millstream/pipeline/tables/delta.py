@@ -3,31 +3,44 @@
 A writer's guard is Delta's own: a ``txn`` action of each commit has the writer's name and the number of its record. It
 is in the table's state, so neither the log's clean-up nor commits of others hide it, and delta-rs refuses a concurrent
 commit with the same name. The record itself is a file, ``_millstream/<writer>/<number>.json``, which is there before
-the commit that names it; directories that begin with an underscore are left alone by Delta's clean-up. Numbers are
+the commit that names it; directories that start with an underscore are left alone by Delta's clean-up. Numbers are
 times in nanoseconds, so no two attempts share one.
+
+delta-rs rebases a commit onto those that others have made since. It does not notice that an OPTIMIZE among them has
+taken out a file that the commit takes out, too, and rows would be there twice. Its own compaction has that fault even
+with no retries. Therefore a commit that takes files out (a merge, a removal, joined files) directly
+follows the version that it has read, or is refused. A merge is tried again as it is if the commits in between have left
+its files alone and are no merges, so that a busy writer of other rows does not starve it, and done again otherwise.
 
 ``RESTORE`` brings rows back and leaves the ``txn`` action. Therefore a record has the version that it was committed
 after, and the commits since then are looked through for one that restores an older version.
+
+In an object store a commit is a conditional write: of two commits of one version the store refuses the second, and that
+is what the guard stands on. A store without conditional writes is refused.
 """
 
+import datetime as dt
 import json
-import os
+import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from millstream.errors import Rejected
+from millstream.pipeline.changes import Changes
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import WrittenFile
-from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, with_rules
-from millstream.pipeline.locations import Location
+from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, rules_of, with_rules
+from millstream.pipeline.locations import Location, store_options
 from millstream.pipeline.tables.columns import addition, changes, plain
+from millstream.pipeline.tables.delta_files import DeltaFiles, holds, removals
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
-from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableChanged, made_again
+from millstream.pipeline.tables.merging import Rewritten, TableFile, joined, known, merged, without_earlier
+from millstream.pipeline.tables.table import CommitRecord, Declared, RecordOffsets, TableChanged, made_again
 
 _RECORD: Final = "millstream.record"
 _GUARDS: Final = "_millstream"
@@ -49,6 +62,8 @@ _FEATURES: Final = frozenset(
 """Table features under which files can be added; the rules that some of them allow are looked for by themselves."""
 _UPKEEP_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
 """Table features under which files can be merged and removed."""
+_KEEPS_ROWS: Final = {"delta.appendOnly": "rows that stay for ever", "delta.enableChangeDataFeed": "a change data feed"}
+"""Properties under which rows are not replaced here."""
 _COLUMN_RULES: Final = {
     "delta.generationExpression": "a generated value",
     "delta.identity.start": "identity values",
@@ -57,20 +72,20 @@ _COLUMN_RULES: Final = {
     "__CHAR_VARCHAR_TYPE_STRING": "a bounded length",
 }
 """Rules in a column's metadata that this writer does not keep."""
-_SMALL_BYTES: Final = 32 << 20
-_SMALL_FILES: Final = 32
-_TARGET_BYTES: Final = 256 << 20
+_REBASES: Final = 10
+"""Commits of one merge before all of it is done again."""
 
 
 class DeltaTable:
     """A Delta table at a path or address."""
 
-    def __init__(self, location: Location, storage: Mapping[str, str] | None = None) -> None:
+    def __init__(self, location: Location, declared: Declared | None = None) -> None:
         self._delta: Any = need_extra("deltalake", "Delta tables")
+        self._declared = declared or Declared()
         if location.is_local and "%" in location.address:
             raise Rejected(f"{location.address}: most readers take % in the path of a Delta table for an escape")
         self._location = location
-        self._storage = dict(storage or {})
+        self._storage = store_options(location)
         self._table: Any = None
         self._schema: Any = None
         self._pinned: _Rules | None = None
@@ -79,6 +94,10 @@ class DeltaTable:
     @property
     def location(self) -> Location:
         return self._location
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self._declared.key if self._declared.merges else ()
 
     def exists(self) -> bool:
         return self._existing() is not None
@@ -96,11 +115,10 @@ class DeltaTable:
 
     def prepare(self, schema: Any) -> Any:
         table = self._existing()
+        self._location.require_conditional_writes("a Delta table's commits")
         if table is None:
             self._location.make()
-            self._delta.DeltaTable.create(
-                self._location.address, schema=schema, mode="ignore", storage_options=self._storage
-            )
+            self._create(schema)
             table = self._fresh()
         self._require_known(table)
         existing = _row_schema(table)
@@ -116,8 +134,35 @@ class DeltaTable:
                 table.alter.add_columns(self._delta.Schema.from_arrow(added).fields)
                 table = self._fresh()
         self._pinned = _Rules.of(table)
-        self._schema = _row_schema(table)
+        self._schema = self._file_schema(table)
         return self._schema
+
+    def _file_schema(self, table: Any) -> Any:
+        """The columns and rules of files. Those of a table with a key are in the order of the key."""
+        schema = _row_schema(table)
+        order = tuple(SortField(name, False, True) for name in self.key)
+        return with_rules(schema, msgspec.structs.replace(rules_of(schema), sort=order)) if order else schema
+
+    def _create(self, schema: Any) -> None:
+        """Make the table unless it is there.
+
+        Raises:
+            Rejected: it cannot have the declared partitions or properties.
+        """
+        required = pa.schema([field.with_nullable(field.name not in self.key) for field in schema])
+        partition = [part.column for part in self._declared.partition]
+        lacking = [name for name in partition if name not in schema.names]
+        if lacking:
+            raise Rejected(
+                f"{self.shown}: create names column {lacking[0]}, and the rows have {', '.join(schema.names)}"
+            )
+        try:
+            self._delta.DeltaTable.create(
+                self._location.address, schema=required, mode="ignore", storage_options=self._storage,
+                partition_by=partition or None, configuration=self._declared.properties,
+            )  # fmt: skip
+        except (self._delta.exceptions.DeltaError, ValueError) as error:
+            raise Rejected(f"{self.shown} cannot be made as create: says: {error}") from error
 
     def guard(self, owner: str) -> CommitRecord | None:
         table = self._existing()
@@ -144,7 +189,7 @@ class DeltaTable:
         """The record of a writer in a version of the table.
 
         Raises:
-            Rejected: its file is gone.
+            Rejected: its file is missing.
         """
         number = table.transaction_version(_app_id(owner))
         if number is None:
@@ -207,6 +252,11 @@ class DeltaTable:
         return int(table.version())
 
     def commit(self, record: CommitRecord, files: list[WrittenFile], after: CommitRecord | None = None) -> str:
+        self._add(self._checked(record, after), record, files)
+        return self.version()
+
+    def _checked(self, record: CommitRecord, after: CommitRecord | None) -> Any:
+        """The table as it is now, if the record may be added to it."""
         table = self._fresh()
         if self._pinned is not None:
             self._pinned.require(_Rules.of(table), self.shown)
@@ -214,21 +264,61 @@ class DeltaTable:
         require_own(self.shown, found, record)
         if after is not None:
             require_standing(self.shown, found, self._standing(table, found), after)
-        self._add(table, record, files)
+        return table
+
+    def merge(self, record: CommitRecord, changes: Callable[[], Changes], after: CommitRecord | None = None) -> str:
+        made, count, seen = Rewritten([], []), -1, frozenset[str]()
+        for attempt in range(_REBASES):
+            table, kept = self._checked(record, after), changes()
+            files = self._files(table)
+            if kept.rows.num_rows != count or not holds(files, seen, made.removed):
+                count, seen = kept.rows.num_rows, files.paths
+                made = merged(files, kept, self._location, self._schema)
+            try:
+                self._add(table, record, made.added, made.removed, merges=True)
+            except self._delta.exceptions.CommitFailedError:  # another commit was faster
+                if attempt == _REBASES - 1:
+                    raise
+            else:
+                break
         return self.version()
 
-    def _add(self, table: Any, record: CommitRecord, files: list[WrittenFile]) -> None:
+    def later(self, changes: Changes) -> Any:
+        return known(self._files(self._fresh()), changes)
+
+    def _files(self, table: Any) -> DeltaFiles:
+        return DeltaFiles(table, self._location, _row_schema(table), self.key)
+
+    def _add(
+        self,
+        table: Any,
+        record: CommitRecord,
+        files: list[WrittenFile],
+        removed: Sequence[TableFile] = (),
+        *,
+        merges: bool = False,
+    ) -> None:
+        properties = self._properties(table, record)
+        if merges:
+            properties.max_commit_retries = 0
+        self._write(table, files, removed, properties)
+
+    def _write(
+        self,
+        table: Any,
+        files: Sequence[WrittenFile],
+        removed: Sequence[TableFile],
+        properties: Any,
+        *,
+        change: bool = True,
+    ) -> None:
         now = int(time.time() * 1000)
-        actions = [
-            self._delta.transaction.AddAction(file.path, file.bytes, _partition(file), now, True, file.stats)
-            for file in files
-        ]
+        add = self._delta.transaction.AddAction
+        actions = removals(self._delta, removed, data_change=change)
+        actions += [add(file.path, file.bytes, _partition(file), now, change, file.stats) for file in files]
+        partition = list(table.metadata().partition_columns)
         table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            partition_by=list(table.metadata().partition_columns),
-            commit_properties=self._properties(table, record),
+            actions, "append", table.schema(), partition_by=partition, commit_properties=properties
         )
 
     def scan(self) -> Iterator[Any]:
@@ -241,7 +331,20 @@ class DeltaTable:
             for partition, offsets in partitions.items()
         )  # a topic's name has no quotes
         table = self._fresh()
-        table.delete(predicate, commit_properties=self._properties(table, record))
+        properties = self._properties(table, record)
+        properties.max_commit_retries = 0
+        table.delete(predicate, commit_properties=properties)
+
+    def forget(self, record: CommitRecord, column: str, before: dt.datetime) -> bool:
+        table = self._fresh()
+        files = DeltaFiles(table, self._location, _row_schema(table), [column])
+        made = without_earlier(files, column, before, self.key, self._location, self._file_schema(table))
+        if made is not None:
+            self._add(table, record, made.added, made.removed, merges=True)
+        return made is not None
+
+    def drop(self) -> None:
+        self._location.remove()
 
     def version(self) -> str:
         return str(self._fresh().version())
@@ -249,23 +352,28 @@ class DeltaTable:
     def compact(self) -> int:
         table = self._fresh()
         self._require_known(table, upkeep=True)
-        sizes = table.get_add_actions(flatten=True)
-        sizes = pa.table(sizes).column("size_bytes").to_pylist()
-        if sum(1 for size in sizes if size < _SMALL_BYTES) < _SMALL_FILES:
-            return 0
-        done = table.optimize.compact(target_size=_TARGET_BYTES)
-        return int(done["numFilesRemoved"]) - int(done["numFilesAdded"])
+        gone = 0
+        while True:
+            made = joined(self._files(table), self.key, self._location, self._file_schema(table))
+            if made is None:
+                return gone
+            # Behind the version whose files were read, and no other: see the opening prose.
+            properties = self._delta.CommitProperties(max_commit_retries=0)
+            self._write(table, made.added, made.removed, properties, change=False)
+            gone += len(made.removed) - len(made.added)
+            table = self._fresh()
 
-    def expire(self, keep_days: int) -> int:
+    def expire(self, keep_days: float) -> int:
         # Only files that a commit has removed: one that is not in the log may be about to be committed.
         table = self._fresh()
         self._require_known(table, upkeep=True)
         declared = table.metadata().configuration.get("delta.deletedFileRetentionDuration")
-        hours = max(24 * keep_days, 0 if declared is None else _interval_hours(declared, self.shown))
+        hours = max(math.ceil(24 * keep_days), 0 if declared is None else _interval_hours(declared, self.shown))
         old = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False)
-        gone = [path for path in old if os.path.exists(os.path.join(self._location.address, path))]
+        gone = [path for path in old if self._location.has(path)]
         if gone:
             table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+        table.cleanup_metadata()  # as old as delta.logRetentionDuration, and before a checkpoint
         return len(gone)
 
     def _require_known(self, table: Any, *, upkeep: bool = False) -> None:
@@ -274,11 +382,16 @@ class DeltaTable:
         Raises:
             Rejected: it has some; the message names them.
         """
-        unknown = _unknown(table, _UPKEEP_FEATURES if upkeep else _FEATURES)
-        if upkeep and _mapped(table):
+        merges = self._declared.merges
+        unknown = _unknown(table, _UPKEEP_FEATURES if upkeep or merges else _FEATURES)
+        if (upkeep or merges) and _mapped(table):
             unknown.append("column mapping")
+        if merges:
+            own = table.metadata().configuration
+            unknown += [f"{what} ({name})" for name, what in _KEEPS_ROWS.items() if own.get(name) == "true"]
         if unknown:
             what = "is not maintained here" if upkeep else "is not written to by a pipeline"
+            what = "is not upserted into" if merges and not upkeep else what
             raise Rejected(f"{self.shown} has {'; '.join(unknown)}. Such a table {what}")
 
     @property
@@ -307,6 +420,9 @@ class DeltaTable:
         return self._fresh()
 
     def _fresh(self) -> Any:
+        options = store_options(self._location)
+        if options != self._storage:  # other keys
+            self._storage, self._table = options, None
         try:
             if self._table is None:
                 self._table = self._delta.DeltaTable(self._location.address, storage_options=self._storage)

@@ -6,9 +6,9 @@
                                             │
                                             the run of epoch 4 finds it at its next commit, and ends
 
-A writer's *record* is in the table's own commits. A run begins with a *claim*: a commit without rows whose record
+A writer's *record* is in the table's own commits. A run starts with a *claim*: a commit without rows whose record
 repeats the last one and has the next epoch. Every commit of a run checks, in the same atomic step, that no later claim
-is there, so two runs of one name never both add a batch, whatever hosts and state directories they have.
+is there, so two runs of one name never both add a batch, on any hosts and state directories they have.
 
 A record holds for the history that it went with. An owner may set a table back to an older version; the guard itself
 may survive that, and the rows behind it do not. So a table tells whether a record still *stands*, and which record of
@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millstream.errors import MillstreamError, Rejected
+from millstream.pipeline.ranges import Ranges
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.offsets import read_offset
 
@@ -63,7 +64,7 @@ def require_same(found: CommitRecord | None, after: CommitRecord | None) -> None
         Moved: it does not.
     """
     if position(found) != position(after):
-        raise Moved("the table's record of this pipeline has changed meanwhile")
+        raise Moved("the table's record of this pipeline has changed since it was read")
 
 
 def require_standing(
@@ -113,6 +114,17 @@ def shown_offsets(record: CommitRecord) -> str:
         return f"batch {record.batch}"
     places = [f"{topic}-{partition}: {end}" for topic, ends_ in ends.items() for partition, end in ends_.items()]
     return f"batch {record.batch} ({', '.join(places)})" if places else f"batch {record.batch}"
+
+
+def held_of(record: CommitRecord | None) -> Ranges:
+    """The ranges that a backfill's record says are in the table."""
+    if record is None or not record.begun:
+        return {}
+    if record.ranges:
+        return record.ranges
+    # A record of a version that read history as one range, from the beginning.
+    ends = offsets_of(record)
+    return {topic: {partition: [(0, end)] for partition, end in found.items()} for topic, found in ends.items()}
 
 
 def offsets_of(record: CommitRecord) -> Mapping[str, Mapping[str, int]]:

@@ -10,13 +10,15 @@ switched off: a refused one comes back as an error, and the caller looks the bat
 snapshot, also a claim and a batch without rows, because catalogs compare snapshots and may join changes of properties.
 
 Files carry Iceberg's field ids, and upkeep reads them by id: a name may belong to another column when files are merged.
+A record has the ids of the writer's columns, so a column that its owner renames is still filled.
 """
 
+import datetime as dt
 import itertools
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,16 +26,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.errors import Rejected, Unavailable
+from millstream.objects.credentials import aws_settings
+from millstream.pipeline.changes import Changes
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, conform, with_rules
 from millstream.pipeline.locations import Location, absolute
-from millstream.pipeline.tables.columns import changes, plain
+from millstream.pipeline.tables.columns import Change, changes, plain
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
-from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, TableChanged, made_again
+from millstream.pipeline.tables.iceberg_creation import create
+from millstream.pipeline.tables.iceberg_files import IcebergFiles
+from millstream.pipeline.tables.merging import TableFile, joined, known, merged, without_earlier
+from millstream.pipeline.tables.table import CommitRecord, Declared, RecordOffsets, TableChanged, made_again
+from millstream.pipeline.upkeep import Unreferenced
 
 _OWNER: Final = "millstream.owner"
 _RECORD: Final = "millstream.record"
+_CATALOGS: Final = ("rest", "sql")
+_TABLE_NAME: Final = b"millstream.table-name"
+_STORES: Final = ("s3://", "s3a://")
 _DAY_MS: Final = 86_400_000
 _FORMAT: Final = 2
 """The newest format version that is written here."""
@@ -66,7 +77,8 @@ def open_catalog(declared: Mapping[str, str] | None, directory: str) -> Any:
             "uri": f"sqlite:///{location}/catalog.db",
             "warehouse": f"file://{location}/warehouse",
         }
-    named = dict(declared)
+    named = {**_store_properties(), **declared}
+    _require_tested(named)
     try:
         return load_catalog(named.pop("name", "millstream"), **named)
     except OSError as error:  # a REST catalog is asked for its configuration
@@ -78,22 +90,59 @@ def open_catalog(declared: Mapping[str, str] | None, directory: str) -> Any:
         raise Rejected(f"catalog: pyiceberg does not take these properties: {error}") from error
 
 
+def _store_properties() -> dict[str, str]:
+    """Where S3 is, if the environment says so; pyiceberg finds keys by itself."""
+    settings = aws_settings(os.environ)
+    return {f"s3.{name}": settings[name] for name in ("endpoint", "region") if name in settings}
+
+
+def _require_tested(named: Mapping[str, str]) -> None:
+    """Refuse a catalog that no test has shown to keep a pipeline's promises.
+
+    Raises:
+        Rejected: it is none of SQLite and REST.
+    """
+    uri, kind = named.get("uri", ""), named.get("type")
+    if "py-catalog-impl" in named:
+        kind = named["py-catalog-impl"]
+    elif kind is None:
+        kind = "rest" if uri.startswith("http") else "sql" if uri.startswith("sqlite") else uri.partition(":")[0]
+    if kind == "sql" and not uri.startswith("sqlite"):
+        kind = f"sql at {uri.partition(':')[0]}"
+    if kind not in _CATALOGS:
+        raise Rejected(
+            f"catalog: {kind or 'without a type'} is not supported; supported are type: rest, and type: sql with "
+            "uri: sqlite:///…"
+        )
+
+
 class IcebergTable:
     """An Iceberg table of a catalog; ``name`` is ``namespace.table``.
 
     ``prepare`` reads the rules of a table and pins them: a commit is refused when they have changed since.
     """
 
-    def __init__(self, catalog: Any, name: str) -> None:
+    def __init__(self, catalog: Any, name: str, declared: Declared | None = None) -> None:
         self._catalog = catalog
+        self._declared = declared or Declared()
         self._name = name
         self._table: Any = None
         self._schema: Any = None
         self._pinned: _Rules | None = None
+        self._ids: dict[str, int] = {}
 
     @property
     def location(self) -> Location:
         return _files(self._fresh())
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        if not self._declared.merges or self._declared.key:
+            return self._declared.key
+        names = self._fresh().schema().identifier_field_names() if self.exists() else set[str]()
+        if not names:
+            raise Rejected(f"{self.shown} has no identifier fields: name the columns of its key with key:")
+        return tuple(sorted(names))
 
     def exists(self) -> bool:
         return bool(self._catalog.table_exists(self._name))
@@ -103,33 +152,64 @@ class IcebergTable:
             table = self._fresh()
             self._require_known(table)
             if schema is not None:
-                changes(self.shown, schema, _row_schema(table), _can_widen)
+                changes(self.shown, schema, self._rows(table, _all_ids(table)), _can_widen)
 
     def columns(self) -> Any:
-        return _row_schema(self._fresh()) if self.exists() else None
+        if not self.exists():
+            return None
+        table = self._fresh()
+        return self._rows(table, self._ids or _all_ids(table))
 
     def prepare(self, schema: Any) -> Any:
         if not self.exists():
-            self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-            self._catalog.create_table_if_not_exists(self._name, schema)
+            create(self._catalog, self._name, schema, self.key, self._declared, self.shown)
         table = self._fresh()
         self._require_known(table)
-        lacking = changes(self.shown, schema, _row_schema(table), _can_widen)
+        existing = self._rows(table, self._ids)
+        lacking = changes(self.shown, schema, existing, _can_widen)
         if lacking:
-            with table.update_schema() as update:
-                for change in lacking:
-                    if change.wider:
-                        update.update_column(change.path, field_type=_iceberg_type(change.field))
-                    else:
-                        update.add_column(change.path, _iceberg_type(change.field))
+            self._change(table, lacking, existing)
             table = self._fresh()
         self.location.make()
         self._pinned = _Rules.of(table)
-        self._schema = _row_schema(table)
+        self._schema = self._rows(table, self._ids)
+        found = {field.name: int(field.metadata[FIELD_ID]) for field in self._schema if field.name in schema.names}
+        self._ids = {**self._ids, **found}
         return self._schema
 
+    def _rows(self, table: Any, ids: Mapping[str, int]) -> Any:
+        """The table's columns by the names that rows have: a column that its owner has renamed keeps the name that this
+        writer knows it by. Keys go by the table's names.
+        """
+        return _row_schema(table, {} if self._declared.key or self._declared.merges else ids)
+
+    def _change(self, table: Any, lacking: Sequence[Change], existing: Any) -> None:
+        """Add and widen columns.
+
+        Raises:
+            Rejected: a column to add has the name that another one was given by its owner.
+        """
+        named = {field.name: _table_name(field) for field in existing}
+        for change in lacking:
+            if len(change.path) == 1 and not change.wider and change.path[0] in named.values():
+                before = next(name for name, now in named.items() if now == change.path[0])
+                raise Rejected(
+                    f"{self.shown}: the result's column {before} is called {change.path[0]} since its owner renamed "
+                    f"it, and the result has another column {change.path[0]}: give one another name in the query"
+                )
+        with table.update_schema() as update:
+            for change in lacking:
+                path = (named.get(change.path[0], change.path[0]), *change.path[1:])
+                if change.wider:
+                    update.update_column(path, field_type=_iceberg_type(change.field))
+                else:
+                    update.add_column(path, _iceberg_type(change.field))
+
     def guard(self, owner: str) -> CommitRecord | None:
-        return _guard(self._fresh(), owner) if self.exists() else None
+        found = _guard(self._fresh(), owner) if self.exists() else None
+        if found is not None:
+            self._ids = {**found.columns, **self._ids}
+        return found
 
     def standing(self, owner: str) -> CommitRecord | None:
         if not self.exists():
@@ -151,6 +231,11 @@ class IcebergTable:
         return found.batch if found is not None and found.begun and found.query == query else None
 
     def commit(self, record: CommitRecord, files: list[WrittenFile], after: CommitRecord | None = None) -> str:
+        self._add(self._checked(record, after), record, files)
+        return self.version()
+
+    def _checked(self, record: CommitRecord, after: CommitRecord | None) -> Any:
+        """The table as it is now, if the record may be added to it."""
         table = self._fresh()
         if self._pinned is not None:
             self._pinned.require(_Rules.of(table), self.shown)
@@ -158,19 +243,32 @@ class IcebergTable:
         require_own(self.shown, found, record)
         if after is not None:
             require_standing(self.shown, found, _standing(table, found), after)
-        self._add(table, record, files)
+        return table
+
+    def merge(self, record: CommitRecord, changes: Callable[[], Changes], after: CommitRecord | None = None) -> str:
+        table = self._checked(record, after)
+        made = merged(self._data_files(table), changes(), _files(table), self._schema)
+        self._add(table, record, made.added, made.removed)
         return self.version()
 
-    def _add(self, table: Any, record: CommitRecord, files: list[WrittenFile]) -> None:
+    def later(self, changes: Changes) -> Any:
+        return known(self._data_files(self._fresh()), changes)
+
+    def _data_files(self, table: Any) -> IcebergFiles:
+        return IcebergFiles(table, _row_schema(table), self.key)
+
+    def _add(
+        self, table: Any, record: CommitRecord, files: list[WrittenFile], removed: Sequence[TableFile] = ()
+    ) -> None:
         """Commit files and record as one snapshot. Without files, too: the snapshot is what a concurrent commit of
         another run is refused by.
         """
-        place = _files(table).address
-        record = msgspec.structs.replace(record, table=str(table.metadata.table_uuid), at="")
+        columns = self._ids or record.columns
+        record = msgspec.structs.replace(record, table=str(table.metadata.table_uuid), at="", columns=columns)
         with self._once(table) as transaction:
-            with transaction.update_snapshot(snapshot_properties=_snapshot(record)).fast_append() as append:
-                for file in files:
-                    append.append_data_file(_data_file(table, f"{place}/{file.path}", file))
+            snapshot = transaction.update_snapshot(snapshot_properties=_snapshot(record))
+            with snapshot.overwrite() if removed else snapshot.fast_append() as update:
+                _replace(table, update, removed, files)
             made = transaction.table_metadata.current_snapshot()
             record = msgspec.structs.replace(record, at=_at(made))
             transaction.set_properties({_property(record.owner): msgspec.json.encode(record).decode()})
@@ -188,6 +286,20 @@ class IcebergTable:
         with self._transaction(record) as transaction:
             transaction.delete(wanted[0] if len(wanted) == 1 else of.Or(*wanted), snapshot_properties=_snapshot(record))
 
+    def forget(self, record: CommitRecord, column: str, before: dt.datetime) -> bool:
+        table = self._fresh()
+        schema = _row_schema(table)
+        files = IcebergFiles(table, schema, [column])
+        made = without_earlier(files, column, before, self.key, _files(table), schema)
+        if made is not None:
+            self._add(table, record, made.added, made.removed)
+        return made is not None
+
+    def drop(self) -> None:
+        location = self.location  # asks the catalog
+        self._catalog.purge_table(self._name)
+        location.remove()
+
     def version(self) -> str:
         snapshot = self._fresh().current_snapshot()
         return "empty" if snapshot is None else str(snapshot.snapshot_id)
@@ -196,6 +308,12 @@ class IcebergTable:
         table = self._fresh()
         self._require_known(table)
         schema, location = _row_schema(table), _files(table)
+        if self.key:
+            made = joined(IcebergFiles(table, schema, self.key, joinable=True), self.key, location, schema)
+            if made is not None:
+                with self._once(table) as transaction, transaction.update_snapshot().overwrite() as overwrite:
+                    _replace(table, overwrite, made.removed, made.added)
+            return 0 if made is None else len(made.removed) - len(made.added)
         groups: dict[str, list[Any]] = {}
         spec_id = table.spec().spec_id
         for task in table.scan().plan_files():
@@ -217,8 +335,7 @@ class IcebergTable:
                 overwrite.append_data_file(file)
         return len(chosen) - len(merged)
 
-    def expire(self, keep_days: int) -> int:
-        # Their data files stay: pyiceberg removes none, and a snapshot that stays may name them.
+    def expire(self, keep_days: float) -> int:
         table = self._fresh()
         self._require_known(table)
         own = table.properties
@@ -230,7 +347,9 @@ class IcebergTable:
         before_ms = time.time() * 1000 - age_ms
         old = [one for one in table.snapshots() if one.timestamp_ms < before_ms and one.snapshot_id not in kept]
         if old:
+            unreferenced = Unreferenced(table, old)
             table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in old]).commit()
+            unreferenced.remove(self._fresh())  # pyiceberg removes none
         return len(old)
 
     def _transaction(self, record: CommitRecord) -> Any:
@@ -261,7 +380,7 @@ class IcebergTable:
         Raises:
             Rejected: it has some; the message names them.
         """
-        unknown = _unknown(table)
+        unknown = _unknown(table, self.key)
         if unknown:
             raise Rejected(f"{self.shown} has {'; '.join(unknown)}. A pipeline does not write to such a table")
 
@@ -302,8 +421,8 @@ class _Rules(msgspec.Struct, frozen=True):
             raise TableChanged(f"{shown} has been changed by its owner")
 
 
-def _unknown(table: Any) -> list[str]:
-    """Rules of a table that this writer does not keep, in words."""
+def _unknown(table: Any, key: Sequence[str]) -> list[str]:
+    """Rules of a table that a writer with this key does not keep, in words."""
     from pyiceberg.transforms import (
         IdentityTransform,
         TimeTransform,
@@ -315,9 +434,13 @@ def _unknown(table: Any) -> list[str]:
     found: list[str] = []
     if table.format_version > _FORMAT:
         found.append(f"format version {table.format_version}, and version {_FORMAT} is the newest that is known here")
+    place = _files(table)
+    if not place.is_local and not place.address.startswith(_STORES):
+        found.append(f"its files at {place.address}, and files of Iceberg are written to disks and to s3:// here")
     names = sorted(table.schema().identifier_field_names())
-    if names:
-        found.append(f"identifier fields ({', '.join(names)}), which rows that are only appended may repeat")
+    if names and names != sorted(key):
+        why = f"which are not the key ({', '.join(key)})" if key else "which rows that are only appended may repeat"
+        found.append(f"identifier fields ({', '.join(names)}), {why}")
     for field in table.spec().fields:
         if isinstance(field.transform, UnknownTransform | VoidTransform):
             found.append(f"the partition transform {field.transform} on {field.name}")
@@ -328,6 +451,15 @@ def _unknown(table: Any) -> list[str]:
         if not kept or len(_source_path(table.schema(), field.source_id)) != 1:
             found.append(f"the sort order {field}")
     return found
+
+
+def _replace(table: Any, update: Any, removed: Sequence[TableFile], added: Sequence[WrittenFile]) -> None:
+    """Name files that a snapshot takes out and adds."""
+    place = _files(table).address
+    for file in removed:
+        update.delete_data_file(file.own.file)
+    for file in added:
+        update.append_data_file(_data_file(table, f"{place}/{file.path}", file))
 
 
 def _source_path(schema: Any, field_id: int) -> list[str]:
@@ -381,7 +513,8 @@ def _data_file(table: Any, path: str, file: WrittenFile) -> Any:
         known = statistics({"write.metadata.metrics.default": "counts"})
     counts = msgspec.json.decode(file.nans or b"{}", type=dict[str, int])
     for name, field_id in _floats(schema):
-        if name is not None:
+        if name is not None and counts.get(name, 0) < max(file.rows, 1):
+            # Iceberg's Java library skips a file of nothing but NaN for each comparison; in Spark NaN is the greatest.
             known["nan_value_counts"] = {**(known.get("nan_value_counts") or {}), field_id: counts.get(name, 0)}
         if name is None or counts.get(name):  # where NaN is or may be, bounds of the other values mislead readers
             known["lower_bounds"].pop(field_id, None)
@@ -514,15 +647,20 @@ def _path(location: str) -> str:
     return location.removeprefix("file://")
 
 
-def _row_schema(table: Any) -> Any:
-    """The table's columns, with the ids and the names that files have, and its rules."""
+def _row_schema(table: Any, ids: Mapping[str, int] | None = None) -> Any:
+    """The table's columns, with the ids and the names that files have, and its rules. ``ids`` says which columns rows
+    have under another name than the table's.
+    """
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyiceberg.schema import sanitize_column_names
 
     schema = table.schema()
     named, filed = schema_to_pyarrow(schema), schema_to_pyarrow(sanitize_column_names(schema))
-    fields = [_row_field(field, inside) for field, inside in zip(named, filed, strict=True)]
-    names = {field.field_id: field.name for field in schema.fields}
+    names = _row_names(schema, ids or {})
+    fields = [
+        _row_field(field.with_name(name), inside, field.name)
+        for field, inside, name in zip(named, filed, names.values(), strict=True)
+    ]
     in_files = {field.field_id: field.name for field in sanitize_column_names(schema).fields}
     partition = tuple(
         PartitionField(names[field.source_id], field.name, str(field.transform), str(schema.find_type(field.source_id)))
@@ -537,9 +675,38 @@ def _row_schema(table: Any) -> Any:
     return with_rules(pa.schema(fields), Rules(partition, sort))
 
 
-def _row_field(field: Any, inside: Any) -> Any:
-    """A field as rows have it, which remembers the field of files."""
+def _row_names(schema: Any, ids: Mapping[str, int]) -> dict[int, str]:
+    """What rows call each top-level column, by id. A column that has taken over the name of a renamed one gets a name
+    that no row has.
+    """
+    own = {field_id: name for name, field_id in ids.items()}
+    present = {field.field_id for field in schema.fields}
+    taken = {name for field_id, name in own.items() if field_id in present}
+    return {
+        field.field_id: own.get(field.field_id)
+        or (f"{field.name}#{field.field_id}" if field.name in taken else field.name)
+        for field in schema.fields
+    }
+
+
+def _all_ids(table: Any) -> dict[str, int]:
+    """The columns of all writers of a table."""
+    found: dict[str, int] = {}
+    for name, text in table.properties.items():
+        if name.startswith(_property("")):
+            found |= msgspec.json.decode(text, type=CommitRecord).columns
+    return found
+
+
+def _table_name(field: Any) -> str:
+    return field.metadata.get(_TABLE_NAME, field.name.encode()).decode()
+
+
+def _row_field(field: Any, inside: Any, named: str = "") -> Any:
+    """A field as rows have it, which remembers the field of files, and the table's name if that is another one."""
     metadata = {FIELD_ID: inside.metadata[FIELD_ID]}
+    if named not in ("", field.name):
+        metadata[_TABLE_NAME] = named.encode()
     if inside.name != field.name:
         metadata[FILE_NAME] = inside.name.encode()
     return pa.field(field.name, _row_type(field.type, inside.type), field.nullable, metadata)

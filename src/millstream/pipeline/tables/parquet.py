@@ -9,22 +9,24 @@
 A batch becomes visible by the rename of its directory, which carries the record too: it is there whole or not at all,
 and a repeated one finds it. That needs a rename that is atomic, so the path is on a file system of this machine or a
 shared disk, not in an object store. Files are never merged, because no reader could be kept from seeing rows twice
-meanwhile; a Delta or Iceberg table does that, and is what to prefer.
+until then; a Delta or Iceberg table does that, and is what to prefer.
 
 A run commits from a directory of its epoch, and a later run's claim is the rename of that directory: from then on the
 older run's rename finds nothing.
 """
 
 import contextlib
+import datetime as dt
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 import pyarrow.parquet as pq
 
 from millstream.errors import Rejected
+from millstream.pipeline.changes import Changes
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.locations import Location
 from millstream.pipeline.tables.guard import Moved, require_own, set_back
@@ -32,7 +34,7 @@ from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incomp
 
 _STAGING: Final = "_millstream_staging"
 _KEYS: Final = ("millstream_batch", "batch")
-"""Keys of the directories. The second is that of tables that were begun by earlier versions; they keep it."""
+"""Keys of the directories. The second is that of tables that were started by earlier versions; they keep it."""
 _RECORD: Final = "_record.json"
 _CLAIM: Final = "claim.json"
 
@@ -51,6 +53,8 @@ class ParquetTable:
     @property
     def location(self) -> Location:
         return self._root / _STAGING
+
+    key: tuple[str, ...] = ()
 
     def exists(self) -> bool:
         return bool(self._batches())
@@ -104,7 +108,7 @@ class ParquetTable:
         epochs = self._epochs(record.owner)
         found = max(epochs, default=0)
         if (after.epoch if after is not None else 0) != found:
-            raise Moved("another run has claimed the directory meanwhile")
+            raise Moved("another run has claimed the directory at the same time")
         place = os.path.join(claims.address, str(record.epoch))
         try:
             # The rename takes the directory away that an older run commits from; of several, one succeeds.
@@ -113,7 +117,7 @@ class ParquetTable:
             else:
                 os.mkdir(place)
         except OSError as error:
-            raise Moved(f"another run has claimed the directory meanwhile ({error.strerror})") from error
+            raise Moved(f"another run has claimed the directory at the same time ({error.strerror})") from error
         (claims / str(record.epoch)).write(_CLAIM, msgspec.json.encode(record), sync=True)
 
     def last(self, owner: str) -> CommitRecord | None:
@@ -173,11 +177,23 @@ class ParquetTable:
             return None
         return msgspec.structs.replace(claim, epoch=max(epochs), query="", batch=-1, offsets="")
 
+    def merge(self, record: CommitRecord, changes: Callable[[], Changes], after: CommitRecord | None = None) -> str:  # noqa: ARG002
+        raise Rejected(f"{self._root.address}: rows of a plain Parquet directory are not replaced")
+
+    def later(self, changes: Changes) -> Any:  # noqa: ARG002 (of all tables)
+        raise Rejected(f"{self._root.address}: the rows of a plain Parquet directory are not read back")
+
     def scan(self) -> Iterator[Any]:
         raise Rejected(f"{self._root.address}: the rows of a plain Parquet directory are not read back")
 
     def remove(self, record: CommitRecord, record_offsets: RecordOffsets) -> None:  # noqa: ARG002 (of all tables)
         raise Rejected(f"{self._root.address}: single rows cannot leave a plain Parquet directory")
+
+    def forget(self, record: CommitRecord, column: str, before: dt.datetime) -> bool:  # noqa: ARG002 (of all tables)
+        raise Rejected(f"{self._root.address}: single rows cannot leave a plain Parquet directory")
+
+    def drop(self) -> None:
+        self._root.remove()
 
     def version(self) -> str:
         return f"{len(self._batches())} batches"
@@ -185,7 +201,7 @@ class ParquetTable:
     def compact(self) -> int:
         return 0
 
-    def expire(self, keep_days: int) -> int:  # noqa: ARG002 (of all tables)
+    def expire(self, keep_days: float) -> int:  # noqa: ARG002 (of all tables)
         return 0
 
     def _batches(self) -> list[str]:

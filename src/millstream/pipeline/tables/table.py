@@ -5,14 +5,19 @@ that adds the batch's files, so every doubt (a driver that was killed, a commit 
 asking the table. A commit that fails deletes nothing, because it may have landed.
 """
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from millstream.errors import Rejected
+from millstream.pipeline.changes import Changes
 from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.generations import Generations
 from millstream.pipeline.locations import Location
+from millstream.pipeline.model import PartitionPart
+from millstream.pipeline.ranges import Ranges
 
 RecordOffsets: TypeAlias = dict[str, dict[int, list[int]]]
 """Offsets of records by topic and partition."""
@@ -23,12 +28,15 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``offsets`` is where the batch ends, as in Spark's log. ``rows``, ``rejected`` and ``bytes`` count this batch, their
     ``total_*`` everything of this sink so far. ``dead_letters`` are files of the dead-letter table: they belong to this
-    commit and are added there after it. ``begin`` is where the sink began, as offsets by topic and partition; of a
-    backfill's records it is where the backfill ends. It is empty in records of versions that did not keep it.
+    commit and are added there after it. ``begin`` is where the sink started, as offsets by topic and partition; of a
+    backfill's records it is where the pipeline's own part starts, and ``ranges`` has what backfills have read. It is
+    empty in records of versions that did not keep it.
 
     ``epoch`` counts the runs that have claimed the table, and ``writer`` is the last of them, for people. ``table`` is
     the table's id, ``at`` the place in its history that the commit went to, in a form of the table's own, ``cluster``
-    the id of the cluster that is read.
+    the id of the cluster that is read. ``columns`` has the ids of the writer's columns, in tables with such ids.
+    ``registry`` tells the schema registry that is read from others (``wire_schemas.registry_mark``).
+    ``generations`` are those of the topics, for tables with keys, and ``key`` the columns of the key.
     """
 
     pipeline: str
@@ -49,6 +57,11 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     table: str = ""
     at: str = ""
     cluster: str = ""
+    columns: dict[str, int] = {}
+    registry: str = ""
+    generations: Generations = {}
+    ranges: Ranges = {}
+    key: tuple[str, ...] = ()
 
     @property
     def begun(self) -> bool:
@@ -59,6 +72,20 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     def owner(self) -> str:
         """Names the writer in the table: one pipeline may write to it through several sinks."""
         return f"{self.pipeline}.{self.sink}"
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """What a pipeline's file says of a table. ``key`` are the columns that tell rows apart, where there is one row for
+    each; ``merges`` says whether there is, and without ``key`` the table itself names them. The rest is for a table
+    that is made: ``sort`` has columns and whether they descend, ``location`` is the address of its files.
+    """
+
+    key: tuple[str, ...] = ()
+    merges: bool = False
+    partition: tuple[PartitionPart, ...] = ()
+    sort: tuple[tuple[str, bool], ...] = ()
+    properties: dict[str, str] = {}
+    location: str | None = None
 
 
 class TableChanged(Rejected):
@@ -78,6 +105,11 @@ class Table(Protocol):
     @property
     def location(self) -> Location:
         """The directory that tasks write files to."""
+        ...
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that tell rows apart; empty in a table that is only appended to."""
         ...
 
     def exists(self) -> bool:
@@ -128,7 +160,7 @@ class Table(Protocol):
         ...
 
     def last(self, owner: str) -> CommitRecord | None:
-        """The record of the last batch of a writer, from the table as it is now; None if there is none."""
+        """The record of the last batch of a writer, from the table as it is now; None before the first."""
         ...
 
     def committed(self, owner: str, query: str) -> int | None:
@@ -152,6 +184,21 @@ class Table(Protocol):
         """
         ...
 
+    def merge(self, record: CommitRecord, changes: Callable[[], Changes], after: CommitRecord | None = None) -> str:
+        """Bring the changes into the rows, and add the record, in one commit; returns the table's version.
+
+        A change that is not later than the row of its key changes nothing. ``changes`` is called when the version is
+        known that the commit goes behind; another commit in between refuses this one. Otherwise as ``commit``.
+
+        Raises:
+            Rejected: rows of this kind of table are not replaced.
+        """
+        ...
+
+    def later(self, changes: Changes) -> Any:
+        """Whether the table has a later row of the key of each change, as a boolean array."""
+        ...
+
     def scan(self) -> Iterator[Any]:
         """The rows of the table as it is now, as record batches; commits that follow do not change them.
 
@@ -171,16 +218,29 @@ class Table(Protocol):
         """
         ...
 
+    def forget(self, record: CommitRecord, column: str, before: dt.datetime) -> bool:
+        """Remove rows whose time in a column is earlier, and add the record, in one commit; False, and nothing
+        changes, if no row is earlier.
+
+        Raises:
+            Rejected: single rows cannot leave this kind of table.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Remove the table with all of its rows, permanently."""
+        ...
+
     def version(self) -> str:
         """The table's current version."""
         ...
 
     def compact(self) -> int:
-        """Merge small files if there are many; returns how many are gone. Readers see the same rows throughout."""
+        """Merge small files if there are many; returns how many fewer there are. Readers see the same rows."""
         ...
 
-    def expire(self, keep_days: int) -> int:
-        """Expire versions that are older; returns how many files, or of Iceberg snapshots, are gone. The present
+    def expire(self, keep_days: float) -> int:
+        """Expire versions that are older; returns how many files, or of Iceberg snapshots, it has removed. The present
         version stays, and what is known of commits. Without anything to expire it commits nothing.
         """
         ...

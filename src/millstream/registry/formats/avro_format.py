@@ -6,7 +6,7 @@ also writes every name in full and brings attributes into the order of Avro's Pa
 other attributes stay, because programs read them.
 
 Of a new schema also the names of fields and the defaults are checked, by the rules of Avro's Java library, which
-Confluent's registry has: a name is letters, digits and underscores and does not begin with a digit, and a default is a
+Confluent's registry has: a name is letters, digits and underscores and does not start with a digit, and a default is a
 value of its type, or of any branch of a union. A schema that is stored is not checked for that.
 """
 

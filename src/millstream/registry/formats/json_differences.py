@@ -4,7 +4,7 @@
 Confluent's name. The comparison is by structure and errs to the safe side: two schemas that accept the same documents
 in different words may be held to differ.
 
-The rules turn on the *content model* of an object: open (other properties may hold anything), closed (there are none),
+The rules turn on the *content model* of an object: open (other properties may hold anything), closed (no others exist),
 or partially open (other properties are bound by ``patternProperties`` or a schema). A property that is added to an open
 model is a difference, because the old schema allowed anything under that name.
 

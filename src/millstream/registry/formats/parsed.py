@@ -1,4 +1,4 @@
-"""What the registry wants to know of a schema, whatever its format."""
+"""What the registry wants to know of a schema, in any format."""
 
 from typing import Protocol
 

@@ -9,7 +9,7 @@ from millstream.registry.formats.protobuf_format import parse_protobuf
 from millstream.registry.model import REFERENCES_MAX, Reference, Schema
 
 Find = Callable[[Reference], Schema]
-"""The schema that a reference leads to; raises InvalidSchema if there is none."""
+"""The schema that a reference leads to; raises InvalidSchema if it does not exist."""
 
 
 def parse(schema: Schema, find: Find, *, stored: bool = False) -> Parsed:

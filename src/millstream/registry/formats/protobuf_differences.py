@@ -2,8 +2,8 @@
 
 Fields are matched by number. A field may come, go and change its name; it may change its type within a group that has
 one encoding (``int32``, ``int64``, ``uint32``, ``uint64``, ``bool`` and enums; ``sint32``, ``sint64``; ``string``,
-``bytes``; the fixed ones of a size). A message that is gone, a required field that comes or goes, a field that is gone
-from a oneof and fields that begin to exclude each other are differences.
+``bytes``; the fixed ones of a size). A deleted message, a required field that comes or goes, a field that was taken
+from a oneof and fields that start to exclude each other are differences.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -153,7 +153,7 @@ class _Comparison:
 
 
 def _oneof(message: Any, field: Any) -> str | None:
-    """The oneof that a field is in; a proto3 ``optional`` has one of its own, which nobody wrote."""
+    """The oneof that a field is in; a proto3 ``optional`` has one of its own, which is in no source."""
     is_member = field.HasField("oneof_index") and not field.proto3_optional
     return message.oneof_decl[field.oneof_index].name if is_member else None
 

@@ -6,7 +6,7 @@ schema if they compile to the same descriptor, so comments and spaces do not cou
 the references; ``google/protobuf``, ``google/type`` and ``confluent`` are always there.
 
 protoc runs inside this process (6 ms a file) and reads and writes files in a temporary directory. What it says of an
-error goes to the process's standard error, which is turned away meanwhile: not for a process with other threads that
+error goes to the process's standard error, which is redirected until it ends: not for a process with other threads that
 write there.
 """
 

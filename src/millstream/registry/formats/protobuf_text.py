@@ -226,7 +226,7 @@ def _owns(field: Any, message: Any) -> Any | None:
 
 
 def _oneof_of(field: Any) -> int | None:
-    """The oneof that a field is in; a proto3 ``optional`` has one of its own, which nobody wrote."""
+    """The oneof that a field is in; a proto3 ``optional`` has one of its own, which is in no source."""
     return field.oneof_index if field.HasField("oneof_index") and not field.proto3_optional else None
 
 

@@ -12,7 +12,7 @@
 Each record is read with the schema that it was written with and comes out as the reader schema has it. A record that
 does not decode is a null row with its reason in ``errors``. Where a record was written with a newer version that has
 more than the reader schema has, decoding stops before it and says so in ``boundary``: who makes the table wider and
-takes a new decoder goes on there and loses nothing. ``columns_of`` fits a reader schema to the columns of a table.
+takes a new decoder continues there and loses nothing. ``columns_of`` fits a reader schema to the columns of a table.
 """
 
 try:

@@ -7,7 +7,7 @@ is a null row and no error.
 
     records ──► by schema id ──decode──► an array for each schema ──fit──► columns ──► in the records' order
 
-Each record is read with the schema that it names, whatever became of that schema since: an older version, one that was
+Each record is read with the schema that it names, also with an outdated one: an older version, one that was
 deleted softly. What was read is fitted to the columns (``fitting``): by name, by an alias of the reader schema, or by
 number. What has no column is left out and named in ``left_out``. A schema that is no version of the subject is foreign,
 and its records are errors.

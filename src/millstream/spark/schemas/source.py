@@ -51,7 +51,7 @@ class SchemaSource(Protocol):
     """Schemas by id, where an id is used, and the latest schema of a subject."""
 
     def by_id(self, schema_id: int) -> Resolved | None:
-        """The schema of an id, None if there is none.
+        """The schema of an id, None if the registry has none.
 
         Raises:
             Unavailable: the registry does not answer.
@@ -176,7 +176,7 @@ class RegistrySchemas:
 
     @contextmanager
     def _request(self) -> Generator[None]:
-        """Around a request: whatever the client's HTTP library says of a connection is ``Unavailable``."""
+        """Around a request: any fault of a connection that the HTTP library reports is ``Unavailable``."""
         try:
             yield
         except Exception as error:

@@ -16,9 +16,6 @@ truncate, trim         ``ChunkSegment.truncate``, ``ChunkDisk.unlink``
 feed, data             ``ChunkReads``: metadata and descriptors without data, selected ranges of data
 =====================  ========================================================================================
 
-``ChunkStore`` is a partition's directory without a log, for files that come from or go to another place: it appends
-whole batches, rotates, recovers and cuts by itself.
-
 Promises. A batch that was written and synced is there after every crash, whole, once. One that was not synced is there
 whole or not at all, or fails its checksum and is written again. A failed write changes nothing that is read. Every read
 is bounded by its caller in events and bytes, metadata are checked against their checksum each time, and a descriptor
@@ -30,13 +27,11 @@ What is absent: which events are committed, who may read, the write-ahead log, p
 from millstream.storage.chunks.chunk_disk import ChunkDisk, holds_chunks, is_chunk_disk
 from millstream.storage.chunks.chunk_segment import ChunkSegment
 from millstream.storage.chunks.reads import ChunkReads, FedEvents, WantedData
-from millstream.storage.chunks.store import ChunkStore
 
 __all__ = [
     "ChunkDisk",
     "ChunkReads",
     "ChunkSegment",
-    "ChunkStore",
     "FedEvents",
     "WantedData",
     "holds_chunks",

@@ -96,7 +96,7 @@ class ChunkDisk:
         """The chunk that a segment's path means, made if it is missing and ``create`` is set.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
             Corruption: its sidecar is damaged at the front.
         """
         with self._lock:
@@ -126,7 +126,7 @@ class ChunkDisk:
         """Number of the chunk that a segment's path means, and how far its files are written.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
         """
         one = self.segment(path)
         return one.chunk.id, one.chunk.ends
@@ -137,8 +137,8 @@ class ChunkDisk:
             return ChunkId(max(self._scan(directory).values(), default=-1) + 1)
 
     def check_sidecars(self, directory: str) -> None:
-        """Check the chunks of a log that nobody writes to and that recovery is through with: what a crash had left of
-        events that were not durable is gone, and a sidecar that goes on behind its last sound entry is damaged.
+        """Check the chunks of a closed log after recovery: what a crash left of events that were not durable was
+        removed, so a sidecar with bytes after its last valid entry is damaged.
 
         Raises:
             Corruption: with the file.
@@ -345,6 +345,10 @@ class _ChunkFile:
 
     def preadv(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
         return self._segment.read_into(buffers, BytePosition(position))
+
+    def preadv_cached(self, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+        """Always ``BlockingIOError``: a batch is put together from four files."""
+        raise BlockingIOError(errno.EAGAIN, f"{len(buffers)} buffers of byte {position} of a chunk", self.path)
 
     def sync(self) -> None:
         self._segment.sync()

@@ -5,9 +5,9 @@ such a file. What is written to it is cut into batches, and each batch goes to `
 and the sidecar; what is read from it is rebuilt from them, byte for byte. Group commit, write-behind, checkpoints,
 recovery, checksums on read, and retention therefore treat chunks like any other segment.
 
-A batch begins in the stream where the batch before it ends, so its position follows from the sidecar alone. The stream
+A batch starts in the stream where the batch before it ends, so its position follows from the sidecar alone. The stream
 ends with the last batch whose sidecar entry is sound and whose bytes the other files have; a sidecar that was torn
-makes the stream shorter, and recovery writes again what is missing. A sidecar that still goes on behind its last sound
+makes the stream shorter, and recovery writes again what is missing. A sidecar that still has bytes after its last sound
 entry when recovery is through is damaged (``ChunkDisk.check_sidecars``), and its log is not served. Bytes that do not
 match are passed on as they are: readers of a segment check the checksum of each batch.
 
@@ -16,7 +16,7 @@ not upgraded yet, is written as an event of the same size (``format.events.batch
 
 Order of writes: metadata, data, descriptors, index, sidecar. Cutting goes the other way round. A part of a batch at
 the end waits in memory until the rest comes; a crash loses it, and the write-ahead log has it. A failed write changes
-nothing that is read. One thread writes, others may read meanwhile.
+nothing that is read. One thread writes, others may read at the same time.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class ChunkSegment:
         self.sidecar_bytes = 0
         """Size of the sidecar when it was read or written last: another process may have written since."""
         self._files = files
-        self._positions: array[int] = array("q")  # where each batch begins in the stream
+        self._positions: array[int] = array("q")  # where each batch starts in the stream
         self._tail = bytearray()
-        self._longer = False  # the files have bytes behind the last batch, which are nobody's
+        self._longer = False  # the files have bytes after the last batch, which no batch needs
         self._last: tuple[int, BatchEntry, ChunkEnds, bytes, bytes] | None = None
         self._lock = threading.Lock()
 
@@ -445,7 +445,7 @@ def _stream_bytes(entry: BatchEntry, before: ChunkEnds) -> int:
 
 
 def _batch_size(data: memoryview) -> int:
-    """Size of the batch that begins here; 0 if too little of it is there to say."""
+    """Size of the batch that starts here; 0 if its header is not complete."""
     return int.from_bytes(data[8:_LENGTH_END], "big") + OVERHEAD_BYTES if len(data) >= _LENGTH_END else 0
 
 
@@ -457,7 +457,7 @@ def _decoded(data: memoryview, path: str) -> EventBatch:
 
 
 def _size(disk: Disk, path: str) -> int:
-    """Size of a file; -1 if there is none."""
+    """Size of a file; -1 if it does not exist."""
     try:
         return disk.size(path)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Reads of chunks: batches as they were produced, events for a feed, and selected data.
 
 Events are read in runs. A run's index records are one read, its metadata one, its descriptors one; a batch that the
-run begins or ends inside of is read whole, because its checksum covers it whole. Data are read for many events at
+run starts or ends inside of is read whole, because its checksum covers it whole. Data are read for many events at
 once: the selected ranges are sorted by file, neighbours are joined (``format.events.ranges``), and only they are read.
 Every file comes from one LRU cache of descriptors, which closes none in use.
 """
@@ -97,7 +97,8 @@ class ChunkReads:
         self._chunks = chunks
 
     def read_batches(self, offset: Offset, max_bytes: int) -> list[list[Buffer]]:
-        """Whole batches from the one that has ``offset`` on, each in pieces; the first comes whatever its size.
+        """Whole batches from the one that has ``offset`` on, each in pieces; the first is returned even if it is
+        larger.
 
         Raises:
             Rejected: the offset is before the first event (OFFSET_OUT_OF_RANGE).
@@ -120,7 +121,7 @@ class ChunkReads:
         return batches
 
     def feed(self, offset: Offset, end_offset: Offset, events_max: int, max_bytes: int) -> FedEvents | None:
-        """The events from ``offset`` on, before ``end_offset``, of one chunk; None if there are none.
+        """The events from ``offset`` on, before ``end_offset``, of one chunk; None without any.
 
         At most ``events_max``, and of metadata and descriptors at most ``max_bytes``, but one event at least.
 
@@ -153,10 +154,10 @@ class ChunkReads:
         )
 
     def fetch_data(self, wanted: Sequence[WantedData], max_bytes: int) -> list[list[memoryview] | MillstreamError]:
-        """For each event the pieces of its selected data, or why there are none.
+        """For each event the pieces of its selected data, or the reason for their absence.
 
-        The list ends before the event with which the data would pass ``max_bytes``; the first one comes whatever its
-        size.
+        The list ends before the event with which the data would pass ``max_bytes``; the first one is returned
+        even if it is larger.
         """
         results: list[list[memoryview] | MillstreamError] = []
         places = self._places([one.offset for one in wanted])
@@ -187,7 +188,7 @@ class ChunkReads:
         return results
 
     def offset_at(self, timestamp: TimestampMs) -> Offset | None:
-        """The first offset of the first batch whose largest time is not before ``timestamp``; None if there is none."""
+        """The first offset of the first batch whose largest time is not before ``timestamp``; None without one."""
         for chunk in self._chunks:
             if chunk.last_timestamp < timestamp:
                 continue
@@ -217,7 +218,7 @@ class ChunkReads:
         place = bisect_right(self._chunks, offset, key=lambda one: one.base_offset) - 1
         if place < 0:
             start = self._chunks[0].base_offset
-            raise Rejected(f"event {offset} is gone, the first one is {start}", ErrorCode.OFFSET_OUT_OF_RANGE)
+            raise Rejected(f"event {offset} was deleted, the first one is {start}", ErrorCode.OFFSET_OUT_OF_RANGE)
         return self._chunks[place]
 
     def _run(self, chunk: Chunk, first_count: int, count: int) -> _Run:

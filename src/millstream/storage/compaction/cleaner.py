@@ -83,7 +83,7 @@ class Pace:
         self.limit(float("inf"), 100)
 
     def limit(self, bytes_per_second: float, cpu_percent: int) -> None:
-        """Set the limits; they hold until they are set anew."""
+        """Set the limits; they apply until the next call."""
         self._bytes_per_second = bytes_per_second
         self._idle_per_busy = 100 / cpu_percent - 1
 
@@ -114,7 +114,8 @@ class Cleaner:
 
     def carry_out(self, command: Command) -> Reply | None:
         """Execute the command. Returns its reply, if it has one. What raises in a pass over one log ends that pass: the
-        log is served and not compacted.
+        log is served and not compacted. If it raises while a file gets its name, it ends that log. What is left over of
+        a pass is removed by the next opening.
         """
         try:
             return self._carry_out(command)
@@ -125,6 +126,10 @@ class Cleaner:
                 return KeysGathered(command.id, 0, Offset(0), 0, 0, fault)
             if isinstance(command, Rewrite):
                 return Rewritten(command.id, 0, None, 0, 0, 0, fault)
+            if isinstance(command, PutRewritten):
+                return RewrittenPut(command.id, 0, named=False, fault=fault)
+            if isinstance(command, EndPass):
+                return None
             raise
 
     def _carry_out(self, command: Command) -> Reply | None:

@@ -11,12 +11,12 @@ too: of a producer's batches compaction leaves the last, while he may ask again 
 cleaner works, the log can be appended to, read, trimmed and deleted. A result is taken over only if the segments it was
 made of are still the log's; from the moment when the file is to get its name until the reactor knows that it has, no
 segment is dropped (``Log.replacing``). Taking over is one step on the reactor: the new segment is in the list, the old
-ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when nobody reads them any more.
+ones' ranges are out of the cache. Old files go ``file.delete.delay.ms`` later, when no read of them can be running.
 
 Of a transaction the marker goes last, in two passes at least. One pass finds that no batch of the transaction is left,
 notes a delete horizon in the marker's batch, and drops an aborted transaction from the partition's list. The snapshot
 of producers at the start of the next pass makes that durable. Only then, and after ``delete.retention.ms``, is the
-marker removed: neither a reader nor a restart ever finds an aborted transaction listed whose marker is gone.
+marker removed: neither a reader nor a restart ever finds an aborted transaction listed whose marker was removed.
 
 What can go wrong: a damaged batch, or a file that cannot be read, makes the partition *uncleanable* until the broker
 starts again, with one line in the log. The partition is served, and none of its files is changed. A full disk ends the
@@ -29,16 +29,28 @@ from __future__ import annotations
 import errno
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from millstream.core.compaction import Rules, dirtiest, group_segments, segments_to_rewrite, stretch_of
 from millstream.core.key_map import SLOT_BYTES
 from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.compaction.inputs import aborted_in, facts_of, source_of, target_of
-from millstream.storage.disk import FULL
+from millstream.storage.disk import FULL, DiskFault
 from millstream.storage.log.cutting import drop_segments
 from millstream.storage.log.segment_list import Segment
-from millstream.storage.messages.commands import EndPass, GatherKeys, Interrupt, PutRewritten, Remove, Rewrite
+from millstream.storage.messages.commands import (
+    Done,
+    EndPass,
+    GatherKeys,
+    Interrupt,
+    KeysGathered,
+    PutRewritten,
+    Remove,
+    Rewrite,
+    Rewritten,
+    RewrittenPut,
+)
+from millstream.storage.segments.read_faults import HelperFault, raise_fault
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -51,9 +63,12 @@ if TYPE_CHECKING:
     from millstream.storage.log.cache import CacheMemory
     from millstream.storage.log.log import Log
     from millstream.storage.log.open_log import OpenLog
-    from millstream.storage.messages.commands import Command, KeysGathered, Rewritten, RewrittenPut
+    from millstream.storage.log.shard_reads import ShardReads
+    from millstream.storage.messages.commands import WorkerLink
     from millstream.storage.wal.wal import Wal
     from millstream.telemetry.metrics import StatsSlab
+
+R = TypeVar("R", KeysGathered, Rewritten, RewrittenPut)
 
 _SHARE: Final = 0.05
 _SLICE_LOGS: Final = 64
@@ -64,23 +79,25 @@ class CompactionHost(Protocol):
     """What compaction needs of its shard's storage."""
 
     reactor: Reactor
+    worker: WorkerLink
     settings: Settings
     stats: StatsSlab
     wal: Wal
     memory: CacheMemory
-    logs: dict[int, Log]
-    accepts_writes: bool
+    reads: ShardReads
+
+    @property
+    def logs(self) -> dict[int, Log]:
+        """The open logs."""
+        ...
+
+    @property
+    def accepts_writes(self) -> bool:
+        """Whether the disk has space."""
+        ...
 
     def now_ms(self) -> int:
         """Wall clock."""
-        ...
-
-    def send(self, command: Command) -> None:
-        """Send a command to the worker or the cleaner."""
-        ...
-
-    def expect(self, done: Callable[[], None]) -> int:
-        """Return a number for a command; ``done`` is called when the command was carried out."""
         ...
 
     def changed(self, log: OpenLog) -> None:
@@ -91,7 +108,7 @@ class CompactionHost(Protocol):
         """Make everything durable so far durable in the segments; ``done`` when it is."""
         ...
 
-    def fail(self, reason: str) -> None:
+    def fail(self, fault: DiskFault, reason: str) -> None:
         """Stop the shard."""
         ...
 
@@ -103,8 +120,8 @@ class _Run:
         self.log = log
         self.stretch = stretch
         self.begun_us = begun_us
-        self.generation = log.generation
-        self.start_offset = log.durable_start
+        self.generation = log.ends.generation
+        self.start_offset = log.ends.durable_start
         self.end_offset = Offset(0)
         self.merges: list[list[Segment]] = []
         self.merge: list[Segment] = []
@@ -113,6 +130,16 @@ class _Run:
         self.marked: dict[int, int] = {}
         self.emptied: list[int] = []
         self.before_bytes = self.after_bytes = self.records = self.gone = 0
+
+
+class _Replaced:
+    """Files of segments that were replaced."""
+
+    __slots__ = ("log", "paths")
+
+    def __init__(self, log: Log, paths: list[str]) -> None:
+        self.log = log
+        self.paths = paths
 
 
 class Compaction:
@@ -124,12 +151,11 @@ class Compaction:
         self._enabled: bool = storage.settings.log_cleaner_enable
         self.follow(storage.settings)
         self._run: _Run | None = None
-        self._next_id = 1
-        self._awaited = 0
+        self._awaited = False  # the cleaner has yet to reply
         self._stopping = False
         self._uncleanable: set[int] = set()
         self._when_idle: list[Callable[[], None]] = []
-        self._old: dict[int, tuple[list[str], Timer]] = {}
+        self._old: dict[_Replaced, Timer] = {}
         stats = storage.stats
         self._runs = stats.counter("log_cleaner_runs")
         self._read = stats.counter("log_cleaner_read_bytes")
@@ -143,7 +169,7 @@ class Compaction:
             storage.reactor.call_later(self._backoff_us, self.look)
 
     def follow(self, settings: Settings) -> None:
-        """Take over settings that changed. They bound the next pass; a wait that has begun goes on as it is."""
+        """Take over settings that changed. They bound the next pass; a wait that has started continues unchanged."""
         self._backoff_us: int = settings.log_cleaner_backoff_ms * 1000
         self._load_percent = int(settings.log_cleaner_io_buffer_load_factor * 100)
         self._buffer_bytes: int = max(settings.log_cleaner_dedupe_buffer_size // self._shards, 2 * SLOT_BYTES)
@@ -184,7 +210,7 @@ class Compaction:
 
     def _look_at(self, log: Log, found: list[tuple[Log, Stretch]]) -> bool:
         """Whether a log may be compacted; ``found`` gets it if there is anything in it."""
-        if log.closed or log.cutting or not self.compacts(log) or log.group in self._uncleanable:
+        if log.closed or log.ends.cutting or not self.compacts(log) or log.group in self._uncleanable:
             return False
         drop_segments(log)  # a crash may have come between a trim and its deed
         stretch = self.stretch(log)
@@ -202,8 +228,8 @@ class Compaction:
         config = log.config
         return stretch_of(
             facts_of(log, self._storage.now_ms()),
-            clean_offset=log.clean_offset,
-            start_offset=log.durable_start,
+            clean_offset=log.files.clean_offset,
+            start_offset=log.ends.durable_start,
             stable_offset=log.stable_offset,
             now_ms=self._storage.now_ms(),
             rules=Rules(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms),
@@ -216,7 +242,7 @@ class Compaction:
         storage = self._storage
         run = self._run = _Run(log, stretch, storage.reactor.now_us())
         written = storage.wal.durable_sequence
-        log.snapshots.wanted = True
+        log.files.snapshots.wanted = True
         storage.changed(log)
         # A snapshot says nothing after a crash that takes what it was taken of.
         gather = partial(self._guarded, log, self._gather, run, written)
@@ -225,19 +251,19 @@ class Compaction:
     def _gather(self, run: _Run, written: int) -> None:
         if self._run is not run:
             return  # it was given up
-        log, end = run.log, run.stretch.end_offset
-        segments = [one for one in log.segments_list.all() if one.sealed and one.base_offset < end]
-        if self._is_void(run) or self._storage.wal.needed_sequence <= written or not segments:
+        log, end, storage = run.log, run.stretch.end_offset, self._storage
+        segments = [one for one in log.files.segments.all() if one.sealed and one.base_offset < end]
+        if self._is_void(run) or storage.wal.needed_sequence <= written or not segments:
             # A note in the write-ahead log still stands for a change of files, and holds older frames with it.
             self._end(run, again=False)
             return
-        if any(one.end > log.written_position or one in log.rolled for one in segments):
+        if any(one.end > log.ends.written_position or one in log.files.rolled for one in segments):
             raise AssertionError(f"{log.name}: a checkpoint left something of offsets below {end}")
         first = run.stretch.first_dirty_offset
         room = (end - first) * 100 // self._load_percent + 2
-        self._storage.send(
+        self._ask(
             GatherKeys(
-                self._await(),
+                storage.worker.next_id(),
                 [source_of(one) for one in segments if one.end_offset > first],
                 Offset(first),
                 min(self._buffer_bytes, room * SLOT_BYTES),
@@ -245,13 +271,10 @@ class Compaction:
                 self._bytes_per_second,
                 self._cpu_percent,
                 aborted_in(log, Offset(end)),
-            )
+            ),
+            KeysGathered,
+            self._gathered,
         )
-
-    def gathered(self, reply: KeysGathered) -> None:
-        """The cleaner knows the keys."""
-        run = self._answered(reply.id)
-        self._guarded(run.log, self._gathered, run, reply)
 
     def _gathered(self, run: _Run, reply: KeysGathered) -> None:
         self._read.inc(reply.bytes)
@@ -261,14 +284,14 @@ class Compaction:
             self._give_up(run, "log.cleaner.dedupe.buffer.size has no room for the keys of one batch")
             return
         run.end_offset = Offset(reply.end_offset)
-        if run.log.active_producers is not None:
-            run.producers = run.log.active_producers()
-        if run.log.producers is not None:
-            run.marked = run.log.producers.marked_epochs()
+        if run.log.owner.active_producers is not None:
+            run.producers = run.log.owner.active_producers()
+        if run.log.owner.producers is not None:
+            run.marked = run.log.owner.producers.marked_epochs()
         facts = facts_of(run.log, self._storage.now_ms())
-        segments = run.log.segments_list.all()[: segments_to_rewrite(facts, reply.end_offset)]
+        segments = run.log.files.segments.all()[: segments_to_rewrite(facts, reply.end_offset)]
         place = 0
-        for count in group_segments(facts[: len(segments)], run.log.segment_bytes):
+        for count in group_segments(facts[: len(segments)], run.log.sizes.segment_bytes):
             run.merges.append(segments[place : place + count])
             place += count
 
@@ -294,27 +317,24 @@ class Compaction:
         config = log.config
         start, end = run.merge[0].base_offset, run.merge[-1].end_offset
         path, generation = target_of(run.merge)
-        self._storage.send(
+        self._ask(
             Rewrite(
-                self._await(),
+                self._storage.worker.next_id(),
                 [source_of(one) for one in run.merge],
                 path,
                 start,
                 generation,
                 run.merge[-1].created_ms,
-                log.index_interval,
+                log.sizes.index_interval,
                 self._storage.now_ms(),
                 config.delete_retention_ms,
                 {number: offset for number, offset in run.producers.items() if start <= offset < end},
                 aborted_in(log, run.end_offset),
                 run.marked,
-            )
+            ),
+            Rewritten,
+            self._rewritten,
         )
-
-    def rewritten(self, reply: Rewritten) -> None:
-        """The segments of a merge were rewritten into a temporary file."""
-        run = self._answered(reply.id)
-        self._guarded(run.log, self._rewritten, run, reply)
 
     def _rewritten(self, run: _Run, reply: Rewritten) -> None:
         self._read.inc(reply.read_bytes)
@@ -324,36 +344,34 @@ class Compaction:
         if self._is_void(run):
             self._end(run, again=False, path=path)
         elif any(one.dead for one in run.merge):
-            self._storage.send(EndPass(path))  # trimmed meanwhile: the next pass compacts the rest of it
+            self._storage.worker.send(EndPass(path))  # trimmed in the meantime: the next pass compacts the rest
             self._end(run, again=True)
         else:
             assert reply.summary is not None
             summary = reply.summary
-            run.log.replacing = True
+            run.log.files.replacing = True
             run.records += reply.records
             run.gone += reply.gone
             run.emptied += reply.emptied
             run.before_bytes += sum(one.size_bytes for one in run.merge)
             run.after_bytes += summary.size_bytes
             # Its place in the stream is given to it with its place in the list.
-            run.new = Segment.of(run.log.directory, summary, BytePosition(0), run.log.index_interval)
-            self._storage.send(PutRewritten(self._await(), path))
-
-    def put(self, reply: RewrittenPut) -> None:
-        """The file has its name."""
-        run = self._answered(reply.id)
-        self._guarded(run.log, self._put, run, reply)
+            run.new = Segment.of(run.log.directory, summary, BytePosition(0), run.log.sizes.index_interval)
+            self._ask(PutRewritten(self._storage.worker.next_id(), path), RewrittenPut, self._put)
 
     def _put(self, run: _Run, reply: RewrittenPut) -> None:
-        run.log.replacing = False
+        run.log.files.replacing = False
+        if reply.fault:
+            raise HelperFault(f"{reply.fault} in a helper process")
         if reply.errno in FULL and not reply.named:
             drop_segments(run.log)  # a trim may have waited for this
-            self._storage.send(EndPass(target_of(run.merge)[0]))
+            self._storage.worker.send(EndPass(target_of(run.merge)[0]))
             self._failed(run, reply.errno, "")
             return
         if reply.errno and not run.log.closed:
             assert run.new is not None
-            self._storage.fail(f"{run.log.name}: {run.new.path} could not be synced: {os.strerror(reply.errno)}")
+            what = f"{run.log.name}: {run.new.path} could not be synced: {os.strerror(reply.errno)}"
+            self._storage.fail(DiskFault.SYNC, what)
             return
         self._take_over(run)
 
@@ -370,8 +388,8 @@ class Compaction:
         while (oldest := log.cache.oldest) is not None and oldest.segment.dead:
             log.forget_oldest(oldest)
             self._storage.memory.give_back(oldest)
-        log.segments_list.replace(old, new)
-        self._remove_later([one.path for one in old], log.config.file_delete_delay_ms)
+        log.files.segments.replace(old, new)
+        self._remove_later(log, [one.path for one in old])
         self._cleaned.inc(new.size_bytes)
         drop_segments(log)  # a trim may have waited for this
         self._next_merge(run)
@@ -379,10 +397,10 @@ class Compaction:
     def _finish(self, run: _Run) -> None:
         """Everything was rewritten: the log is clean up to that offset."""
         log, storage = run.log, self._storage
-        log.clean_offset = run.end_offset
-        if log.producers is not None:
-            log.producers.transactions.forget(run.emptied)
-        log.state_dirty = True
+        log.files.clean_offset = run.end_offset
+        if log.owner.producers is not None:
+            log.owner.producers.transactions.forget(run.emptied)
+        log.files.state_dirty = True
         storage.changed(log)
         took_us = storage.reactor.now_us() - run.begun_us
         self._runs.inc()
@@ -390,7 +408,7 @@ class Compaction:
         self._removed.inc(run.gone)
         self._last_run.set(storage.now_ms() // 1000)
         operator_log.at(log.name).info(
-            "compacted up to offset %d: %d bytes became %d, %d records stay, %d are gone, in %d ms",
+            "compacted up to offset %d: %d bytes became %d, %d records kept, %d removed, in %d ms",
             run.end_offset,
             run.before_bytes,
             run.after_bytes,
@@ -404,7 +422,7 @@ class Compaction:
         """The pass is over. Look for another log now, or later."""
         assert self._run is run
         self._run = None
-        self._storage.send(EndPass(path))
+        self._storage.worker.send(EndPass(path))
         idle, self._when_idle = self._when_idle, []
         for callback in idle:
             callback()
@@ -421,12 +439,12 @@ class Compaction:
             self._end(run, again=True)
 
     def _is_void(self, run: _Run) -> bool:
-        return run.log.closed or self._stopping or run.log.generation != run.generation or run.log.cutting
+        return run.log.closed or self._stopping or run.log.ends.generation != run.generation or run.log.ends.cutting
 
     def _failed(self, run: _Run, number: int, fault: str) -> bool:
         """Whether the cleaner failed; the pass is over then."""
         log = run.log
-        gone = log.closed or (number == errno.ENOENT and log.durable_start > run.start_offset)
+        gone = log.closed or (number == errno.ENOENT and log.ends.durable_start > run.start_offset)
         if fault and not gone:
             self._give_up(run, fault)
         elif fault or number:
@@ -446,32 +464,39 @@ class Compaction:
 
     # -- conversation --------------------------------------------------------------------------------------------------
 
-    def _await(self) -> int:
-        self._awaited = self._next_id
-        self._next_id += 1
-        return self._awaited
+    def _ask(
+        self, command: GatherKeys | Rewrite | PutRewritten, kind: type[R], step: Callable[[_Run, R], None]
+    ) -> None:
+        """Send a command of the current pass to the cleaner. ``step`` is called with the reply, behind the boundary."""
 
-    def _answered(self, number: int) -> _Run:
-        if self._run is None or number != self._awaited:
-            raise AssertionError(f"the cleaner answers {number}, {self._awaited} was asked")
-        self._awaited = 0
-        return self._run
+        def answered(reply: R) -> None:
+            run = self._run
+            if run is None:
+                raise AssertionError("the cleaner answers, and there is no pass")
+            self._awaited = False
+            self._guarded(run.log, step, run, reply)
+
+        self._awaited = True
+        self._storage.worker.ask(command, kind, answered, raise_fault)
 
     # -- old files, closing, stopping ----------------------------------------------------------------------------------
 
-    def _remove_later(self, paths: list[str], delay_ms: int) -> None:
-        number = self._storage.expect(_nothing)
-        timer = self._storage.reactor.call_later(delay_ms * 1000, lambda: self._remove_now(number))
-        self._old[number] = (paths, timer)
+    def _remove_later(self, log: Log, paths: list[str]) -> None:
+        old = _Replaced(log, paths)
+        delay_us = log.config.file_delete_delay_ms * 1000
+        self._old[old] = self._storage.reactor.call_later(delay_us, lambda: self._remove_now(old))
 
-    def _remove_now(self, number: int) -> None:
-        paths, timer = self._old.pop(number)
-        timer.cancel()
-        self._storage.send(Remove(number, paths))
+    def _remove_now(self, old: _Replaced) -> None:
+        self._old.pop(old).cancel()
+        worker = self._storage.worker
+        failed = partial(old.log.guard, "removal of segments", raise_fault)
+        for path in old.paths:
+            self._storage.reads.pages.forget(path)
+        worker.ask(Remove(worker.next_id(), old.paths), Done, _nothing, failed)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a pass is under way."""
+        """Whether a pass is running."""
         return self._run is not None
 
     def forget(self, log: OpenLog) -> None:
@@ -487,21 +512,21 @@ class Compaction:
             return
         self._when_idle.append(callback)
         if self._awaited:
-            self._storage.send(Interrupt())
+            self._storage.worker.send(Interrupt())
         else:
             self._end(run, again=False)  # it waits for a checkpoint, which a full disk may hold up for long
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Begin nothing more, give up what is under way, remove what is superfluous; ``done`` when that is so."""
+        """Start nothing more, cancel the running pass, remove superfluous files; then call ``done``."""
         self._stopping = True
 
         def idle() -> None:
-            for number in list(self._old):
-                self._remove_now(number)
+            for old in list(self._old):
+                self._remove_now(old)
             done()
 
         self.when_idle(None, idle)
 
 
-def _nothing() -> None:
-    """Old files are gone."""
+def _nothing(_: Done) -> None:
+    """Callback of a removal whose end is not awaited."""

@@ -27,14 +27,14 @@ def facts_of(log: Log, now_ms: int) -> list[SegmentFacts]:
             one.summary().min_timestamp,
             one.max_timestamp if one.max_timestamp >= 0 else changed_ms,
         )
-        for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
+        for one, changed_ms in zip(log.files.segments, log.files.segments.changed_ms(now_ms), strict=True)
     ]
 
 
 def aborted_in(log: OpenLog, end_offset: Offset) -> list[tuple[int, int, int]]:
     """The aborted transactions below ``end_offset``, which is stable."""
-    producers = log.producers
-    return [] if producers is None else producers.transactions.aborted_between(log.durable_start, end_offset)
+    producers = log.owner.producers
+    return [] if producers is None else producers.transactions.aborted_between(log.ends.durable_start, end_offset)
 
 
 def source_of(segment: Segment) -> Source:

@@ -6,17 +6,17 @@ are fed.
     log    │ range │ range │ range (open) │       a stream of bytes, whole batches; each range in one segment
              └ shared by sends, by the writer and by the worker; dropped oldest first once it is in the segment
 
-Appending copies a batch once, to the end of the log's open range; a batch that does not fit goes on in the next one,
-but for small ones, which start anew. A log's ranges grow with its traffic (``LADDER``): ten thousand quiet logs hold a
+Appending copies a batch once, to the end of the log's open range; a batch that does not fit continues in the next one,
+except small ones, which start there. A log's ranges grow with its traffic (``LADDER``): ten thousand quiet logs hold a
 few KiB each, a busy one is sent in 128 KiB pieces, and one that has ``BLOCKS_FROM`` here has ranges of a MiB, while
 there are any: what a range costs is paid for eight batches of 128 KiB then. The longer the stream that is here, the
 larger also what is written at once (``write_behind``), so what is open or waits to be written stays below a quarter of
 the budget each. Cold reads have memory of their own, so reading history evicts nothing here.
 
-A range may go when everything in it is durable and in the segment, to the end of the batch that goes on in the next
+A range may go when everything in it is durable and in the segment, to the end of the batch that continues in the next
 range: what is not found here is read from the segment, in whole batches. ``take`` evicts the oldest such ranges of the
 whole shard; logs with ranges behind the newest ``_UNWRITTEN_PART`` of the budget are asked to ``write_out``, so that
-quiet logs do not fill the cache with bytes that nobody writes. When nothing can go, ``ArenaFull``: the append is
+quiet logs do not fill the cache with unwritten bytes. When nothing can go, ``ArenaFull``: the append is
 refused before anything happened. A range that is being sent stays readable: sends hold references of their own. Shard:
 the owner's reactor only.
 """
@@ -68,7 +68,10 @@ def skew_of(capacity: int, segment_position: int) -> int:
 class CachedLog(Protocol):
     """What the cache asks of the log that a range belongs to."""
 
-    written_position: BytePosition
+    @property
+    def written_position(self) -> BytePosition:
+        """End of what is in the segments' page cache."""
+        ...
 
     def release_oldest(self, one: Range) -> bool:
         """Give up a range, unless an older one is still there."""
@@ -138,12 +141,18 @@ class Range:
         self.positions = array("l")  # … and where
         self.next_batch_offset = 0
         self.tail_end = 0
-        """Stream position behind the batch that goes on in the next range, if one does."""
+        """Stream position after the batch that continues in the next range, if one does."""
 
     @property
     def end(self) -> BytePosition:
         """Stream position behind the last byte."""
         return BytePosition(self.stream + self.used)
+
+    def note(self, start: int, base_offset: Offset) -> None:
+        """Remember that a batch starts at byte ``start``."""
+        self.batch_offsets.append(base_offset)
+        self.positions.append(start)
+        self.next_batch_offset = start + PLACE_BYTES
 
     def find(self, offset: Offset) -> int:
         """Where the batch with this offset starts; it must start in this range."""
@@ -183,14 +192,34 @@ class NoRange(Range):
 
 
 class LogCache:
-    """The ranges of one log, oldest first. ``open`` is the last one; an empty stand-in if there is none."""
+    """The ranges of one log, oldest first."""
 
-    __slots__ = ("_bases", "_first", "_ranges")
+    __slots__ = ("_bases", "_first", "_ranges", "level", "none", "open")
 
-    def __init__(self) -> None:
+    def __init__(self, stream: BytePosition) -> None:
+        """``stream`` is the position at which the first range starts."""
         self._ranges: list[Range] = []
         self._bases: list[int] = []
         self._first = 0  # those before were dropped
+        self.none = NoRange(stream)
+        """Stands for the open range while no range is open; its ``stream`` is where the next range starts."""
+        self.open: Range = self.none
+        """The range that the next batch goes to: the newest one, or ``none``."""
+        self.level = 0
+        """Place in ``LADDER`` of the open range's size."""
+
+    @property
+    def next_position(self) -> BytePosition:
+        """Stream position at which the next batch starts."""
+        one = self.open
+        return BytePosition(one.stream + one.used)
+
+    def close_open(self) -> None:
+        """Append no more to the open range; the next batch starts another."""
+        self.none.stream = self.next_position
+        self.open.limit = self.open.used
+        self.open = self.none
+        self.none.limit = -1
 
     def add(self, one: Range) -> None:
         self._ranges.append(one)
@@ -241,7 +270,7 @@ class LogCache:
     def read(self, offset: Offset, end: int, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
         """Whole batches from the one with ``offset`` up to stream position ``end``; None if that batch is not here.
 
-        At most ``max_bytes``, but the first batch whatever its size with ``minimum_one``.
+        At most ``max_bytes``, but with ``minimum_one`` always the first batch.
         """
         place = bisect_right(self._bases, offset, self._first) - 1
         if place < self._first:
@@ -414,7 +443,7 @@ class CacheMemory:
         self._held.set(self._arena.reserved_bytes(MemoryClass.CACHE))
 
     def _write_oldest(self) -> None:
-        """Have the oldest ranges that nobody asked about yet written to their segments."""
+        """Have the oldest ranges that were not requested yet written to their segments."""
         unwritten = self._unwritten
         while self._unwritten_bytes > self._unwritten_max:
             one = unwritten.popleft()

@@ -1,37 +1,36 @@
-"""Reads of what the log cache no longer holds: memory from the arena, the read itself by the worker.
+"""Reads of data that has left the log cache: memory from the arena, the read itself by the worker.
 
-The reactor allocates fragments, the worker fills them from the segment and says how many bytes are whole, sound
-batches; what is left over goes back. The log cache is not touched: history streams past it. When the arena has no
-fragments, the read waits (``waiting_reads``).
+The reactor allocates fragments (``helper.fills``). The worker fills them from the segment and returns how many bytes
+are whole, valid batches; the rest is released. Cold reads do not go through the log cache: old data never evicts new.
 
-A damaged batch fails the read that meets it, with ``Corruption`` that names file, byte and offset, and one line in the
-log; the rest of the log goes on being served. Callbacks never come before ``read`` returned. After ``stop`` nothing is
-sent: the worker answers what it was sent, everything else is refused retriably.
+A damaged batch fails the read that meets it with ``Corruption``, which names file, byte and offset, and logs one line;
+the rest of the log is still served. Callbacks never run before ``read`` has returned. After ``stop`` nothing is sent:
+the worker answers what it was sent, and everything else is refused retriably.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
 from millstream.format.epochs import epochs_between
-from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
+from millstream.helper.fills import Fills, release
+from millstream.iobuf.room import chain_of
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
-from millstream.storage.log.waiting_reads import WaitingReads
-from millstream.storage.messages.commands import Read
+from millstream.storage.messages.commands import Read, ReadDone
 from millstream.storage.segments.read_faults import closed, raise_fault, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.helper.link import CallId, HelperLink
     from millstream.iobuf import Arena, Fragment, IoBuf
     from millstream.shard.reactor import Reactor
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
-    from millstream.storage.messages.commands import Broke, Command, ReadDone
     from millstream.storage.segments.read_faults import ReadFaults
     from millstream.telemetry.metrics import StatsSlab
 
@@ -40,67 +39,16 @@ if TYPE_CHECKING:
 _ROOM_MIN: Final = 512
 
 
-class ColdRead:
-    """One read, from ``read`` to its callback."""
-
-    __slots__ = (
-        "begun_us",
-        "below_start",
-        "done",
-        "end_offset",
-        "found_end",
-        "fragments",
-        "generation",
-        "log",
-        "max_bytes",
-        "minimum_one",
-        "offset",
-        "room",
-        "segment",
-    )
-
-    def __init__(
-        self,
-        log: OpenLog,
-        offset: Offset,
-        end_offset: Offset,
-        max_bytes: int,
-        minimum_one: bool,
-        done: Done,
-        begun_us: int,
-        below_start: bool,
-    ) -> None:
-        self.log = log
-        self.offset = offset
-        self.end_offset = end_offset
-        self.max_bytes = max_bytes
-        self.minimum_one = minimum_one
-        self.done = done
-        self.begun_us = begun_us
-        self.room = max_bytes
-        self.segment: Segment | None = None
-        self.generation = log.generation
-        self.below_start = below_start
-        """What lies below the log's start offset may be read while it is there."""
-        self.found_end: Offset = offset
-        """End (exclusive) of the batches that were found; set when the callback comes."""
-        self.fragments: list[Fragment] = []
-
-
 class ColdReads:
-    """Reads of data that left the log cache, by the worker. One per shard."""
+    """Cold reads of one shard's logs."""
 
     def __init__(
-        self, reactor: Reactor, arena: Arena, stats: StatsSlab, send: Callable[[Command], None], faults: ReadFaults
+        self, reactor: Reactor, arena: Arena, stats: StatsSlab, worker: HelperLink[Any, Any], faults: ReadFaults
     ) -> None:
-        self._reactor = reactor
-        self._arena = arena
-        self._send = send
-        self._calls: dict[int, ColdRead] = {}
-        self._next_id = 1
-        self._waiting: WaitingReads[ColdRead] = WaitingReads(reactor, self._begin, _fail)
-        self._stopped = False
-        self._faults = faults
+        self.reactor = reactor
+        self.fills = Fills(reactor, arena, worker)
+        self.stopped = False
+        self.faults = faults
         self._reads = stats.counter("cold_reads")
         self._latency = stats.histogram("cold_read_latency")
         self._bytes = stats.counter("read_bytes", source="segment")
@@ -116,125 +64,168 @@ class ColdReads:
         minimum_one: bool,
         below_start: bool = False,
     ) -> ColdRead:
-        """See ``Log.read_cold``."""
-        now_us = self._reactor.now_us()
-        call = ColdRead(log, offset, end_offset, max(0, max_bytes), minimum_one, done, now_us, below_start)
+        """See ``Log.read_cold``. With ``below_start`` data below the log's start offset is read while it exists."""
+        call = ColdRead(self, log, offset, end_offset, max(0, max_bytes), minimum_one, done, below_start)
         self._reads.inc()
-        self._waiting.begin(call)
+        self.fills.start(call)
         return call
 
     def stop(self) -> None:
         """Send no more requests: the worker is to end, and may not answer them."""
-        self._stopped = True
-        self._waiting.start_all()
+        self.stopped = True
+        self.fills.send_all()
 
-    def _begin(self, call: ColdRead) -> bool:
+    def count(self, begun_us: int, size_bytes: int) -> None:
+        """Count a read that has ended."""
+        self._latency.observe(self.reactor.now_us() - begun_us)
+        self._bytes.inc(size_bytes)
+
+
+class ColdRead:
+    """One read, from ``ColdReads.read`` to its callback (``helper.fills.Fill``)."""
+
+    __slots__ = (
+        "_below_start",
+        "_done",
+        "_generation",
+        "_log",
+        "_max_bytes",
+        "_minimum_one",
+        "_range",
+        "_reads",
+        "_room",
+        "_segment",
+        "begun_us",
+        "found_end",
+        "fragments",
+    )
+    reply = ReadDone
+
+    def __init__(
+        self,
+        reads: ColdReads,
+        log: OpenLog,
+        offset: Offset,
+        end_offset: Offset,
+        max_bytes: int,
+        minimum_one: bool,
+        done: Done,
+        below_start: bool,
+    ) -> None:
+        self._reads = reads
+        self._log = log
+        self._range = offset, end_offset
+        self._max_bytes = self._room = max_bytes
+        self._minimum_one = minimum_one
+        self._done = done
+        self._segment: Segment | None = None
+        self._generation = log.ends.generation
+        self._below_start = below_start
+        self.begun_us = reads.reactor.now_us()
+        self.found_end: Offset = offset
+        """End (exclusive) of the batches that were found; set when the callback is called."""
+        self.fragments: list[Fragment] = []
+
+    def prepare(self) -> int:
+        """Find the segment. Returns the bytes to allocate, or 0 if the read has ended."""
         try:
-            return self._start(call)
+            refusal = self._refusal()
+            if refusal is None:
+                return self._size()
         except Exception as error:  # noqa: BLE001 - the boundary
-            call.log.failed("read", error)
-            self._reactor.call_soon(call.log.guard, "read", call.done, closed(call.log.name))
-            return True
+            self._log.failed("read", error)
+            refusal = closed(self._log.name)
+        self._reads.reactor.call_soon(self.fail, refusal)
+        return 0
 
-    def _start(self, call: ColdRead) -> bool:
-        """Send the read to the worker; False when there is no memory for it."""
-        log = call.log
+    def _refusal(self) -> MillstreamError | None:
+        log, offset = self._log, self._range[0]
         if log.closed:
-            self._reactor.call_soon(call.log.guard, "read", call.done, closed(log.name))
-            return True
-        if self._stopped:
-            self._reactor.call_soon(call.log.guard, "read", call.done, stopping(log.name))
-            return True
-        segment = log.segments_list.find(call.offset)
-        if segment is None or (call.offset < log.start_offset and not call.below_start):
-            self._reactor.call_soon(call.log.guard, "read", call.done, _not_here(call))
-            return True
-        limit = min(log.written_position, log.refresh().end if not segment.sealed else segment.end) - segment.stream
-        room = min(max(call.room, _ROOM_MIN), limit)
-        if room <= 0:
-            raise AssertionError(f"{log.name}: offset {call.offset} is neither cached nor written")
-        fragments = allocate_room(self._arena, room)
-        if fragments is None:
-            return False
-        call.fragments = fragments
-        call.segment = segment
-        call.generation = log.generation
-        number = self._next_id
-        self._next_id += 1
-        self._calls[number] = call
-        self._send(
-            Read(
-                number,
-                segment.path,
-                segment.base_offset,
-                limit,
-                call.offset,
-                call.end_offset,
-                call.max_bytes,
-                call.minimum_one,
-                spans_of(fragments),
-                epochs_between(log.epochs, call.offset, call.end_offset),
-            )
+            return closed(log.name)
+        if self._reads.stopped:
+            return stopping(log.name)
+        self._segment = log.files.segments.find(offset)
+        if self._segment is not None and (offset >= log.start_offset or self._below_start):
+            return None
+        if log.start_offset <= offset < log.first_local_offset:
+            what = f"{log.name}: offset {offset} is no longer in a local segment"
+            return Retriable(what, ErrorCode.KAFKA_STORAGE_ERROR)
+        return Rejected(f"{log.name}: offset {offset} is not there", ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    def _limit(self, segment: Segment) -> int:
+        """Bytes of the segment file that are written."""
+        log = self._log
+        return min(log.ends.written_position, segment.end if segment.sealed else log.refresh().end) - segment.stream
+
+    def _size(self) -> int:
+        assert self._segment is not None
+        size_bytes = min(max(self._room, _ROOM_MIN), self._limit(self._segment))
+        if size_bytes <= 0:
+            raise AssertionError(f"{self._log.name}: offset {self._range[0]} is neither cached nor written")
+        return size_bytes
+
+    def command(self, number: CallId, spans: list[int]) -> Read:
+        """The command, which may fill these spans."""
+        log, segment, (offset, end_offset) = self._log, self._segment, self._range
+        assert segment is not None
+        self._generation = log.ends.generation
+        return Read(
+            number,
+            segment.path,
+            segment.base_offset,
+            self._limit(segment),
+            offset,
+            end_offset,
+            self._max_bytes,
+            self._minimum_one,
+            spans,
+            epochs_between(log.raft.epochs, offset, end_offset),
         )
+
+    def finish(self, reply: ReadDone) -> bool:
+        """The worker's reply. False: the read is sent again."""
+        log = self._log
+        if reply.need:
+            self._room = reply.need
+            return False
+        if reply.errno == errno.ENOENT and log.files.segments.find(self._range[0]) is not self._segment:
+            return False  # compaction has replaced the file
+        failure = self._failure(reply)
+        if failure is not None:
+            self._reads.count(self.begun_us, 0)
+            release(self)
+            self.fail(failure)
+            return True
+        self.found_end = Offset(reply.end_offset)
+        self._reads.count(self.begun_us, reply.bytes)
+        log.guard("read", self._done, chain_of(self.fragments, reply.bytes))
         return True
 
-    def finished(self, reply: ReadDone) -> None:
-        """The worker's answer."""
-        call = self._calls.pop(reply.id)
-        if reply.need:
-            call.room = reply.need
-            release_all(call.fragments)
-            self._waiting.again(call)
-            return
-        if reply.errno == errno.ENOENT and call.log.segments_list.find(call.offset) is not call.segment:
-            # Compaction took the place of the file that was to be read.
-            release_all(call.fragments)
-            self._waiting.again(call)
-            return
-        self._latency.observe(self._reactor.now_us() - call.begun_us)
-        failure = self._failure(call, reply)
-        if failure is not None:
-            release_all(call.fragments)
-            call.log.guard("read", call.done, failure)
-            return
-        call.found_end = Offset(reply.end_offset)
-        self._bytes.inc(reply.bytes)
-        call.log.guard("read", call.done, chain_of(call.fragments, reply.bytes))
-
-    def broke(self, reply: Broke, fault: Exception) -> None:
-        """The worker has met in a read what no read meets."""
-        call = self._calls.pop(reply.id)
-        release_all(call.fragments)
-        call.log.guard("read", raise_fault, fault)
-        call.log.guard("read", call.done, closed(call.log.name))
-
-    def _failure(self, call: ColdRead, reply: ReadDone) -> MillstreamError | None:
-        name = call.log.name
-        path = call.segment.path if call.segment is not None else call.log.directory
+    def _failure(self, reply: ReadDone) -> MillstreamError | None:
+        log, offset = self._log, self._range[0]
+        path = self._segment.path if self._segment is not None else log.directory
         fault = reply.fault
         if reply.errno == errno.ENOENT:
-            if call.log.closed:
-                return closed(call.log.name)
-            if call.offset < call.log.start_offset:
-                return Rejected(f"{name}: offset {call.offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
+            if log.closed:
+                return closed(log.name)
+            if offset < log.start_offset:
+                return Rejected(f"{log.name}: offset {offset} was deleted", ErrorCode.OFFSET_OUT_OF_RANGE)
             fault = f"{path} is missing"
-        if fault and call.generation != call.log.generation:
-            return Retriable(f"{name}: its end was cut while it was read", ErrorCode.KAFKA_STORAGE_ERROR)
+        if fault and self._generation != log.ends.generation:
+            return Retriable(f"{log.name}: its end was cut while it was read", ErrorCode.KAFKA_STORAGE_ERROR)
         if fault:
-            self._faults.corrupt(name, path, call.offset, fault)
-            return Corruption(f"{name}: {fault}")
+            self._reads.faults.corrupt(log.name, path, offset, fault)
+            return Corruption(f"{log.name}: {fault}")
         if reply.errno:
-            self._faults.failed(name, path, reply.errno)
-            return Unavailable(f"{name}: {os.strerror(reply.errno)}")
+            self._reads.faults.failed(log.name, path, reply.errno)
+            return Unavailable(f"{log.name}: {os.strerror(reply.errno)}")
         return None
 
+    def fail(self, error: MillstreamError) -> None:
+        """The read has failed."""
+        self._log.guard("read", self._done, error)
 
-def _not_here(call: ColdRead) -> MillstreamError:
-    name, offset = call.log.name, call.offset
-    if call.log.start_offset <= offset < call.log.first_local_offset:
-        return Retriable(f"{name}: offset {offset} is in no local segment any more", ErrorCode.KAFKA_STORAGE_ERROR)
-    return Rejected(f"{name}: offset {offset} is not there", ErrorCode.OFFSET_OUT_OF_RANGE)
-
-
-def _fail(call: ColdRead, error: MillstreamError) -> None:
-    call.log.guard("read", call.done, error)
+    def failed(self, fault: Exception) -> None:
+        """The read has raised in the worker."""
+        self._log.guard("read", raise_fault, fault)
+        self.fail(closed(self._log.name))

@@ -39,7 +39,7 @@ class ControlEntries:
         return self.base.position - self.base.offset + len(self.entries)
 
     def position_of(self, offset: Offset) -> RaftPosition:
-        """Raft position of the batch that begins at ``offset``, at or behind the base."""
+        """Raft position of the batch that starts at ``offset``, at or after the base."""
         before = bisect_right(self.entries, offset, key=_offset)
         return RaftPosition(offset + self.base.position - self.base.offset + before)
 

@@ -46,12 +46,11 @@ def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -
         return
 
     def durable() -> None:
-        log.durable_start = max(log.durable_start, offset)
-        log.start_offset = log.durable_start  # not before: a client that has seen it must not see less after a crash
-        log.state_dirty = True
+        log.ends.trim(offset)
+        log.files.state_dirty = True
         drop_segments(log)
-        if log.on_trimmed is not None:
-            log.on_trimmed()
+        if log.owner.on_trimmed is not None:
+            log.owner.on_trimmed()
         if done is not None:
             done()
 
@@ -60,14 +59,14 @@ def trim_prefix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -
 
 def trim_local(log: OpenLog, offset: Offset) -> Callable[[], None]:
     """What ``Log.trim_local`` does."""
-    log.local_wanted = max(log.local_wanted, offset)
-    log.snapshots.wanted = True  # what the producers are is rebuilt from what is left
-    log.state_dirty = True
+    log.files.local_wanted = max(log.files.local_wanted, offset)
+    log.files.snapshots.wanted = True  # what the producers are is rebuilt from what is left
+    log.files.state_dirty = True
     log.host.changed(log)
 
     def checkpointed() -> None:
         if not log.closed:
-            log.local_start = max(log.local_start, offset)
+            log.files.local_start = max(log.files.local_start, offset)
             drop_segments(log)
 
     return checkpointed
@@ -75,24 +74,26 @@ def trim_local(log: OpenLog, offset: Offset) -> Callable[[], None]:
 
 def drop_segments(log: OpenLog) -> None:
     """Remove the segments in which no offset is left."""
-    if log.closed or log.replacing:
+    if log.closed or log.files.replacing:
         return  # compaction calls this when it has put a segment in the place of others
     active = log.refresh()
-    start = max(log.durable_start, log.local_start)  # a later one may have been asked for and not be durable yet
+    start = max(
+        log.ends.durable_start, log.files.local_start
+    )  # a later one may have been asked for and not be durable yet
     if start >= log.next_offset and active.size_bytes:
         log.roll()
-    dropped = log.segments_list.drop_front(start)
+    dropped = log.files.segments.drop_front(start)
     for segment in dropped:
         segment.dead = True
     if dropped:
-        log.rolled = [segment for segment in log.rolled if not segment.dead]
+        log.files.forget_dead()
         log.host.change_files(log, lambda number: Remove(number, [segment.path for segment in dropped]))
-        log.host.segments_dropped(log, dropped)
+        log.host.meters.deleted.inc(len(dropped))
 
 
 def truncate_suffix(log: OpenLog, offset: Offset, done: Callable[[], None] | None) -> None:
     """What ``Log.truncate_suffix`` does: control entries in front of ``offset`` stay."""
-    end = log.next_raft_position if offset >= log.next_offset else log.controls.position_of(offset)
+    end = log.next_raft_position if offset >= log.next_offset else log.raft.controls.position_of(offset)
     truncate_to(log, end, done)
 
 
@@ -102,24 +103,26 @@ def truncate_to(log: OpenLog, end: RaftPosition, done: Callable[[], None] | None
         if done is not None:
             log.host.wal.when_durable(partial(log.guard, "truncation", done))
         return
-    offset = log.controls.offset_at(end)
-    if offset < log.start_offset or log.cutting:
-        raise AssertionError(f"{log.name}: cut to {offset}; it starts at {log.start_offset}, cutting: {log.cutting}")
+    offset = log.raft.controls.offset_at(end)
+    if offset < log.start_offset or log.ends.cutting:
+        raise AssertionError(
+            f"{log.name}: cut to {offset}; it starts at {log.start_offset}, cutting: {log.ends.cutting}"
+        )
 
     def durable() -> None:
         log.host.when_files_rest(log, partial(log.guard, "truncation", cut))
 
     def cut() -> None:
-        log.cutting = False
+        log.ends.cutting = False
         if not log.closed:
             _cut(log, offset, end)
         if done is not None:
             done()
 
-    log.host.wal.add_note(log, Kind.TRUNCATE, offset, end, _NO_PAYLOAD, durable, max(0, log.term_before(end)))
+    log.host.wal.add_note(log, Kind.TRUNCATE, offset, end, _NO_PAYLOAD, durable, max(0, log.raft.term_before(end)))
     log.host.keep_note(log, keep=True)
-    log.cutting = True
-    log.close_range()
+    log.ends.cutting = True
+    log.cache.close_open()
 
 
 def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
@@ -133,21 +136,23 @@ def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
     position = log.cache.position_of(offset)
     if position is None:
         # A cut that deep follows a change of leaders after a long absence: reading a few pages is no stall that counts.
-        segment = log.segments_list.find(offset)
+        segment = log.files.segments.find(offset)
         assert segment is not None
         position = BytePosition(segment.stream + position_of(host.disk, segment.path, segment.base_offset, offset))
     _cut_memory(log, position)
-    dropped = log.segments_list.drop_back(offset)
+    dropped = log.files.segments.drop_back(offset)
     for segment in dropped:
         segment.dead = True
-    active = log.segments_list.active
+    active = log.files.segments.active
     active.sealed = False
     active.entries = [value for entry in _triples(active.entries) if entry[0] < offset for value in entry]
     active.next_index = min(active.next_index, position - active.stream)
-    log.rolled = [segment for segment in log.rolled if not segment.dead and segment is not active]
+    log.files.forget_dead(active)
     log.cut_to(offset, position, end)
     gone = [segment.path for segment in dropped]
-    gone += [f"{log.directory}/{offset_name(Offset(one), PRODUCERS_SUFFIX)}" for one in log.snapshots.drop(offset)]
+    gone += [
+        f"{log.directory}/{offset_name(Offset(one), PRODUCERS_SUFFIX)}" for one in log.files.snapshots.drop(offset)
+    ]
     log.behind.hold(position)
 
     def cut_files() -> None:
@@ -163,12 +168,12 @@ def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
 
 
 def _cut_memory(log: OpenLog, position: BytePosition) -> None:
-    """Forget cached bytes behind stream ``position``. They stay in place for the writer and sends under way."""
-    log.close_range()
+    """Forget cached bytes after stream ``position``. They stay in place for the writer and running sends."""
+    log.cache.close_open()
     memory = log.host.memory
     while (newest := log.cache.newest) is not None and newest.stream >= position:
         one = log.cache.drop_newest()
-        # The spans of a tick that is under way may point here; what is appended later must not overwrite them.
+        # The spans of a submitted tick may point here; what is appended later must not overwrite them.
         log.host.wal.when_durable(partial(memory.give_back, one))
     if newest is not None and newest.end > position:
         newest.used = newest.limit = position - newest.stream
@@ -176,7 +181,7 @@ def _cut_memory(log: OpenLog, position: BytePosition) -> None:
         while newest.positions and newest.positions[-1] >= newest.used:
             newest.positions.pop()
             newest.batch_offsets.pop()
-    log.reopen_at(position)
+    log.cache.none.stream = position
 
 
 def _triples(flat: list[int]) -> list[list[int]]:
@@ -187,20 +192,20 @@ def save_vote(log: OpenLog, vote: StoredVote, done: Callable[[], None]) -> None:
     """What ``Log.save_vote`` does."""
 
     def durable() -> None:
-        log.durable_vote = vote
-        log.state_dirty = True
+        log.raft.durable_vote = vote
+        log.files.state_dirty = True
         done()
 
     log.host.wal.add_note(log, Kind.VOTE, vote.voted_for, log.next_raft_position, _NO_PAYLOAD, durable, vote.term)
-    log.vote = vote
+    log.raft.vote = vote
 
 
 def append_control(log: OpenLog, term: Term, payload: bytes, fragment: Fragment | None = None) -> StoredControl:
     """What ``Log.append_control`` does; ``fragment`` is memory for the payload, if the caller has it already."""
-    if not len(payload) <= CONTROL_BYTES_MAX or term < log.epoch or log.cutting or log.closed:
+    if not len(payload) <= CONTROL_BYTES_MAX or term < log.raft.epoch or log.ends.cutting or log.closed:
         raise AssertionError(
-            f"{log.name}: control entry of {len(payload)} bytes in term {term} after {log.epoch},"
-            f" cutting: {log.cutting}, closed: {log.closed}"
+            f"{log.name}: control entry of {len(payload)} bytes in term {term} after {log.raft.epoch},"
+            f" cutting: {log.ends.cutting}, closed: {log.closed}"
         )
     position = log.next_raft_position
     offset = log.next_offset
@@ -216,8 +221,8 @@ def append_control(log: OpenLog, term: Term, payload: bytes, fragment: Fragment 
         except Exception:
             fragment.release()
             raise
-    entry = log.controls.add(offset, term, payload)
-    if term > log.epoch:
+    entry = log.raft.controls.add(offset, term, payload)
+    if term > log.raft.epoch:
         log.begin_epoch(term, offset)
-    log.state_dirty = True
+    log.files.state_dirty = True
     return entry

@@ -48,7 +48,7 @@ class EncodedControl(NamedTuple):
     """A control entry in its place, as the replication layer encodes it."""
 
     position: RaftPosition
-    """Where the entry begins; it ends at the position after."""
+    """Position at which the entry starts; it ends at the next one."""
     term: Term
     payload: bytes
 
@@ -81,7 +81,7 @@ class SentEntries:
         self.end = end
         """Exclusive."""
         self.entries = entries
-        """Each begins where the one before ends."""
+        """Each starts where the previous one ends."""
 
     def from_position(self, position: RaftPosition) -> SentEntries:
         """The rest from ``position`` on, which is the end of an entry or the start."""
@@ -180,17 +180,17 @@ def check_place(log: OpenLog, sent: SentEntries, start: RaftPosition) -> None:
     there.
 
     Raises:
-        Rejected: no entry begins at ``start``, here or in what was sent, or its offset or term is not what follows.
+        Rejected: no entry starts at ``start``, here or in what was sent, or its offset or term is not what follows.
     """
     rest = [one for one in sent.entries if one.position >= start]
-    _require(bool(rest) and rest[0].position == start, f"no entry begins at position {start}")
-    term = log.term_before(start)
+    _require(bool(rest) and rest[0].position == start, f"no entry starts at position {start}")
+    term = log.raft.term_before(start)
     _require(rest[0].term >= term, f"an entry of term {rest[0].term} after one of term {term}")
-    offset = log.controls.offset_at(start)
+    offset = log.raft.controls.offset_at(start)
     batch = next((one for one in rest if isinstance(one, SentBatch)), None)
     _require(
         batch is None or batch.base_offset == offset,
-        f"a batch at offset {batch.base_offset if batch else -1}, where this log goes on at offset {offset}",
+        f"a batch at offset {batch.base_offset if batch else -1}, but this log ends at offset {offset}",
     )
     if offset < log.next_offset:
         _require(_begins_batch(log, offset), f"position {start} is inside of a batch of this log")
@@ -200,7 +200,7 @@ def _begins_batch(log: OpenLog, offset: Offset) -> bool:
     position = log.cache.position_of(offset)
     if position is not None:
         return log.cache.offset_at(position) == offset
-    segment = log.segments_list.find(offset)
+    segment = log.files.segments.find(offset)
     if segment is None:
         return False
     try:
@@ -260,17 +260,17 @@ def _records(sent: SentEntries) -> Iterator[tuple[int, int]]:
 
 
 def ranges_needed(log: OpenLog, sent: SentEntries) -> int:
-    """Ranges of the largest size that are enough for the batches, whatever sizes the log would choose; 0 if its open
-    range takes all of them.
+    """Ranges of the largest size that are enough for the batches, independent of the sizes that the log would choose; 0
+    if its open range takes all of them.
     """
     batches = [one for one in sent.entries if isinstance(one, SentBatch)]
     total = sum(one.size_bytes for one in batches)
-    one = log.open_range
-    active = log.segments_list.active
+    one = log.cache.open
+    active = log.files.segments.active
     filled = log.next_position - active.stream
     if (
         one.used + total <= one.limit
-        and filled + total <= log.segment_bytes
+        and filled + total <= log.sizes.segment_bytes
         and (not batches or batches[-1].last_offset - active.base_offset <= OFFSETS_PER_SEGMENT)
     ):
         return 0
@@ -278,7 +278,7 @@ def ranges_needed(log: OpenLog, sent: SentEntries) -> int:
     base = int(active.base_offset)
     for batch in batches:
         size = batch.size_bytes
-        if filled and (filled + size > log.segment_bytes or batch.last_offset - base > OFFSETS_PER_SEGMENT):
+        if filled and (filled + size > log.sizes.segment_bytes or batch.last_offset - base > OFFSETS_PER_SEGMENT):
             filled = room = 0
             base = batch.base_offset
         filled += size
@@ -289,5 +289,5 @@ def ranges_needed(log: OpenLog, sent: SentEntries) -> int:
             size -= room
         count += -(-size // _RANGE_BYTES)
         room = -size % _RANGE_BYTES
-        room = min(room, max(0, log.segment_bytes - filled))
+        room = min(room, max(0, log.sizes.segment_bytes - filled))
     return count

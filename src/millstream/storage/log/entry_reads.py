@@ -33,16 +33,16 @@ class EntryRead(NamedTuple):
 
 
 def first_position(log: OpenLog) -> RaftPosition:
-    """Where the entries begin that the log can give one by one: behind what was trimmed, compacted or folded."""
-    first = log.segments_list.first
-    compacted = [one.end_offset for one in log.segments_list if one.generation]
-    return log.controls.position_before(max(first.base_offset, *compacted, log.controls.base.offset))
+    """Start of the entries that the log has one by one: after what was trimmed, compacted or folded."""
+    first = log.files.segments.first
+    compacted = [one.end_offset for one in log.files.segments if one.generation]
+    return log.raft.controls.position_before(max(first.base_offset, *compacted, log.raft.controls.base.offset))
 
 
 def read_cached(log: OpenLog, start: RaftPosition, limit: RaftPosition, max_bytes: int) -> EntryRead | None:
     """What ``Log.read_entries`` does."""
     limit = _bounded(log, start, limit, max_bytes)
-    offset, end_offset = log.controls.offset_at(start), log.controls.offset_at(limit)
+    offset, end_offset = log.raft.controls.offset_at(start), log.raft.controls.offset_at(limit)
     if offset >= end_offset:
         return EntryRead(IoBuf(), limit)
     cache = log.cache
@@ -53,7 +53,7 @@ def read_cached(log: OpenLog, start: RaftPosition, limit: RaftPosition, max_byte
     found = cache.read(offset, end, max_bytes, minimum_one=True)
     if found is None or begin + len(found) >= end:
         return None if found is None else EntryRead(found, limit)
-    return EntryRead(found, log.controls.position_of(cache.offset_at(BytePosition(begin + len(found)))))
+    return EntryRead(found, log.raft.controls.position_of(cache.offset_at(BytePosition(begin + len(found)))))
 
 
 def read_cold(
@@ -66,7 +66,7 @@ def read_cold(
 ) -> None:
     """What ``Log.read_entries_cold`` does."""
     limit = _bounded(log, start, limit, max_bytes)
-    controls = log.controls
+    controls = log.raft.controls
     end_offset = controls.offset_at(limit)
 
     def finished(found: IoBuf | MillstreamError) -> None:
@@ -85,11 +85,11 @@ def _bounded(log: OpenLog, start: RaftPosition, limit: RaftPosition, max_bytes: 
     """The limit, or an earlier one in front of a control entry: those before take up the budget."""
     if start < first_position(log):
         raise Rejected(
-            f"{log.name}: entries from position {start} are not kept one by one any more", ErrorCode.OFFSET_OUT_OF_RANGE
+            f"{log.name}: entries from position {start} are no longer kept one by one", ErrorCode.OFFSET_OUT_OF_RANGE
         )
     limit = min(limit, log.next_raft_position)
     taken = 0
-    for one in log.controls.between(start, limit):
+    for one in log.raft.controls.between(start, limit):
         taken += len(one.payload)
         if taken > max_bytes and one.position > start:
             return one.position

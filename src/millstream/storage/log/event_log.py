@@ -54,27 +54,25 @@ class BatchPlace(NamedTuple):
 
 
 class EventLog(Log):
-    """A log with chunks. ``chunk`` and ``ends`` are where the next batch goes, if the chunk takes it."""
+    """A log with chunks. ``chunk`` and ``chunk_ends`` are where the next batch goes, if the chunk takes it."""
 
-    __slots__ = ("_chunks", "_places", "_look_at", "_limits", "chunk", "ends", "open_files_max")
+    __slots__ = ("_chunks", "_places", "_look_at", "_limits", "chunk", "chunk_ends")
 
     def __init__(
         self, shard: LogShard, facts: LogFacts, config: TopicConfig, loaded: LoadedLog, chunks: ChunkDisk
     ) -> None:
         self._limits = ChunkLimits()
-        self.open_files_max = 0
         super().__init__(shard, facts, config, loaded)
         self._chunks = chunks
         self._places: list[BatchPlace] = []
         self._look_at = _PLACES_MIN
         self.chunk = ChunkId(0)
-        self.ends = ChunkEnds()
+        self.chunk_ends = ChunkEnds()
         self._find_end()
 
     def _set(self, config: TopicConfig) -> None:
         super()._set(config)
         self._limits = limits_of(config)
-        self.open_files_max = config.event_partition.fd_cache_capacity
 
     @property
     def chunk_limits(self) -> ChunkLimits:
@@ -83,11 +81,11 @@ class EventLog(Log):
 
     def _find_end(self) -> None:
         """Learn from the files where the active chunk ends."""
-        active = self.segments_list.active
+        active = self.files.segments.active
         try:
-            self.chunk, self.ends = self._chunks.place(active.path)
+            self.chunk, self.chunk_ends = self._chunks.place(active.path)
         except FileNotFoundError:
-            self.chunk, self.ends = self._chunks.next_number(self.directory), ChunkEnds()
+            self.chunk, self.chunk_ends = self._chunks.next_number(self.directory), ChunkEnds()
 
     def place_of(self, offset: Offset) -> BatchPlace | None:
         """The batch with an offset; None if its place is not remembered, and its chunk's files have it then."""
@@ -98,7 +96,7 @@ class EventLog(Log):
         self, views: Sequence[memoryview], size: int, last_offset: Offset, leader_epoch: Term
     ) -> list[Piece] | None:
         """See ``Log.make_room``. A chunk that is full is sealed first."""
-        if self._limits.full(self.ends) and not self.closed:
+        if self._limits.full(self.chunk_ends) and not self.closed:
             self.roll()
         return super().make_room(views, size, last_offset, leader_epoch)
 
@@ -119,8 +117,8 @@ class EventLog(Log):
         super().write(views, size, base_offset, last_offset, leader_epoch, max_timestamp, pieces)
         count = last_offset - base_offset + 1
         meta = metadata_bytes(views, count)
-        self._places.append(BatchPlace(base_offset, self.chunk, self.ends))
-        self.ends = self.ends.plus(count, meta, size - batch_overhead(count) - meta)
+        self._places.append(BatchPlace(base_offset, self.chunk, self.chunk_ends))
+        self.chunk_ends = self.chunk_ends.plus(count, meta, size - batch_overhead(count) - meta)
         if len(self._places) >= self._look_at:
             self._forget()
 
@@ -132,10 +130,10 @@ class EventLog(Log):
         self._look_at = max(_PLACES_MIN, 2 * len(self._places))
 
     def roll(self) -> None:
-        """See ``OpenLog.roll``: the next batch begins a chunk."""
+        """See ``OpenLog.roll``: the next batch starts a chunk."""
         super().roll()
         self.chunk = ChunkId(self.chunk + 1)
-        self.ends = ChunkEnds()
+        self.chunk_ends = ChunkEnds()
 
     def cut_to(self, offset: Offset, position: BytePosition, raft_position: RaftPosition) -> None:
         """See ``OpenLog.cut_to``."""
@@ -145,12 +143,12 @@ class EventLog(Log):
             return
         place = bisect_right(self._places, offset - 1, key=_base_of)
         if place < len(self._places):
-            self.chunk, self.ends = self._places[place][1:]
+            self.chunk, self.chunk_ends = self._places[place][1:]
             del self._places[place:]
             return
-        active = self.segments_list.active
+        active = self.files.segments.active
         segment = self._chunks.segment(active.path)
-        self.chunk, self.ends = segment.chunk.id, segment.ends_at(BytePosition(position - active.stream))
+        self.chunk, self.chunk_ends = segment.chunk.id, segment.ends_at(BytePosition(position - active.stream))
 
 
 def open_event_log(shard: EventShard, facts: LogFacts, config: TopicConfig, loaded: LoadedLog) -> EventLog:

@@ -2,8 +2,8 @@
 before it.
 
 The point is the end of a sealed segment, committed and in the files, and the farthest such; without one it is where
-the log's files begin, and nothing is sent but what is known. Batches are read by offset, as a consumer's are, so that
-compaction and retention go on meanwhile. What retention has taken, or a last batch that compaction has taken, makes the
+the log's files start, and nothing is sent but what is known. Batches are read by offset, as a consumer's are, so that
+compaction and retention continue. What retention has taken, or a last batch that compaction has taken, makes the
 attempt fail; the next one has a later point.
 """
 
@@ -30,7 +30,7 @@ PRODUCERS_BYTES_MAX = 512 * 1024
 
 
 class ExportedBatches(NamedTuple):
-    """Whole batches, and where the next ones begin."""
+    """Whole batches, and the offset of the next ones."""
 
     buf: IoBuf
     """The receiver releases it."""
@@ -43,7 +43,7 @@ class LogDescription(msgspec.Struct, frozen=True, array_like=True):
     state: bytes
     """Content of its ``epochs`` file there: the point is the base, no entry is behind it, and there is no vote."""
     first_offset: Offset
-    """The batches begin here."""
+    """The batches start here."""
     producers: tuple[int, bytes] | None = None
     """A snapshot of the producers at or before the point: (offset, state)."""
 
@@ -72,36 +72,36 @@ def decode_description(data: bytes | memoryview) -> LogDescription:
 
 def choose_end(log: OpenLog, committed: Offset) -> Offset:
     """The point up to which a log is sent that is committed up to ``committed``: an offset, exclusive."""
-    end = log.segments_list.first.base_offset
-    stable, written = min(committed, log.stable_offset), log.written_position
-    for one in log.segments_list:
+    end = log.files.segments.first.base_offset
+    stable, written = min(committed, log.stable_offset), log.ends.written_position
+    for one in log.files.segments:
         if not one.sealed or one.end_offset > stable or one.end > written:
             break
         end = one.end_offset
-    return max(end, log.controls.base.offset)
+    return max(end, log.raft.controls.base.offset)
 
 
 def describe(log: OpenLog, end: Offset, folded_payload: bytes) -> LogDescription:
     """What ``log`` is at ``end``, which ``choose_end`` gave; ``folded_payload`` says what the control entries before it
     came to.
     """
-    position = log.controls.position_before(end)
-    term = Term(max(0, log.term_before(position)))
+    position = log.raft.controls.position_before(end)
+    term = Term(max(0, log.raft.term_before(position)))
     state = LogState(
-        min(log.durable_start, end),  # what moved it farther stands behind the point
-        tuple(one for one in log.epochs if one[0] <= term),
+        min(log.ends.durable_start, end),  # what moved it farther stands behind the point
+        tuple(one for one in log.raft.epochs if one[0] <= term),
         b"",
-        min(log.clean_offset, end),
+        min(log.files.clean_offset, end),
         StoredVote(),
         RaftBase(end, position, term, folded_payload),
         (),
-        min(log.local_start, end),
+        min(log.files.local_start, end),
     )
-    first = max(log.first_local_offset, log.durable_start)
-    newest = log.snapshots.newest
-    if log.producers is not None and first > log.durable_start and (newest is None or newest[0] > end):
+    first = max(log.first_local_offset, log.ends.durable_start)
+    newest = log.files.snapshots.newest
+    if log.owner.producers is not None and first > log.ends.durable_start and (newest is None or newest[0] > end):
         # Headers before the first local batch cannot be replayed, and those behind the point follow as entries.
-        newest = end, log.producers.snapshot(log.snapshot_offset, end)
+        newest = end, log.owner.producers.snapshot(log.snapshot_offset, end)
     fits = newest is not None and first <= newest[0] <= end and len(newest[1]) <= PRODUCERS_BYTES_MAX
     return LogDescription(encode_log_state(state), min(first, end), newest if fits else None)
 

@@ -1,10 +1,9 @@
 """Going through the batches of a log in its segment files while it is being opened, to rebuild what a partition
 derives from their headers.
 
-Blocks the caller, which serves nobody yet. Each batch is held against its checksum. One that does not match is
-reported as a read would report it, and left out: what is derived is what was written, and a read of that batch is
-refused anyway.
-What is no row of batches, or cannot be read, is ``Corruption``.
+Blocks the caller, which does not serve requests yet. Each batch is held against its checksum. One that does not match
+is reported as a read would report it, and left out: what is derived is what was written, and a read of that batch is
+refused anyway. What is no row of batches, or cannot be read, is ``Corruption``.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def replay(
 ) -> None:
     """See ``Log.replay_headers``."""
     log.refresh()
-    for segment in log.segments_list.all():
+    for segment in log.files.segments.all():
         if segment.end_offset > from_offset and segment.size_bytes:
             _segment(disk, log.name, segment, from_offset, each, faults)
 

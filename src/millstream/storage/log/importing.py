@@ -1,15 +1,15 @@
 """A log that is received from another replica, as the shard sees it: bytes that arrive go to the worker, which checks
 them and writes files beside the log (``segments.incoming``).
 
-One step at a time: ``add`` or ``finish`` is under way, and its callback says how it went. An attempt that failed is
+One step at a time: ``add`` or ``finish`` is running, and its callback gets the result. An attempt that failed is
 over, and ``drop`` removes its files. The log itself is not touched. Overload: ``ArenaFull`` from ``add``, and nothing
 has happened.
 
-An attempt that was only interrupted can go on, with another leader too, and to a later end (``continue_to``): what is
-committed is the same everywhere. ``resume`` goes on with what an earlier start of this broker received, if that is
+An interrupted attempt can continue, with another leader too, and to a later end (``continue_to``): what is
+committed is the same everywhere. ``resume`` continues what an earlier start of this broker received, if that is
 certain to be of the same log: the leader epoch of its last batch must be the one that the leader has for that offset
-(after an unsafe recovery another may stand there). A compacted log is not gone on with after ``delete.retention.ms``:
-the leader may have removed deletion marks meanwhile whose records are in the part that was received.
+(after an unsafe recovery another may stand there). A compacted log is not continued after ``delete.retention.ms``:
+the leader may have removed deletion marks since then whose records are in the part that was received.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LogImport:
         return not self._under_way
 
     def continue_to(self, description: LogDescription) -> bool:
-        """Go on to the point of another description, if what was received is a part of that log. Raises Corruption."""
+        """Continue to the point of another description, if the received part belongs to that log. Raises Corruption."""
         state = description.log_state
         end = state.base.offset
         same_end = end == self.end_offset and state.base.position == self._description.log_state.base.position
@@ -106,7 +106,7 @@ class LogImport:
 
     def resume(self, done: Callable[[bool], None]) -> bool:
         """Look for what an earlier start received; call this first, if at all. False: there is nothing, and ``done`` is
-        not called. Otherwise ``done`` hears whether it is gone on with; if not, its files are being removed.
+        not called. Otherwise ``done`` gets whether it is continued; if not, its files are being removed.
         """
         staging = self._log.host.staging
         directories = staging.left_of(self._log.directory)
@@ -197,7 +197,7 @@ class LogImport:
         self._log.host.staging.stage_end(end, staged)
 
     def drop(self) -> None:
-        """Remove the files; a step that is under way has no callback any more."""
+        """Remove the files. The callback of a running step is not called."""
         self._dropped = True
         if not self._under_way:
             self._log.host.staging.drop(self._log.directory, self.directory)
@@ -210,15 +210,15 @@ class LogImport:
 
     def _command(self, spans: list[int]) -> Stage:
         log = self._log
-        generation = 1 + max(one.generation for one in log.segments_list)
+        generation = 1 + max(one.generation for one in log.files.segments)
         return Stage(
             log.host.staging.next_id(),
             self.directory,
             self._first,
             self.first_offset,
             generation,
-            log.segment_bytes,
-            log.index_interval,
+            log.sizes.segment_bytes,
+            log.sizes.index_interval,
             spans,
             log.host.now_ms(),
             log.chunk_limits if isinstance(log, EventLog) else None,

@@ -21,7 +21,8 @@ from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import IoBuf
 from millstream.model.replication import Term
 from millstream.storage.log import cutting, entries, entry_reads, exporting, header_replay, placing
-from millstream.storage.log.open_log import LogHost, OpenLog
+from millstream.storage.log.host import LogHost
+from millstream.storage.log.open_log import OpenLog
 from millstream.storage.log.placing import HEAD, HEAD_AT
 from millstream.storage.log.recovered import recovered
 from millstream.storage.log.segment_list import SegmentInfo
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from millstream.format.epochs import StoredControl, StoredVote
     from millstream.model.quantities import Offset, TimestampMs
     from millstream.model.replication import RaftPosition
-    from millstream.storage.log.cold_reads import ColdReads
     from millstream.storage.log.entries import SentEntries
     from millstream.storage.log.entry_reads import EntryRead
     from millstream.storage.log.exporting import ExportedBatches
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from millstream.storage.log.opening import LoadedLog
     from millstream.storage.log.placing import Piece
     from millstream.storage.log.recovered import RecoveredLog
-    from millstream.storage.log.timestamps import FoundRecord, Timestamps
-    from millstream.telemetry.metrics import Counter
+    from millstream.storage.log.shard_reads import ShardReads
+    from millstream.storage.messages.commands import FoundRecord
 
 _BATCH_KIND: Final = int(Kind.BATCH)
 _set_prefix = BATCH_PREFIX.pack_into
@@ -55,11 +55,7 @@ _read_head = HEAD.unpack_from
 class LogShard(LogHost, Protocol):
     """A ``LogHost`` with the means to read logs."""
 
-    cold_reads: ColdReads
-    timestamps: Timestamps
-    cache_hits: Counter
-    cache_misses: Counter
-    cache_read_bytes: Counter
+    reads: ShardReads
 
     def found_again(self, log: Log) -> None:
         """A lost log has everything again."""
@@ -106,13 +102,13 @@ class Log(OpenLog):
             ArenaFull: no room now; nothing was appended.
             Rejected: the batch is larger than a file of the write-ahead log.
         """
-        one = self.open_range
+        one = self.cache.open
         wal = self._wal
         tick = wal.tick
         if (
             one.used + size <= one.limit
             and last_offset <= one.offset_max
-            and leader_epoch == self.epoch
+            and leader_epoch == self.raft.epoch
             and len(views) == 1
             and tick.records < wal.records_max
             and tick.payload_bytes + size <= wal.tick_bytes_max
@@ -135,13 +131,14 @@ class Log(OpenLog):
         ``base_offset`` must be ``next_offset``. The bytes are copied before this returns; ``on_durable`` says when they
         are synced.
         """
-        if base_offset != self.next_offset:
-            raise AssertionError(f"{self.name}: batch at offset {base_offset}, the log goes on at {self.next_offset}")
+        ends = self.ends
+        if base_offset != ends.next_offset:
+            raise AssertionError(f"{self.name}: batch at offset {base_offset}, the log's end is {ends.next_offset}")
         wal = self._wal
         tick = wal.tick
         spans = tick.spans
         if pieces is None:
-            one = self.open_range
+            one = self.cache.open
             start = one.used
             end = start + size
             view = one.view
@@ -156,7 +153,7 @@ class Log(OpenLog):
             one, start, _ = pieces[0]
             view = one.view
             placing.fill(views, pieces, spans)
-            if leader_epoch != self.epoch:
+            if leader_epoch != self.raft.epoch:
                 self.begin_epoch(leader_epoch, base_offset)
         _set_prefix(view, start, base_offset, size - 12, leader_epoch)
         crc, first_timestamp = _read_head(view, start + HEAD_AT)
@@ -173,7 +170,7 @@ class Log(OpenLog):
             segment.max_timestamp_offset = base_offset
         if first_timestamp < segment.min_timestamp:
             segment.min_timestamp = first_timestamp
-        self.next_offset = last_offset + 1  # pyright: ignore[reportAttributeAccessIssue] - an offset, without a call
+        ends.next_offset = last_offset + 1  # pyright: ignore[reportAttributeAccessIssue] - an offset, without a call
         if self.tick_serial != tick.serial:
             self.tick_serial = tick.serial
             tick.logs.append(self)
@@ -199,13 +196,13 @@ class Log(OpenLog):
             ArenaFull: no memory or no write-ahead log for all of them now; nothing was appended.
             Rejected: a batch is larger than a file of the write-ahead log.
         """
-        if sent.start != self.next_raft_position or self.cutting or self.closed:
+        if sent.start != self.next_raft_position or self.ends.cutting or self.closed:
             raise AssertionError(
                 f"{self.name}: entries from position {sent.start}, the log goes on at {self.next_raft_position},"
-                f" cutting: {self.cutting}, closed: {self.closed}"
+                f" cutting: {self.ends.cutting}, closed: {self.closed}"
             )
         memory = entries.take_room(self, sent)
-        self.write_term = term
+        self.raft.write_term = term
         try:
             for one in sent.entries:
                 if isinstance(one, entries.EncodedControl):
@@ -225,29 +222,35 @@ class Log(OpenLog):
         """Whole batches from the one that holds ``offset``, below ``end_offset``, from memory; None if they are not
         there.
 
-        At most ``max_bytes``, but one batch whatever its size with ``minimum_one``; empty at the end. The caller
+        At most ``max_bytes``, but with ``minimum_one`` at least one batch; empty at the end. The caller
         releases it.
         """
-        if offset >= end_offset or offset >= self.next_offset:
+        ends, cache = self.ends, self.cache
+        if offset >= end_offset or offset >= ends.next_offset:
             return IoBuf()
-        cache = self.cache
-        if end_offset == self.durable_offset:
-            end = self.durable_position
-        elif end_offset >= self.next_offset:
-            end = self.next_position
+        if end_offset == ends.durable_offset:
+            end = ends.durable_position
+        elif end_offset >= ends.next_offset:
+            end = cache.next_position
         else:
             position = cache.position_of(end_offset)
             if position is None:
-                self._shard.cache_misses.inc()
+                self._shard.meters.cache_misses.inc()
                 return None
             end = position
         found = cache.read(offset, end, max_bytes, minimum_one=minimum_one)
         if found is None:
-            self._shard.cache_misses.inc()
+            self._shard.meters.cache_misses.inc()
         else:
-            self._shard.cache_hits.inc()
-            self._shard.cache_read_bytes.inc(len(found))
+            self._shard.meters.cache_hits.inc()
+            self._shard.meters.cache_read_bytes.inc(len(found))
         return found
+
+    def read_pages(self, offset: Offset, end_offset: Offset, max_bytes: int, minimum_one: bool) -> IoBuf | None:
+        """The same from the segment file, if it is in the page cache and checked runs hold it; None if the worker has
+        to read (``page_reads``).
+        """
+        return self._shard.reads.pages.read(self, offset, end_offset, max_bytes, minimum_one=minimum_one)
 
     def read_cold(
         self,
@@ -261,13 +264,13 @@ class Log(OpenLog):
 
         One segment at most, so it may be less than is there. Memory is the fetch class's: nothing is evicted for it.
         """
-        self._shard.cold_reads.read(self, offset, end_offset, max_bytes, done, minimum_one=minimum_one)
+        self._shard.reads.cold.read(self, offset, end_offset, max_bytes, done, minimum_one=minimum_one)
 
     def read_entries(self, start: RaftPosition, limit: RaftPosition, max_bytes: int) -> EntryRead | None:
         """Entries from ``start`` up to ``limit`` at most, lent from memory; None if they are not there
         (``read_entries_cold`` then).
 
-        ``start`` is the end of an entry. At most ``max_bytes``, but one batch whatever its size; the caller releases
+        ``start`` is the end of an entry. At most ``max_bytes``, but at least one batch; the caller releases
         them.
 
         Raises:
@@ -287,7 +290,7 @@ class Log(OpenLog):
         Raises:
             Rejected: ``start`` is before ``first_position``.
         """
-        entry_reads.read_cold(self, self._shard.cold_reads, start, limit, max_bytes, done)
+        entry_reads.read_cold(self, self._shard.reads.cold, start, limit, max_bytes, done)
 
     def offset_for_timestamp(
         self,
@@ -296,11 +299,11 @@ class Log(OpenLog):
         done: Callable[[FoundRecord | MillstreamError | None], None],
     ) -> None:
         """The first record below ``end_offset`` with a timestamp ≥ ``timestamp``."""
-        self._shard.timestamps.find(self, timestamp, end_offset, done)
+        self._shard.reads.timestamps.find(self, timestamp, end_offset, done)
 
     def max_timestamp(self, end_offset: Offset, done: Callable[[FoundRecord | MillstreamError | None], None]) -> None:
         """The record with the largest timestamp below ``end_offset``, the first of several (KIP-734)."""
-        self._shard.timestamps.find_largest(self, end_offset, done)
+        self._shard.reads.timestamps.find_largest(self, end_offset, done)
 
     def replay_headers(self, from_offset: Offset, each: Callable[[tuple[int, ...]], None]) -> None:
         """Call ``each`` with the 13 header fields of every sound batch from that of ``from_offset`` on, from segments
@@ -309,7 +312,7 @@ class Log(OpenLog):
         Raises:
             Corruption: the segment files are not whole.
         """
-        header_replay.replay(self._shard.disk, self, from_offset, each, self._shard.read_faults)
+        header_replay.replay(self._shard.disk, self, from_offset, each, self._shard.reads.faults)
 
     # -- changes at either end, and the vote ---------------------------------------------------------------------------
 
@@ -364,15 +367,16 @@ class Log(OpenLog):
 
     def found_again(self) -> None:
         """The leader has made up for what was lost here."""
-        self.lost = False
+        self.files.lost = False
         self._shard.found_again(self)
 
     def fold_controls(self, end: RaftPosition, payload: bytes) -> None:
         """Forget the control entries before ``end``, which is durable; ``payload`` says what they came to."""
-        if end > self.durable_end.raft_position:
-            raise AssertionError(f"{self.name}: position {end} is folded, durable is {self.durable_end.raft_position}")
-        self.controls.fold(end, Term(max(0, self.term_before(end))), payload)
-        self.state_dirty = True
+        durable = self.ends.durable.raft_position
+        if end > durable:
+            raise AssertionError(f"{self.name}: position {end} is folded, durable is {durable}")
+        self.raft.controls.fold(end, Term(max(0, self.raft.term_before(end))), payload)
+        self.files.state_dirty = True
         self.host.changed(self)
 
     def read_for_replica(
@@ -385,9 +389,9 @@ class Log(OpenLog):
         """Read batches for a replica that is sent files, from the one with ``offset`` on and before ``end``
         (``exporting``).
 
-        ``done`` gets them later, or ``Rejected`` if ``offset`` is gone.
+        ``done`` gets them later, or ``Rejected`` if ``offset`` was deleted.
         """
-        exporting.read_batches(self, self._shard.cold_reads, offset, end, max_bytes, done)
+        exporting.read_batches(self, self._shard.reads.cold, offset, end, max_bytes, done)
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
@@ -405,12 +409,12 @@ class Log(OpenLog):
     @property
     def leader_epochs(self) -> list[tuple[Term, Offset]]:
         """(leader epoch, its first offset), rising."""
-        return list(self.epochs)
+        return list(self.raft.epochs)
 
     def segments(self) -> list[SegmentInfo]:
         """All segments, oldest first; the last is the active one."""
         self.refresh()
-        written = self.written_position
+        written = self.ends.written_position
         return [
             SegmentInfo(
                 one.base_offset,
@@ -422,13 +426,13 @@ class Log(OpenLog):
                 one.sealed,
                 max(0, min(one.size_bytes, written - one.stream)),
             )
-            for one in self.segments_list.all()
+            for one in self.files.segments.all()
         ]
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
-        return self.next_position - self.segments_list.first.stream
+        return self.next_position - self.files.segments.first.stream
 
     @property
     def cache_bytes(self) -> int:

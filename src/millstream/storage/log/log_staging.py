@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.helper.link import CallId
     from millstream.storage.messages.receiving import Resume, Resumed, Stage, Staged, StageEnd
 
 
 class LogStaging(Protocol):
     """The worker's part, as a shard's storage gives it (``maintenance.adoption.StagedLogs``)."""
 
-    def next_id(self) -> int:
+    def next_id(self) -> CallId:
         """A number for the next command."""
         ...
 
@@ -30,11 +31,11 @@ class LogStaging(Protocol):
         ...
 
     def put_back(self, log_directory: str, directories: list[str]) -> None:
-        """Nobody has gone on with what ``left_of`` gave: the next attempt may."""
+        """The directories of ``left_of`` were not used; the next attempt may use them."""
         ...
 
     def resume(self, command: Resume, done: Callable[[Resumed], None]) -> None:
-        """Go on with one of the directories that ``left_of`` gave."""
+        """Continue one of the directories of ``left_of``."""
         ...
 
     def drop(self, log_directory: str, directory: str) -> None:

@@ -1,4 +1,4 @@
-"""A replica whose files are gone or damaged, while the other replicas of its group have all of it.
+"""A replica whose files were lost or damaged, while the other replicas of its group have all of it.
 
 A replica that was here before and finds no files, or finds that its durable files contradict each other, begins with an
 empty log and a mark that says so: the file ``lost``. With the mark it counts for nothing (``core.raft.rejoining``)
@@ -9,7 +9,7 @@ until its leader has filled the log. Then the mark goes, and with it what was pu
     topics/<id>/3             what the leader sends; the mark until that is all
     topics/<id>/3.damaged     what was found, if something was: for a person, as long as it may be needed
 
-Records that the write-ahead log still holds are no files: a replica counts as one with files only if they begin with
+Records that the write-ahead log still holds are no files: a replica counts as one with files only if they start with
 the first entry of the log (``check_beginning``), which is a control entry where several replicas elect their leader.
 
 The mark is durable before the log is opened, and goes over when files of the leader take the place of the directory,
@@ -71,7 +71,7 @@ def load_replica(
         disk: where it is.
         directory: of its files.
         now_ms: wall clock.
-        note: hears of repairs: (kind, what).
+        note: called with each repair: (kind, what).
         replicated: its group has several voters.
         expected: it is one of several replicas and was here before, so that it must have files.
         aside: its damaged files are put aside.
@@ -87,7 +87,7 @@ def load_replica(
     try:
         loaded = load_log(disk, directory, now_ms, note, replicated=replicated)
         if mends and loaded.segments and not loaded.state.controls and not loaded.state.base.position:
-            raise Corruption(f"{directory} has batches and not the control entry that its log began with")
+            raise Corruption(f"{directory} has batches and not the control entry at the start of its log")
         return loaded
     except Corruption as error:
         if not (mends and aside):
@@ -107,18 +107,19 @@ def has_log(names: list[str]) -> bool:
 def check_beginning(directory: str, record: WalRecord) -> None:
     """Check the first write-ahead record of a replica without files: it must be the first of the whole log, too.
 
-    Else the files were there once, and are gone: what the write-ahead log still has would pass for all there ever was.
+    Otherwise the files existed once and were lost: what the write-ahead log still has would pass for all there ever
+    was.
 
     Raises:
         Corruption: the log had something before the record.
     """
     before = record.base if record.kind == Kind.BATCH else record.last
     if before > 0 and record.kind != Kind.ADOPT:
-        raise Corruption(f"{directory} has no files, and the write-ahead log does not begin with the log's first entry")
+        raise Corruption(f"{directory} has no files, and the write-ahead log does not start with the log's first entry")
 
 
 def mark_lost(disk: Disk, directory: str, state: LogState) -> None:
-    """Begin an empty log that is marked. ``state`` has the vote, if that is known. Raises OSError."""
+    """Create an empty log that is marked. ``state`` has the vote, if that is known. Raises OSError."""
     make_directories_durably(disk, directory, PARTITION_LEVELS)
     replace_file(disk, f"{directory}/{LOST_FILE}", b"")
     if state != LogState():
@@ -134,7 +135,7 @@ def begin_new(disk: Disk, directory: str) -> None:
 
 
 def put_aside(disk: Disk, directory: str, why: str, note: Callable[[str, str], None]) -> None:
-    """Put damaged files aside, and begin an empty log with their vote; ``note`` hears of it. Raises OSError."""
+    """Put damaged files aside, and create an empty log with their vote; ``note`` is called. Raises OSError."""
     note("replica_lost", f"{why}; the files are put aside, and the other replicas asked for what they had")
     state = LogState()
     try:

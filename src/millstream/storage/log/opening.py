@@ -2,7 +2,7 @@
 producers.
 
 Called when a log is opened, after recovery has put everything that the write-ahead log still held into the segments.
-So a segment ends exactly where its last batch does, and every segment begins where the one before ended (what
+So a segment ends exactly where its last batch does, and every segment starts where the previous one ended (what
 compaction took out is missing inside of segments only); anything else is ``Corruption``, which fences the log
 (``fence``) and is never cut away. What is only derived is mended, with one line in the log each: an index that is
 missing, unreadable, damaged or short is completed from the segment's headers, an ``epochs`` file that is missing is
@@ -74,7 +74,7 @@ class LoadedLog(NamedTuple):
     """Offsets of the snapshot files."""
 
     lost: bool = False
-    """It was durable and is gone: the replica counts for nothing until its leader has filled the log (``lost``)."""
+    """Durable data was lost: the replica counts for nothing until its leader has filled the log (``lost``)."""
 
     @property
     def next_offset(self) -> Offset:
@@ -108,9 +108,9 @@ EMPTY_LOG = LoadedLog(LogState(), (), None, ())
 
 
 def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated: bool = False) -> LoadedLog:
-    """Read the files of a partition's directory; an empty log if there is none.
+    """Read the files of a partition's directory; an empty log if it does not exist.
 
-    ``note`` hears of repairs: (kind, what); ``now_ms`` is when a segment was made of which nobody knows it any more.
+    ``note`` is called with each repair: (kind, what). ``now_ms`` is the creation time of segments that have none.
     ``replicated``: its group has several voters.
 
     Raises:
@@ -148,13 +148,13 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated:
         raise Corruption(f"{directory}: the log starts at {start} and ends at {segments[-1].end_offset}")
     end = segments[-1].end_offset if segments else start
     if state.epochs and state.epochs[-1][1] > end:
-        # It began in batches that a crash took away.
+        # Its first batches were lost in a crash.
         state = msgspec.structs.replace(state, epochs=tuple(one for one in state.epochs if one[1] <= end))
     if state.controls and state.controls[-1].offset > end:
         raise Corruption(f"{directory}: a control entry stands at offset {state.controls[-1].offset}, the end is {end}")
     producers, files = _load_producers(disk, directory, names, end, note, compacted=state.clean_offset > 0)
     if len(disk.list(directory)) < len(names):
-        disk.sync_directory(directory)  # what was removed must not come back when nobody looks for it any more
+        disk.sync_directory(directory)  # what was removed must not come back later, when it is not looked for
     return LoadedLog(state, tuple(segments), producers, files, LOST_FILE in names)
 
 
@@ -260,7 +260,7 @@ def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_m
 
 
 def position_of(disk: Disk, path: str, base: int, offset: Offset) -> int:
-    """Where the first batch at or behind ``offset`` starts in a segment file; its end if there is none.
+    """Where the first batch at or behind ``offset`` starts in a segment file; its end without one.
 
     Raises:
         Corruption: the offset is inside of a batch.

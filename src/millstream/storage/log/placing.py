@@ -49,8 +49,8 @@ def place(log: OpenLog, size: int, last_offset: Offset, leader_epoch: Term) -> l
             f"a batch of {size} bytes, a file of the write-ahead log takes {wal.record_bytes_max}",
             ErrorCode.MESSAGE_TOO_LARGE,
         )
-    if leader_epoch < log.epoch or log.cutting:
-        raise AssertionError(f"{log.name}: epoch {leader_epoch} after {log.epoch}, cutting: {log.cutting}")
+    if leader_epoch < log.raft.epoch or log.ends.cutting:
+        raise AssertionError(f"{log.name}: epoch {leader_epoch} after {log.raft.epoch}, cutting: {log.ends.cutting}")
     wal.make_room(size, size // MAX_FRAGMENT_BYTES + 2)
     return _place(log, size, log.next_offset, last_offset)
 
@@ -64,17 +64,17 @@ def fill(views: Sequence[memoryview], pieces: list[Piece], spans: list[int]) -> 
 
 
 def _place(log: OpenLog, size: int, base_offset: int, last_offset: int) -> list[Piece]:
-    """Room for a batch in the open range or in new ones. A new segment is begun where one is due."""
-    active = log.segments_list.active
+    """Room for a batch in the open range or in new ones. A new segment is started where one is due."""
+    active = log.files.segments.active
     filled = log.next_position - active.stream
-    if filled and (filled + size > log.segment_bytes or last_offset - active.base_offset > OFFSETS_PER_SEGMENT):
+    if filled and (filled + size > log.sizes.segment_bytes or last_offset - active.base_offset > OFFSETS_PER_SEGMENT):
         log.roll()
-    one = log.open_range
+    one = log.cache.open
     room = one.limit - one.used
     if room >= size:
         return [Piece(one, one.used, one.used + size)]
     split = room if room >= BATCH_HEADER_BYTES and size > SPLIT_MIN else 0
-    level = log.range_level if one is log.no_range else min(log.range_level + 1, len(LADDER) - 1)
+    level = log.cache.level if one is log.cache.none else min(log.cache.level + 1, len(LADDER) - 1)
     first_base = base_offset if not split else last_offset + 1
     if split:
         one.tail_end = one.end + size  # or its memory could be taken from it for what follows
@@ -93,8 +93,8 @@ def _place(log: OpenLog, size: int, base_offset: int, last_offset: int) -> list[
         rest -= taken
         log.host.memory.enter(fresh)
         log.behind.add(fresh)
-    log.range_level = level
-    log.open_range = ranges[-1]
+    log.cache.level = level
+    log.cache.open = ranges[-1]
     log.behind.filled(ranges[-1].stream)
     return pieces
 
@@ -102,9 +102,9 @@ def _place(log: OpenLog, size: int, base_offset: int, last_offset: int) -> list[
 def _new_ranges(log: OpenLog, level: int, size: int, first_base: int, following_base: int, split: int) -> list[Range]:
     """Ranges for ``size`` more bytes, in the log's cache; all of them or, if anything raises, none."""
     memory = log.host.memory
-    segment = log.segments_list.active
+    segment = log.files.segments.active
     stream = log.next_position + split
-    segment_end = segment.stream + log.segment_bytes
+    segment_end = segment.stream + log.sizes.segment_bytes
     ranges: list[Range] = []
     base = first_base
     fragment: Fragment | None = None
@@ -133,7 +133,7 @@ def _new_ranges(log: OpenLog, level: int, size: int, first_base: int, following_
 
 
 def _memory_for(log: OpenLog, level: int, size: int) -> Fragment:
-    """Memory for a range of the log that takes ``size`` more bytes or a part of them; ArenaFull if there is none."""
+    """Memory for a range of the log that takes ``size`` more bytes or a part of them; ArenaFull without any."""
     memory = log.host.memory
     if level == len(LADDER) - 1 and log.cache.span >= BLOCKS_FROM:
         block = memory.take_block()

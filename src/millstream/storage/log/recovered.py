@@ -20,7 +20,7 @@ class RecoveredLog(NamedTuple):
     """What a Raft core is built from; positions are exclusive ends."""
 
     base: LogPoint
-    """Where the entries begin that can be sent one by one. Everything before is committed."""
+    """Start of the entries that can be sent one by one. Everything before is committed."""
     folded_payload: bytes
     """The replication layer's own words for what the control entries came to that are folded; empty if none are."""
     controls_before: tuple[StoredControl, ...]
@@ -35,12 +35,12 @@ class RecoveredLog(NamedTuple):
 
 def recovered(log: OpenLog) -> RecoveredLog:
     """What ``log`` holds; called before anything is written to it."""
-    controls = log.controls
+    controls = log.raft.controls
     base = first_position(log)
     runs = term_runs(log, base, log.next_raft_position)
-    base_term = Term(max(0, log.term_before(base)))
-    newest = Term(max(base_term, log.epoch))
-    vote = log.vote if log.vote.term >= newest else StoredVote(newest, NO_REPLICA)
+    base_term = Term(max(0, log.raft.term_before(base)))
+    newest = Term(max(base_term, log.raft.epoch))
+    vote = log.raft.vote if log.raft.vote.term >= newest else StoredVote(newest, NO_REPLICA)
     return RecoveredLog(
         LogPoint(base, base_term),
         controls.base.payload,
@@ -53,7 +53,7 @@ def recovered(log: OpenLog) -> RecoveredLog:
 
 def term_runs(log: OpenLog, start: RaftPosition, end: RaftPosition) -> tuple[TermRun, ...]:
     """Terms of the entries from ``start`` to ``end``, in order; neighbours differ."""
-    begins = [(start, Term(max(0, log.term_before(start))))]
+    begins = [(start, Term(max(0, log.raft.term_before(start))))]
     begins += [(position, term) for term, position in _term_starts(log) if start <= position < end]
     runs: list[TermRun] = []
     for (begin, term), (following, _) in pairwise([*begins, (end, Term(0))]):
@@ -63,13 +63,13 @@ def term_runs(log: OpenLog, start: RaftPosition, end: RaftPosition) -> tuple[Ter
 
 
 def _term_starts(log: OpenLog) -> list[tuple[Term, RaftPosition]]:
-    """Each term that has entries behind the base, and where they begin."""
-    controls = log.controls
+    """Each term that has entries after the base, and where they start."""
+    controls = log.raft.controls
     first_controls: dict[Term, RaftPosition] = {}
     for one in controls.entries:
         first_controls.setdefault(one.term, one.position)
     starts: list[tuple[Term, RaftPosition]] = []
-    for term, offset in log.epochs:
+    for term, offset in log.raft.epochs:
         if offset < controls.base.offset or term <= controls.base.term:
             continue
         position = controls.position_of(offset)

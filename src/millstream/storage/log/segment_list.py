@@ -9,7 +9,7 @@ move with every append and are filled in (``refresh``) on demand. Knows no file 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ from millstream.model.quantities import BytePosition, Offset, TimestampMs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.model.replication import RaftPosition, Term
+    from millstream.storage.log.ends import LogEnd
 
 _LATE: Final = TimestampMs(2**63 - 1)
 
@@ -32,7 +32,7 @@ class SegmentInfo(msgspec.Struct, frozen=True):
     end_offset: Offset
     bytes: int
     min_timestamp: TimestampMs
-    """Smallest first timestamp of its batches; -1 when there is none."""
+    """Smallest first timestamp of its batches; -1 without one."""
 
     max_timestamp: TimestampMs
     path: str
@@ -86,7 +86,7 @@ class Segment:
 
         self.sealed = False
         self.dead = False
-        """Its file is deleted or about to be; what is still cached of it is not written any more."""
+        """Its file is deleted or about to be; what is still cached of it will not be written."""
 
         self.entries: list[int] = []
         """Index entries the worker does not have yet: offset, position, largest timestamp before, offset, …"""
@@ -142,51 +142,6 @@ class Segment:
         return segment
 
 
-class LogEnd(NamedTuple):
-    """Where a log ended at some moment, and what its active segment was like then."""
-
-    offset: Offset
-    position: BytePosition
-    segment: Segment
-    max_timestamp: TimestampMs
-    max_timestamp_offset: Offset
-    min_timestamp: TimestampMs
-    generation: int
-    """Of the log: how often its end had been cut."""
-
-    raft_position: RaftPosition
-    term: Term | int
-    """Newest leader epoch of the log; -1 if there is none."""
-
-    write_term: Term
-    """Term in which the newest write was made; see ``OpenLog.write_term``."""
-
-    @classmethod
-    def of(
-        cls,
-        offset: Offset,
-        position: BytePosition,
-        segment: Segment,
-        generation: int,
-        raft_position: RaftPosition,
-        term: Term | int,
-        write_term: Term,
-    ) -> LogEnd:
-        """The end of a log whose active segment is ``segment``."""
-        return cls(
-            offset,
-            position,
-            segment,
-            segment.max_timestamp,
-            segment.max_timestamp_offset,
-            segment.min_timestamp,
-            generation,
-            raft_position,
-            term,
-            write_term,
-        )
-
-
 class SegmentList:
     """Segments in order. At least one: the last, which is active."""
 
@@ -220,7 +175,7 @@ class SegmentList:
         self._bases.append(segment.base_offset)
 
     def changed_ms(self, now_ms: int) -> list[int]:
-        """When the last batch was appended to each segment, at the latest: before the next one was begun, or now."""
+        """When the last batch was appended to each segment, at the latest: before the next one was started, or now."""
         return [*(one.created_ms for one in self._segments[1:]), now_ms]
 
     def find(self, offset: Offset) -> Segment | None:

@@ -30,7 +30,7 @@ class Snapshots:
             self.files.append(offset)
 
     def removed(self, offsets: list[int]) -> None:
-        """The files of these are gone; until then a cut of the log has to know of them."""
+        """The files of these were removed; until then a cut of the log has to know of them."""
         self.files = [one for one in self.files if one not in offsets]
 
     def drop(self, offset: Offset) -> list[int]:

@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.errors import Corruption, MillstreamError, Retriable, Unavailable
 from millstream.format.epochs import epoch_at
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import BytePosition, Offset, TimestampMs
 from millstream.model.replication import Term
-from millstream.storage.messages.commands import Find, FoundRecord
+from millstream.storage.messages.commands import Find, Found, FoundRecord
 from millstream.storage.segments.read_faults import closed, raise_fault, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.helper.link import HelperLink
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.log.segment_list import Segment
-    from millstream.storage.messages.commands import Broke, Command, Found
     from millstream.storage.segments.read_faults import ReadFaults
 
     Answer = FoundRecord | MillstreamError | None
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class _Reach(NamedTuple):
-    """How far a search looks, whatever is written while it lasts: what comes later in the log is no answer as long as
-    something before it was not searched.
+    """How far a search looks, although more may be written while it runs: what comes later in the log is no answer as
+    long as something before it was not searched.
     """
 
     position: int
@@ -53,11 +54,9 @@ class _Reach(NamedTuple):
 class Timestamps:
     """Lookups of one shard's logs."""
 
-    def __init__(self, send: Callable[[Command], None], faults: ReadFaults) -> None:
-        self._send = send
+    def __init__(self, worker: HelperLink[Any, Any], faults: ReadFaults) -> None:
+        self._worker = worker
         self._faults = faults
-        self._calls: dict[int, tuple[OpenLog, Segment, _Reach, Done]] = {}
-        self._next_id = 1
         self._stopped = False
 
     def stop(self) -> None:
@@ -69,7 +68,7 @@ class Timestamps:
         self._find(log, _all_below(log, end_offset), timestamp, end_offset, done)
 
     def _find(self, log: OpenLog, reach: _Reach, timestamp: TimestampMs, end_offset: Offset, done: Done) -> None:
-        if log.written_position >= reach.position:
+        if log.ends.written_position >= reach.position:
             self._search(log, None, reach, timestamp, end_offset, done)
             return
 
@@ -81,12 +80,12 @@ class Timestamps:
                     BytePosition(reach.position), lambda: self._search(log, None, reach, timestamp, end_offset, done)
                 )
 
-        written = _Reach(log.written_position, partial=True, generation=log.generation)
+        written = _Reach(log.ends.written_position, partial=True, generation=log.ends.generation)
         self._search(log, None, written, timestamp, end_offset, first_try)
 
     def find_largest(self, log: OpenLog, end_offset: Offset, done: Done) -> None:
         """See ``Log.max_timestamp``."""
-        largest = max(segment.max_timestamp for segment in log.segments_list.all())
+        largest = max(segment.max_timestamp for segment in log.files.segments.all())
         if largest < 0:
             # Records without timestamps, if there are any: the first of them, as in Kafka.
             self.find(log, largest, end_offset, done)
@@ -111,7 +110,7 @@ class Timestamps:
             done(closed(log.name))
             return
         log.refresh()
-        for segment in log.segments_list.all():
+        for segment in log.files.segments.all():
             if after is not None and segment.end_offset <= after.end_offset:
                 continue
             if segment.base_offset >= end_offset or segment.stream >= reach.position:
@@ -134,7 +133,7 @@ class Timestamps:
     def _largest_of_all(self, log: OpenLog, reach: _Reach, end_offset: Offset, done: Done) -> None:
         """The largest of all segments; those that can hold no larger one than was found are not read."""
         best: list[FoundRecord] = []
-        segments = [one for one in log.segments_list.all() if one.base_offset < end_offset and one.size_bytes]
+        segments = [one for one in log.files.segments.all() if one.base_offset < end_offset and one.size_bytes]
         segments.sort(key=_latest, reverse=True)
         asked: list[Segment] = []
 
@@ -171,43 +170,34 @@ class Timestamps:
         if self._stopped:
             answered(stopping(log.name))
             return
-        if reach.generation != log.generation:
+        if reach.generation != log.ends.generation:
             answered(_cut(log))
             return
         limit = min(reach.position - segment.stream, segment.size_bytes)
         if limit <= 0:
             answered(None)
             return
-        partial = reach.partial and limit < segment.size_bytes
-        number = self._next_id
-        self._next_id += 1
-        self._calls[number] = (log, segment, reach, answered)
-        start = max(log.start_offset, segment.base_offset)
-        self._send(
-            Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest, partial)
-        )
+        grows = reach.partial and limit < segment.size_bytes
+        start, number = max(log.start_offset, segment.base_offset), self._worker.next_id()
+        command = Find(number, segment.path, segment.base_offset, limit, timestamp, start, end_offset, largest, grows)
 
-    def finished(self, reply: Found) -> None:
-        """The worker's answer."""
-        call = self._calls.pop(reply.id)
-        call[0].guard("look-up", self._answer, call, reply)
+        def failed(fault: Exception) -> None:
+            log.guard("look-up", raise_fault, fault)
+            log.guard("look-up", answered, closed(log.name))
 
-    def broke(self, reply: Broke, fault: Exception) -> None:
-        """The worker has met in a look-up what no look-up meets."""
-        log, _, _, answered = self._calls.pop(reply.id)
-        log.guard("look-up", raise_fault, fault)
-        log.guard("look-up", answered, closed(log.name))
+        found = partial(log.guard, "look-up", self._answer, log, segment, reach, answered)
+        self._worker.ask(command, Found, found, failed)
 
-    def _answer(self, call: tuple[OpenLog, Segment, _Reach, Done], reply: Found) -> None:
-        log, segment, reach, answered = call
+    def _answer(self, log: OpenLog, segment: Segment, reach: _Reach, answered: Done, reply: Found) -> None:
+        """The worker's reply."""
         name, path = log.name, segment.path
         fault = reply.fault
         if reply.errno == errno.ENOENT:
             if segment.dead or log.closed:
-                answered(None)  # the segment was deleted meanwhile
+                answered(None)  # the segment was deleted in the meantime
                 return
             fault = f"{path} is missing"
-        if fault and reach.generation != log.generation:
+        if fault and reach.generation != log.ends.generation:
             answered(_cut(log))
         elif fault:
             self._faults.corrupt(name, path, Offset(-1), fault)
@@ -219,7 +209,7 @@ class Timestamps:
             answered(None)
         else:
             # In the batch it is outside the checksum.
-            known = epoch_at(log.epochs, reply.offset)
+            known = epoch_at(log.raft.epochs, reply.offset)
             epoch = Term(reply.leader_epoch if known < 0 else known)
             answered(FoundRecord(Offset(reply.offset), TimestampMs(reply.timestamp), epoch))
 
@@ -227,8 +217,8 @@ class Timestamps:
 def _all_below(log: OpenLog, end_offset: int) -> _Reach:
     """Up to a batch's end behind all records below ``end_offset``."""
     # With ``write.caching`` readers see more than what is durable.
-    position = log.durable_position if end_offset <= log.durable_offset else log.next_position
-    return _Reach(position, partial=False, generation=log.generation)
+    position = log.ends.durable_position if end_offset <= log.durable_offset else log.next_position
+    return _Reach(position, partial=False, generation=log.ends.generation)
 
 
 def _cut(log: OpenLog) -> Retriable:

@@ -3,8 +3,8 @@
 Ranges of the log cache are written once ``WRITE_BYTES_MIN`` of them are full and durable, or a quarter of the log's
 stream in the cache, up to four times as much: a log that has much of the cache leaves what is written longer in it.
 Less than that, and a quiet log's open range, is written when its segment is sealed, or a checkpoint or the cache asks
-for it (``write``). One ``Write`` of a log is under way at a time, so a failed one leaves no hole: the next goes to the
-same place. Only durable bytes are ever written, so a segment never holds what the write-ahead log does not, and
+for it (``write``). At most one ``Write`` of a log is at the worker, so a failed one leaves no hole: the next goes to
+the same place. Only durable bytes are ever written, so a segment never holds what the write-ahead log does not, and
 recovery may take a segment's bytes for the copy that they are.
 
 A full disk (ENOSPC, EDQUOT) is reported to ``LogHost.write_refused``, and ``advance`` tries again; any other
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.storage.log.cache import Range
-    from millstream.storage.log.open_log import LogHost, OpenLog
+    from millstream.storage.log.host import LogHost
+    from millstream.storage.log.open_log import OpenLog
 
 WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
 WRITE_BYTES_MIN: Final = 1024 * 1024
@@ -53,8 +54,8 @@ class WriteBehind:
         self._unwritten: deque[Range] = deque()
         self._waiters: list[tuple[int, Callable[[], None]]] = []
         self._generation = 0
-        self._pending: tuple[int, int] = (0, 0)  # (generation, stream position the Write under way reaches)
-        self.target = log.written_position - _head_start(log.group)
+        self._pending: tuple[int, int] = (0, 0)  # (generation, stream position that the sent Write reaches)
+        self.target = log.ends.written_position - _head_start(log.group)
         """Stream position up to which the segment is to reach."""
 
         self.under_way = False
@@ -87,7 +88,7 @@ class WriteBehind:
 
     def when_written(self, position: BytePosition, callback: Callable[[], None]) -> None:
         """Write up to ``position``, which is durable, then call back; at once if it is written."""
-        if self._log.written_position >= position or self._log.closed:
+        if self._log.ends.written_position >= position or self._log.closed:
             callback()
             return
         self._waiters.append((position, callback))
@@ -96,8 +97,8 @@ class WriteBehind:
     def advance(self) -> None:
         """Send the next piece, if there is one to send."""
         log = self._log
-        limit = min(self.target, log.durable_position, *self.held)
-        begin = position = log.written_position
+        limit = min(self.target, log.ends.durable_position, *self.held)
+        begin = position = log.ends.written_position
         if position >= limit or log.closed:
             return
         segment = None
@@ -130,7 +131,7 @@ class WriteBehind:
             return
         entries = _entries_below(segment.entries, position - segment.stream)
         del segment.entries[: len(entries)]
-        self._host.send(Write(log.group, segment.path, begin - segment.stream, spans, entries, log.topic))
+        self._host.worker.send(Write(log.group, segment.path, begin - segment.stream, spans, entries, log.topic))
 
     def written(self, errno: int, count: int) -> None:
         """The worker's answer: ``count`` bytes are in the page cache, or why not."""
@@ -140,15 +141,15 @@ class WriteBehind:
         if errno:
             self._host.write_refused(log, errno)
             return
-        self._host.count_written(count)
-        if generation == self._generation and position > log.written_position:
-            log.written_position = BytePosition(position)
+        self._host.meters.written_bytes.inc(count)
+        if generation == self._generation and position > log.ends.written_position:
+            log.ends.written_position = BytePosition(position)
         unwritten = self._unwritten
-        while unwritten and unwritten[0].end <= log.written_position and not log.is_open(unwritten[0]):
+        while unwritten and unwritten[0].end <= log.ends.written_position and unwritten[0] is not log.cache.open:
             unwritten.popleft()
         if self._waiters:
-            ready = [callback for wanted, callback in self._waiters if wanted <= log.written_position]
-            self._waiters = [waiter for waiter in self._waiters if waiter[0] > log.written_position]
+            ready = [callback for wanted, callback in self._waiters if wanted <= log.ends.written_position]
+            self._waiters = [waiter for waiter in self._waiters if waiter[0] > log.ends.written_position]
             for callback in ready:
                 callback()
         if not self.under_way:

@@ -4,15 +4,16 @@
 
     StagedLogs.stage … stage_end      the worker writes and checks what arrives, beside the log
     adopt                             note in the write-ahead log ──durable──► the log is forgotten
-                                      ──files rest, no checkpoint under way──► the worker swaps the directories
+                                      ──files rest, no checkpoint running──► the worker swaps the directories
 
 Before the note is durable a crash shows the old log; after it the new one, because recovery completes the swap. The
 note stays in the write-ahead log until then. What is received and not adopted is removed when it is dropped.
 
-**A restart in the middle.** What was received stays, after an orderly stop and after a crash. The next attempt goes on
-with it (``segments.received``); what nobody has gone on with after ``LEFT_US`` is removed. Two kinds never stay: chunks
+**A restart in the middle.** What was received stays, after an orderly stop and after a crash. The next attempt
+continues it (``segments.received``); what was not continued after ``LEFT_US`` is removed. Two kinds never stay: chunks
 of event topics, which belong to the name of their directory, and the empty logs of ``storage.log.lost``.
 
+An unexpected exception in the worker fails the partition: its records and the note go to its ``quarantine`` file.
 Overload: ``ArenaFull`` before the note. A full disk ends the attempt while files are received; the swap itself waits
 for space.
 """
@@ -25,12 +26,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 from millstream.format.names import STAGED_SUFFIX, TOPICS_DIRECTORY, controller_directory, resumable
 from millstream.format.wal import Kind
 from millstream.storage.chunks import holds_chunks
-from millstream.storage.messages.receiving import Adopt
+from millstream.storage.messages.commands import Done
+from millstream.storage.messages.receiving import Adopt, Resumed, Staged
 from millstream.storage.segments.files import names_in
+from millstream.storage.segments.read_faults import raise_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.helper.link import CallId
     from millstream.model.quantities import Offset
     from millstream.model.replication import LogPoint
     from millstream.shard.reactor import Reactor
@@ -39,8 +43,8 @@ if TYPE_CHECKING:
     from millstream.storage.log.open_log import OpenLog
     from millstream.storage.maintenance.checkpoint import Checkpointer
     from millstream.storage.maintenance.removals import Removals
-    from millstream.storage.messages.commands import Command
-    from millstream.storage.messages.receiving import Resume, Resumed, Stage, Staged, StageEnd
+    from millstream.storage.messages.commands import WorkerLink
+    from millstream.storage.messages.receiving import Resume, Stage, StageEnd
     from millstream.storage.wal.wal import Wal
 
 
@@ -52,19 +56,16 @@ class AdoptionHost(Protocol):
     """What this needs of its shard's storage."""
 
     reactor: Reactor
+    worker: WorkerLink
     disk: Disk
     data_dir: str
-    logs: dict[int, Log]
     wal: Wal
     checkpointer: Checkpointer
     removals: Removals
 
-    def send(self, command: Command) -> None:
-        """Send a command to the worker."""
-        ...
-
-    def expect(self, done: Callable[[], None]) -> int:
-        """A number for a command that is answered with ``Done``."""
+    @property
+    def logs(self) -> dict[int, Log]:
+        """The open logs."""
         ...
 
     def when_files_rest(self, log: OpenLog, callback: Callable[[], None]) -> None:
@@ -72,18 +73,15 @@ class AdoptionHost(Protocol):
         ...
 
     def forget(self, log: Log) -> None:
-        """The log is no more; what is under way for it is void."""
+        """The log is closed; running operations on it are void."""
         ...
 
 
 class StagedLogs:
-    """Commands to the worker about logs that are received. At most one is under way for each log."""
+    """Commands to the worker about logs that are received. At most one is running for each log."""
 
     def __init__(self, storage: AdoptionHost) -> None:
         self._storage = storage
-        self._calls: dict[int, Callable[[Staged], None]] = {}
-        self._resumes: dict[int, Callable[[Resumed], None]] = {}
-        self._next_id = 1
         self._kept: set[str] = set()
         """Directories of logs that are being received."""
         self._removing: Counter[str] = Counter()
@@ -93,26 +91,19 @@ class StagedLogs:
         if self._left:
             storage.reactor.call_later(LEFT_US, self._remove_left)
 
-    def next_id(self) -> int:
+    def next_id(self) -> CallId:
         """A number for the next command."""
-        self._next_id += 1
-        return self._next_id - 1
+        return self._storage.worker.next_id()
 
     def stage(self, command: Stage, done: Callable[[Staged], None]) -> None:
         """Write batches that have arrived. The bytes stay in the arena until ``done``."""
-        self._calls[command.id] = done
         self._kept.add(command.directory)
-        self._storage.send(command)
+        self._storage.worker.ask(command, Staged, done, raise_fault)
 
     def stage_end(self, command: StageEnd, done: Callable[[Staged], None]) -> None:
         """Complete the files."""
-        self._calls[command.stage.id] = done
         self._kept |= {command.stage.directory, command.place} - {""}
-        self._storage.send(command)
-
-    def finished(self, reply: Staged) -> None:
-        """The worker's answer."""
-        self._calls.pop(reply.id)(reply)
+        self._storage.worker.ask(command, Staged, done, raise_fault)
 
     def left_of(self, log_directory: str) -> list[str]:
         """Directories with what an earlier start received of a log. They are the caller's from now on."""
@@ -124,15 +115,14 @@ class StagedLogs:
         self._storage.reactor.call_later(LEFT_US, self._remove_left)
 
     def resume(self, command: Resume, done: Callable[[Resumed], None]) -> None:
-        """Go on with one of the directories that ``left_of`` gave."""
-        self._resumes[command.stage.id] = done
-        self._storage.send(command)
+        """Continue one of the directories of ``left_of``."""
 
-    def resumed(self, reply: Resumed) -> None:
-        """The worker's answer."""
-        if reply.directory:
-            self._kept.add(reply.directory)
-        self._resumes.pop(reply.id)(reply)
+        def resumed(reply: Resumed) -> None:
+            if reply.directory:
+                self._kept.add(reply.directory)
+            done(reply)
+
+        self._storage.worker.ask(command, Resumed, resumed, raise_fault)
 
     def deleted(self, log_directory: str) -> None:
         """Remove the received files of a deleted log."""
@@ -147,7 +137,7 @@ class StagedLogs:
                 self.drop(log.directory, directory)
 
     def drop(self, log_directory: str, directory: str) -> None:
-        """Remove ``directory`` with its received files; no command for it is under way."""
+        """Remove ``directory`` with its received files; no command for it is running."""
 
         def gone() -> None:
             self._removing[log_directory] -= 1
@@ -194,29 +184,39 @@ def find_left(disk: Disk, data_dir: str) -> dict[str, list[str]]:
 
 
 def adopt(
-    storage: AdoptionHost, log: Log, staged: str, end: LogPoint, end_offset: Offset, done: Callable[[], None]
+    storage: AdoptionHost,
+    log: Log,
+    staged: str,
+    end: LogPoint,
+    end_offset: Offset,
+    done: Callable[[], None],
+    broke: Callable[[Exception], None],
 ) -> None:
     """What ``ShardStorage.adopt_log`` does."""
     directory = log.directory
 
     def durable() -> None:
-        def swapped() -> None:
-            storage.checkpointer.change_made(number)
+        def swapped(_: Done) -> None:
+            storage.checkpointer.changes.made(change)
             done()
 
-        number = storage.expect(swapped)
-        storage.checkpointer.wait_for_change(number)
-        command = Adopt(number, directory, staged, log.vote.term, log.vote.voted_for)
+        def failed(fault: Exception) -> None:
+            storage.checkpointer.failed_logs.add(log)  # the note among them: opening the log again completes the swap
+            storage.checkpointer.changes.made(change)
+            broke(fault)
+
+        change = storage.checkpointer.changes.wait()
+        command = Adopt(storage.worker.next_id(), directory, staged, log.raft.vote.term, log.raft.vote.voted_for)
         storage.forget(log)
 
         def rests() -> None:
             # A checkpoint that is about to name files of the old log must not find the new one.
-            storage.checkpointer.when_idle(lambda: storage.send(command))
+            storage.checkpointer.when_idle(lambda: storage.worker.ask(command, Done, swapped, failed))
 
         storage.when_files_rest(log, rests)
 
     storage.wal.add_note(log, Kind.ADOPT, end_offset, end.position, (0, 0, 0), durable, end.term)
-    log.cutting = True
+    log.ends.cutting = True
 
 
 def _nothing() -> None:

@@ -48,7 +48,11 @@ class HousekeepingHost(Protocol):
     reactor: Reactor
     stats: StatsSlab
     wal: Wal
-    logs: dict[int, Log]
+
+    @property
+    def logs(self) -> dict[int, Log]:
+        """The open logs."""
+        ...
 
     def now_ms(self) -> int:
         """Wall clock."""
@@ -81,7 +85,7 @@ class Housekeeping:
         if segment.began_us < 0:
             age_ms = max(0, self._storage.now_ms() - segment.created_ms)
             segment.began_us = self._storage.reactor.now_us() - age_ms * 1000
-        due_us = segment.began_us + log.segment_ms * 1000
+        due_us = segment.began_us + log.sizes.segment_ms * 1000
         if self._looks.get(log.group, due_us + 1) <= due_us:
             return
         self._looks[log.group] = due_us
@@ -114,16 +118,16 @@ class Housekeeping:
             del self._looks[group]
             log = self._storage.logs.get(group)
             if log is None:
-                continue  # deleted meanwhile
+                continue  # deleted in the meantime
             log.guard("roll", self._seal, log, now_us)
         self._arm()
 
     def _seal(self, log: Log, now_us: int) -> None:
         """Seal the active segment of a log if it is due."""
-        segment = log.segments_list.active
+        segment = log.files.segments.active
         if log.next_offset == segment.base_offset:
             return  # its first batch will say so
-        if segment.began_us + log.segment_ms * 1000 <= now_us:
+        if segment.began_us + log.sizes.segment_ms * 1000 <= now_us:
             log.roll()
         else:
             self.segment_began(log, segment)
@@ -149,19 +153,19 @@ class Housekeeping:
     def retain(self, log: Log) -> None:
         """Apply retention to one log."""
         config = log.config
-        if log.group == 0 or log.retained_elsewhere or "delete" not in config.cleanup_policy:
+        if log.group == 0 or log.files.retained_elsewhere or "delete" not in config.cleanup_policy:
             return
         log.refresh()
         now_ms = self._storage.now_ms()
         facts = [
             SegmentFacts(one.base_offset, one.end_offset, one.size_bytes, one.max_timestamp, changed_ms)
-            for one, changed_ms in zip(log.segments_list, log.segments_list.changed_ms(now_ms), strict=True)
+            for one, changed_ms in zip(log.files.segments, log.files.segments.changed_ms(now_ms), strict=True)
         ]
         start = start_after_retention(facts, now_ms, config.retention_ms, config.retention_bytes, log.stable_offset)
         if start is None or start <= log.start_offset:
             return
-        if log.move_start is not None:
-            log.move_start(Offset(start))
+        if log.owner.move_start is not None:
+            log.owner.move_start(Offset(start))
             return
         gone = sum(one.size_bytes for one in facts if one.end_offset <= start)
         before = log.start_offset
@@ -194,7 +198,7 @@ class Housekeeping:
             if not log.closed:
                 try:
                     size += log.size_bytes
-                    segments += len(log.segments_list)
+                    segments += len(log.files.segments)
                 except Exception as error:  # noqa: BLE001 - the boundary
                     log.failed("measuring", error)
             yield

@@ -8,19 +8,21 @@ removes what deletions left, which it does not do after a clean stop. After ``st
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.format.names import DAMAGED_SUFFIX
 from millstream.storage.disk import exists
-from millstream.storage.messages.commands import RemoveDirectory
+from millstream.storage.messages.commands import Removed, RemoveDirectory
+from millstream.storage.segments.read_faults import raise_fault
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.helper.link import HelperLink
     from millstream.shard.reactor import Reactor
     from millstream.storage.disk import Disk
-    from millstream.storage.messages.commands import Command, Removed
 
 _ATTEMPTS: Final = 10
 _AGAIN_US: Final = 1_000_000
@@ -40,11 +42,10 @@ class _Removal:
 class Removals:
     """The pending removals of one shard."""
 
-    def __init__(self, reactor: Reactor, send: Callable[[Command], None]) -> None:
+    def __init__(self, reactor: Reactor, worker: HelperLink[Any, Any]) -> None:
         self._reactor = reactor
-        self._send = send
-        self._removals: dict[int, _Removal] = {}
-        self._next_id = 1
+        self._worker = worker
+        self._removals: set[_Removal] = set()
         self._stopped = False
 
     @property
@@ -53,11 +54,10 @@ class Removals:
         return bool(self._removals)
 
     def remove(self, directory: str, done: Callable[[], None]) -> None:
-        """Remove a partition's directory. ``done`` is called when it is gone, or after the last attempt."""
-        number = self._next_id
-        self._next_id += 1
-        self._removals[number] = _Removal(directory, done)
-        self._attempt(number)
+        """Remove a partition's directory. ``done`` is called when it is removed, or after the last attempt."""
+        removal = _Removal(directory, done)
+        self._removals.add(removal)
+        self._attempt(removal)
 
     def remove_aside(self, disk: Disk, directory: str) -> None:
         """Remove files of a partition that were put aside (``storage.log.lost``). No effect without such files."""
@@ -68,15 +68,15 @@ class Removals:
         """Send nothing more, because the worker is about to end."""
         self._stopped = True
 
-    def _attempt(self, number: int) -> None:
+    def _attempt(self, removal: _Removal) -> None:
         if not self._stopped:
-            self._send(RemoveDirectory(number, self._removals[number].directory))
+            command = RemoveDirectory(self._worker.next_id(), removal.directory)
+            self._worker.ask(command, Removed, partial(self._attempted, removal), raise_fault)
 
-    def finished(self, reply: Removed) -> None:
-        """The worker's answer."""
-        removal = self._removals[reply.id]
+    def _attempted(self, removal: _Removal, reply: Removed) -> None:
+        """The worker's reply."""
         if not reply.errno:
-            del self._removals[reply.id]
+            self._removals.discard(removal)
             removal.done()
             return
         removal.attempts += 1
@@ -84,7 +84,7 @@ class Removals:
         if removal.attempts == 1:
             operator_log.warning("a deleted topic's files could not be removed: %s; that is tried again", why)
         if removal.attempts < _ATTEMPTS:
-            self._reactor.call_later(_AGAIN_US << (removal.attempts - 1), lambda: self._attempt(reply.id))
+            self._reactor.call_later(_AGAIN_US << (removal.attempts - 1), lambda: self._attempt(removal))
         else:
             operator_log.warning("%s is deleted by the next start, it could not be now: %s", removal.directory, why)
             removal.done()

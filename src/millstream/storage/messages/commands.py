@@ -8,11 +8,12 @@ order it was sent.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from millstream.format.index import SegmentSummary
+from millstream.helper.link import CallId, HelperLink
 from millstream.model.quantities import Offset, RaftGroupId, TimestampMs
 from millstream.model.replication import Term
 from millstream.storage.messages.receiving import Adopt, Received, Resume, Stage, StageEnd, ToReceive
@@ -48,7 +49,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
     ``Checkpointed``.
     """
 
-    id: int
+    id: CallId
     segments: list[tuple[str, SegmentSummary]]
     """Segments and how far they go; an index block is appended for each."""
 
@@ -63,7 +64,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
     last: bool = True
     throttled: bool = False
-    """In a row's last: nobody waits so far, see ``Hurry``."""
+    """In a row's last: no caller waits for it yet, see ``Hurry``."""
 
     aside: list[tuple[int, str]] = []
     """In a row's last: groups of logs that failed, with their directories. What the write-ahead log has of them below
@@ -74,7 +75,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=2):
 class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Read whole batches into the arena. → ``ReadDone``."""
 
-    id: int
+    id: CallId
     path: str
     base_offset: Offset
     limit: int
@@ -89,10 +90,19 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """(leader epoch, its first offset) of the batches that may be read, as far as it is known."""
 
 
+class FindRuns(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """Tell the runs of a segment around an offset. → ``RunsFound``."""
+
+    id: CallId
+    path: str
+    base_offset: Offset
+    offset: Offset
+
+
 class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Find the first record with a timestamp ≥ ``timestamp`` in [``offset``, ``end_offset``). → ``Found``."""
 
-    id: int
+    id: CallId
     path: str
     base_offset: Offset
     limit: int
@@ -109,7 +119,7 @@ class Find(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Cut a segment file to ``size_bytes`` and forget its index. → ``Done``."""
 
-    id: int
+    id: CallId
     path: str
     base_offset: Offset
     size_bytes: int
@@ -118,14 +128,21 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=5):
 class Remove(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Remove segments with all that belongs to them. → ``Done``."""
 
-    id: int
+    id: CallId
     paths: list[str]
 
 
 class RemoveDirectory(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Remove a partition's directory, and the topic's when it was the last. → ``Removed``."""
 
-    id: int
+    id: CallId
+    directory: str
+
+
+class ForgetFiles(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Keep nothing in memory of the files of a log: the shard is about to change them itself. → ``Done``."""
+
+    id: CallId
     directory: str
 
 
@@ -150,12 +167,12 @@ class Source(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GatherKeys(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Begin a pass: gather the keys from ``first_offset`` on, in a buffer of ``buffer_bytes``. → ``KeysGathered``.
+    """Start a pass: gather the keys from ``first_offset`` on, in a buffer of ``buffer_bytes``. → ``KeysGathered``.
 
     The last two fields bound the whole pass: bytes read and written a second, and the share of a core.
     """
 
-    id: int
+    id: CallId
     sources: list[Source]
     first_offset: Offset
     buffer_bytes: int
@@ -169,7 +186,7 @@ class GatherKeys(msgspec.Struct, frozen=True, array_like=True, tag=10):
 class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Write what survives of some segments into one, aside of ``path``, and sync it. → ``Rewritten``."""
 
-    id: int
+    id: CallId
     sources: list[Source]
     path: str
     base_offset: Offset
@@ -189,7 +206,7 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
 class PutRewritten(msgspec.Struct, frozen=True, array_like=True, tag=12):
     """Give what was rewritten its name, durably. → ``RewrittenPut``."""
 
-    id: int
+    id: CallId
     path: str
 
 
@@ -200,13 +217,13 @@ class EndPass(msgspec.Struct, frozen=True, array_like=True, tag=13):
 
 
 class Interrupt(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """Give up what is under way: it is answered with ECANCELED. → nothing."""
+    """Cancel the running command, which is answered with ECANCELED. → nothing."""
 
 
 class Hurry(msgspec.Struct, frozen=True, array_like=True, tag=17):
     """Finish the checkpoint of this id without pauses. → nothing."""
 
-    id: int
+    id: CallId
 
 
 class HurryFile(msgspec.Struct, frozen=True, array_like=True, tag=18):
@@ -216,9 +233,9 @@ class HurryFile(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class Inspect(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Look at the records of a producer's batch, and write it anew if the topic wants that. → ``Inspected``."""
+    """Look at the records of a producer's batch, and rewrite it if the topic requires that. → ``Inspected``."""
 
-    id: int
+    id: CallId
     spans: list[int]
     """Where the batch is in the arena: start, end, …; the new one is put there if it fits."""
 
@@ -228,7 +245,7 @@ class Inspect(msgspec.Struct, frozen=True, array_like=True, tag=15):
 class Collect(msgspec.Struct, frozen=True, array_like=True, tag=16):
     """Put the batch that an ``Inspect`` kept into the arena; without spans it is forgotten. → ``Done``."""
 
-    id: int
+    id: CallId
     inspect: int
     spans: list[int]
 
@@ -236,7 +253,7 @@ class Collect(msgspec.Struct, frozen=True, array_like=True, tag=16):
 class Feed(msgspec.Struct, frozen=True, array_like=True, tag=19):
     """Read metadata and descriptors of events of one chunk into the arena. → ``EventsFed``."""
 
-    id: int
+    id: CallId
     path: str
     offset: Offset
     end_offset: Offset
@@ -251,7 +268,7 @@ class Feed(msgspec.Struct, frozen=True, array_like=True, tag=19):
 class FetchData(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Read selected data of events of one chunk into the arena. → ``DataFetched``."""
 
-    id: int
+    id: CallId
     path: str
     wanted: list[tuple[int, bytes]]
     """Event id, and the descriptor that selects of its data."""
@@ -265,10 +282,12 @@ Command = (
     Write
     | Checkpoint
     | Read
+    | FindRuns
     | Find
     | Cut
     | Remove
     | RemoveDirectory
+    | ForgetFiles
     | PrepareFile
     | Stop
     | GatherKeys
@@ -299,16 +318,20 @@ class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag=2):
     full disk.
     """
 
-    id: int
+    id: CallId
     errno: int
     synced: bool
     what: str
+    broken: list[tuple[str, str]] = []
+    """Directories of logs of which a file met what no command meets, and the exception with its traceback. The state of
+    the write-ahead log is as before then.
+    """
 
 
 class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """How a ``Read`` went. ``need`` > 0: the first batch has that many bytes and did not fit; read again with room."""
 
-    id: int
+    id: CallId
     errno: int
     bytes: int
     need: int
@@ -319,10 +342,17 @@ class ReadDone(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """End (exclusive) of the batches that were read."""
 
 
+class RunsFound(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """The runs that a ``FindRuns`` asked for, as ``SegmentIndex.runs`` gives them; empty if they are not known."""
+
+    id: CallId
+    runs: bytes
+
+
 class Found(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The record that a ``Find`` asked for: offset (-1: none), timestamp, leader epoch."""
 
-    id: int
+    id: CallId
     errno: int
     offset: Offset
     timestamp: TimestampMs
@@ -336,8 +366,10 @@ class Broke(msgspec.Struct, frozen=True, array_like=True, tag=20):
     group: int
     """Of the log; -1 if ``id`` says which command it was."""
 
-    id: int
+    id: CallId
     verb: str
+    """What a command without an id was doing."""
+
     what: str
     """The exception, and its traceback."""
 
@@ -345,7 +377,7 @@ class Broke(msgspec.Struct, frozen=True, array_like=True, tag=20):
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """A command with an id is carried out."""
 
-    id: int
+    id: CallId
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -356,7 +388,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """The worker cannot go on: the shard has to stop and say why."""
+    """The worker cannot continue: the shard has to stop with this reason."""
 
     reason: str
 
@@ -364,7 +396,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=7):
 class KeysGathered(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """The keys up to ``end_offset`` (exclusive) are known: fewer than asked for, if there was no room for more."""
 
-    id: int
+    id: CallId
     errno: int
     end_offset: Offset
     keys: int
@@ -376,7 +408,7 @@ class KeysGathered(msgspec.Struct, frozen=True, array_like=True, tag=8):
 class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """What became of some segments."""
 
-    id: int
+    id: CallId
     errno: int
     summary: SegmentSummary | None
     read_bytes: int
@@ -392,11 +424,13 @@ class Rewritten(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class RewrittenPut(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """The file has its name, durably, or why not; ``named``: it has it and nobody knows whether durably."""
+    """The file has its name, durably, or why not; ``named``: it has it, perhaps not durably."""
 
-    id: int
+    id: CallId
     errno: int
     named: bool
+    fault: str = ""
+    """What no command raises was raised: the name of the file is unknown."""
 
 
 class Inspected(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -404,7 +438,7 @@ class Inspected(msgspec.Struct, frozen=True, array_like=True, tag=11):
     not fit there: it has that many bytes and is kept for a ``Collect``.
     """
 
-    id: int
+    id: CallId
     error: int
     bytes: int
     need: int
@@ -414,9 +448,9 @@ class Inspected(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """A directory is gone, or why it is not, at least not wholly."""
+    """A directory was removed, or the error that prevented it."""
 
-    id: int
+    id: CallId
     errno: int
 
 
@@ -426,7 +460,7 @@ class EventsFed(msgspec.Struct, frozen=True, array_like=True, tag=13):
     many bytes.
     """
 
-    id: int
+    id: CallId
     errno: int
     fault: str
     count: int = 0
@@ -442,7 +476,7 @@ class DataFetched(msgspec.Struct, frozen=True, array_like=True, tag=14):
     that many bytes.
     """
 
-    id: int
+    id: CallId
     errno: int
     fault: str
     results: list[tuple[int, int]] = []
@@ -456,6 +490,7 @@ Reply = (
     Written
     | Checkpointed
     | ReadDone
+    | RunsFound
     | Found
     | Broke
     | Done
@@ -471,6 +506,9 @@ Reply = (
     | Received
 )
 
+WorkerLink: TypeAlias = HelperLink[Command, Exception]
+"""The calls of a shard to its worker and its cleaner."""
+
 SEGMENTS_LANE = 0
 SYNCS_LANE = 1
 CHORES_LANE = 2
@@ -480,8 +518,8 @@ LANES = 7
 """Lanes of the worker; those from ``READS_LANE`` on are alike and take turns."""
 
 CLEANER_LANE = LANES
-"""The cleaner's, a process of its own: what it does takes a processor, and would hold up every thread that shares an
-interpreter lock with it.
+"""The cleaner is a process of its own: it is bound by the CPU, and would delay every thread that shares an interpreter
+lock with it.
 """
 
 LANE_OF: dict[type[Command], int] = {
@@ -489,6 +527,7 @@ LANE_OF: dict[type[Command], int] = {
     Cut: SEGMENTS_LANE,
     Remove: SEGMENTS_LANE,
     RemoveDirectory: SEGMENTS_LANE,
+    ForgetFiles: SEGMENTS_LANE,
     Adopt: SEGMENTS_LANE,
     Checkpoint: SYNCS_LANE,
     PrepareFile: CHORES_LANE,
@@ -497,6 +536,7 @@ LANE_OF: dict[type[Command], int] = {
     Hurry: BATCHES_LANE,  # waits for no disk
     HurryFile: BATCHES_LANE,
     Read: READS_LANE,
+    FindRuns: READS_LANE,
     Find: READS_LANE,
     Feed: READS_LANE,
     FetchData: READS_LANE,
@@ -509,7 +549,10 @@ LANE_OF: dict[type[Command], int] = {
     EndPass: CLEANER_LANE,
     Interrupt: CLEANER_LANE,
 }
-"""Which lane carries out what; within a lane, in the order it was sent."""
+"""The lane that executes each command, the first of several alike."""
+
+LANES_OF = {kind: range(lane, LANES if lane == READS_LANE else lane + 1) for kind, lane in LANE_OF.items()}
+"""The lanes that execute each command."""
 
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode

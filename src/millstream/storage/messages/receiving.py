@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from millstream.format.events.chunk import ChunkLimits
+from millstream.helper.link import CallId
 from millstream.model.quantities import Offset
 from millstream.model.replication import ReplicaId, Term
 
@@ -12,10 +13,10 @@ from millstream.model.replication import ReplicaId, Term
 class Stage(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """Write batches of a log that another replica sends into ``directory``. → ``Staged``."""
 
-    id: int
+    id: CallId
     directory: str
     first: bool
-    """Begin with an empty directory."""
+    """Start with an empty directory."""
 
     start: Offset
     """First offset of the log's files."""
@@ -30,13 +31,17 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class Resume(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """Look for what an earlier start received of a log, and go on with it. → ``Resumed``."""
+    """Look for what an earlier start received of a log, and continue it. → ``Resumed``."""
 
     stage: Stage
     """As for the first batches: its generation is the least that may be gone on with."""
 
     directories: list[str]
     """Where it may be. The one with the most of it is chosen."""
+
+    @property
+    def id(self) -> CallId:
+        return self.stage.id
 
 
 class StageEnd(msgspec.Struct, frozen=True, array_like=True, tag=22):
@@ -53,11 +58,15 @@ class StageEnd(msgspec.Struct, frozen=True, array_like=True, tag=22):
     place: str = ""
     """Where the files are to be then, if that is not where they are."""
 
+    @property
+    def id(self) -> CallId:
+        return self.stage.id
+
 
 class Adopt(msgspec.Struct, frozen=True, array_like=True, tag=23):
     """Put a staged log in the place of ``directory``, durably; the replica's vote goes over. → ``Done``."""
 
-    id: int
+    id: CallId
     directory: str
     staged: str
     term: Term
@@ -67,7 +76,7 @@ class Adopt(msgspec.Struct, frozen=True, array_like=True, tag=23):
 class Staged(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """How a ``Stage`` or ``StageEnd`` went; with an errno or a fault the attempt is over."""
 
-    id: int
+    id: CallId
     errno: int
     end_offset: int
     """End (exclusive) of what is there."""
@@ -77,9 +86,9 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, tag=15):
 
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """The received files that an attempt can continue, in ``directory``; empty if there are none."""
+    """The received files that an attempt can continue, in ``directory``; empty without any."""
 
-    id: int
+    id: CallId
     directory: str
     start: Offset = Offset(0)
     """First offset of the log's files."""

@@ -2,29 +2,38 @@
 process.
 
 The reply names the log, by its group or by the command's number, and carries the traceback; the reactor hands it to the
-partition's boundary (``partition.boundary``), or answers the one read. Commands that concern what logs share
-(checkpoints, files of the write-ahead log, removals of directories) end the process, and with it the shard.
+partition's boundary (``partition.boundary``), or answers the one read. A checkpoint names each log of which a file has
+raised (``segments.broken_logs``). A directory that cannot be removed is tried again, as after an error of the disk.
+Commands that concern what logs share (files of the write-ahead log) end the process, and with it the shard.
 """
 
 from __future__ import annotations
 
+import errno
 import traceback
 from typing import Final
 
-from millstream.storage.messages.commands import Broke, Command, Feed, FetchData, Find, Read, Write
-from millstream.storage.messages.receiving import Stage, Staged, StageEnd
+from millstream.helper.link import CallId
+from millstream.storage.messages.commands import (
+    Broke,
+    Command,
+    Cut,
+    Feed,
+    FetchData,
+    Find,
+    Read,
+    Remove,
+    Removed,
+    RemoveDirectory,
+    Write,
+)
+from millstream.storage.messages.receiving import Adopt, Resume, Resumed, Stage, Staged, StageEnd
+from millstream.telemetry.log import log as operator_log
 
 WRITE: Final = "write behind"
-READ: Final = "read"
-LOOK_UP: Final = "look-up"
-EVENT_READ: Final = "event read"
 
 
-class HelperFault(Exception):
-    """What a helper process has met in a command about one log. Its text ends with the traceback there."""
-
-
-def broken(command: Command, error: Exception) -> Broke | Staged:
+def broken(command: Command, error: Exception) -> Broke | Staged | Resumed | Removed:
     """The reply to a command that has raised ``error``, which is being handled.
 
     Raises:
@@ -32,14 +41,15 @@ def broken(command: Command, error: Exception) -> Broke | Staged:
     """
     what = f"{type(error).__name__}: {error} in a helper process\n{traceback.format_exc()}"
     if isinstance(command, Write):
-        return Broke(command.group, -1, WRITE, what)
-    if isinstance(command, Read):
-        return Broke(-1, command.id, READ, what)
-    if isinstance(command, Find):
-        return Broke(-1, command.id, LOOK_UP, what)
-    if isinstance(command, (Feed, FetchData)):
-        return Broke(-1, command.id, EVENT_READ, what)
+        return Broke(command.group, CallId(-1), WRITE, what)
+    if isinstance(command, (Read, Find, Feed, FetchData, Cut, Remove, Adopt)):
+        return Broke(-1, command.id, "", what)
+    if isinstance(command, RemoveDirectory):
+        operator_log.error("%s could not be removed, which should not happen: %s", command.directory, what)
+        return Removed(command.id, errno.EIO)
+    if isinstance(command, Resume):
+        operator_log.error("files that were received are not continued, which should not happen: %s", what)
+        return Resumed(command.id, "")
     if isinstance(command, (Stage, StageEnd)):
-        stage = command if isinstance(command, Stage) else command.stage
-        return Staged(stage.id, 0, -1, what.partition("\n")[0])
+        return Staged(command.id, 0, -1, what.partition("\n")[0])
     raise error

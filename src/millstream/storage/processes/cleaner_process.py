@@ -1,7 +1,7 @@
 """The process of the cleaner: executes the commands of its shard one by one.
 
 During a pass, the pauses of its pace wait on the socket: an ``Interrupt`` or a ``Stop`` ends the pause and the work,
-other commands wait. The process ends on request, or when the shard is gone. It has the lowest priority, and uses what
+other commands wait. The process ends on request, or when the shard has ended. It has the lowest priority, and uses what
 shards, writers and workers leave.
 """
 
@@ -19,8 +19,8 @@ from millstream.storage.messages.commands import Command, Interrupt, Stop, decod
 if TYPE_CHECKING:
     import socket
 
+    from millstream.helper.channel import HelperChannel
     from millstream.storage.disk import Disk
-    from millstream.storage.messages.channel import WorkerChannel
 
 _NICENESS: Final = 19
 _POLL_S: Final = 600.0
@@ -29,7 +29,7 @@ _POLL_S: Final = 600.0
 class CleanerProcess:
     """The main loop. Lifecycle: constructed in the forked process, ``run`` once."""
 
-    def __init__(self, disk: Disk, end: socket.socket, channel: WorkerChannel) -> None:
+    def __init__(self, disk: Disk, end: socket.socket, channel: HelperChannel) -> None:
         self._channel = channel
         self._commands: deque[Command] = deque()
         self._gone = False

@@ -4,26 +4,28 @@ A batch is copied into arena fragments. The worker checks it (``wire.inspection`
 same place. If that is larger, more fragments are allocated and it is collected. Nothing waits here: without memory, or
 with ``BYTES_MAX`` in progress, ``start`` returns False with nothing done, and the caller retries. Verdicts arrive in
 the order of the batches, except for batches that must be collected; a caller that needs an order keeps it. Callbacks
-never run before ``start`` has returned. After ``stop`` no inspection begins, and a batch that grew is refused, because
+never run before ``start`` has returned. After ``stop`` no inspection starts, and a batch that grew is refused, because
 the worker may end before it could be collected.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.iobuf import IoBuf
 from millstream.iobuf.room import allocate_room, chain_of, release_all, spans_of
 from millstream.model.error_code import ErrorCode
-from millstream.storage.messages.commands import Collect, Inspect
+from millstream.storage.messages.commands import Collect, Done, Inspect, Inspected
+from millstream.storage.segments.read_faults import raise_fault
 from millstream.wire.inspection import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millstream.helper.link import CallId, HelperLink
     from millstream.iobuf import Arena, Fragment
     from millstream.shard.reactor import Reactor
-    from millstream.storage.messages.commands import Command, Inspected
     from millstream.telemetry.metrics import StatsSlab
     from millstream.wire.inspection import Rules
 
@@ -64,79 +66,68 @@ class Inspections:
         reactor: Reactor,
         arena: Arena,
         stats: StatsSlab,
-        send: Callable[[Command], None],
-        expect: Callable[[Callable[[], None]], int],
+        worker: HelperLink[Any, Any],
     ) -> None:
         self._reactor = reactor
         self._arena = arena
-        self._send = send
-        self._expect = expect
-        self._calls: dict[int, _Call] = {}
-        self._next_id = 1
+        self._worker = worker
         self._bytes = 0
         self._stopped = False
         self._inspected = stats.counter("kafka_produce_inspected_batches")
         self._latency = stats.histogram("kafka_produce_inspection_latency")
 
     def start(self, views: Sequence[memoryview], size: int, rules: Rules, done: Callable[[Verdict], None]) -> bool:
-        """Begin to inspect a batch. ``views`` are copied before this returns. False: no room now, nothing was done."""
+        """Start to inspect a batch. ``views`` are copied before this returns. False: no room now, nothing was done."""
         if self._stopped or (self._bytes and self._bytes + size > BYTES_MAX):
             return False
         fragments = allocate_room(self._arena, size)
         if fragments is None:
             return False
         spans = _fill(fragments, views, size)
-        number = self._next_id
-        self._next_id += 1
-        self._calls[number] = _Call(fragments, size, done, self._reactor.now_us())
+        call = _Call(fragments, size, done, self._reactor.now_us())
         self._bytes += size
-        self._send(Inspect(number, spans, rules))
+        command = Inspect(self._worker.next_id(), spans, rules)
+        self._worker.ask(command, Inspected, partial(self._finished, call), raise_fault)
         return True
 
     def stop(self) -> None:
-        """Begin no more inspections, because the shard stops."""
+        """Start no more inspections, because the shard stops."""
         self._stopped = True
 
-    def finished(self, reply: Inspected) -> None:
-        """Process the worker's verdict."""
-        call = self._calls[reply.id]
+    def _finished(self, call: _Call, reply: Inspected) -> None:
+        """The worker's verdict."""
         if reply.need:
             release_all(call.fragments)
             call.fragments = []
-            self._collect(reply.id, reply.need)
+            self._collect(call, reply.id, reply.need)
         elif reply.error:
             release_all(call.fragments)
-            self._settle(reply.id, Verdict(reply.error, Refusal(reply.message, reply.records), None))
+            self._settle(call, Verdict(reply.error, Refusal(reply.message, reply.records), None))
         else:
-            self._settle(reply.id, Verdict(0, None, chain_of(call.fragments, reply.bytes)))
+            self._settle(call, Verdict(0, None, chain_of(call.fragments, reply.bytes)))
 
-    def _collect(self, number: int, size: int) -> None:
-        """Allocate memory for a batch that grew. If there is none for long, or the shard stops, it is refused
-        retriably.
+    def _collect(self, call: _Call, number: CallId, size: int) -> None:
+        """Allocate memory for a batch that grew. It is refused retriably without memory for ``_PATIENCE_US``, or if
+        the shard stops.
         """
         if self._stopped:
-            self._settle(number, Verdict(int(ErrorCode.KAFKA_STORAGE_ERROR), None, None))
+            self._settle(call, Verdict(int(ErrorCode.KAFKA_STORAGE_ERROR), None, None))
             return
-        call = self._calls[number]
         fragments = allocate_room(self._arena, size)
-        if fragments is not None:
-            spans = spans_of(fragments)
+        if fragments is None and self._reactor.now_us() - call.begun_us < _PATIENCE_US:
+            self._reactor.call_later(_RETRY_US, lambda: self._collect(call, number, size))
+            return
 
-            def collected() -> None:
-                self._settle(number, Verdict(0, None, chain_of(fragments, size)))
+        def collected(_: Done) -> None:
+            if fragments is None:
+                self._settle(call, Verdict(int(ErrorCode.NOT_ENOUGH_REPLICAS), None, None))
+            else:
+                self._settle(call, Verdict(0, None, chain_of(fragments, size)))
 
-            self._send(Collect(self._expect(collected), number, spans))
-        elif self._reactor.now_us() - call.begun_us < _PATIENCE_US:
-            self._reactor.call_later(_RETRY_US, lambda: self._collect(number, size))
-        else:
+        command = Collect(self._worker.next_id(), number, spans_of(fragments or ()))
+        self._worker.ask(command, Done, collected, raise_fault)
 
-            def forgotten() -> None:
-                self._settle(number, Verdict(int(ErrorCode.NOT_ENOUGH_REPLICAS), None, None))
-
-            self._send(Collect(self._expect(forgotten), number, []))
-
-    def _settle(self, number: int, verdict: Verdict) -> None:
-        call = self._calls.pop(number)
+    def _settle(self, call: _Call, verdict: Verdict) -> None:
         self._bytes -= call.size
         self._inspected.inc()
         self._latency.observe(self._reactor.now_us() - call.begun_us)

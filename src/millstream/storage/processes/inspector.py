@@ -1,7 +1,7 @@
 """The worker's side of batch inspection: checks batches in the arena, and rewrites them in place.
 
 A rewritten batch may be larger than the original. It is then kept here until the reactor has memory for it and collects
-it. The bytes come from a producer: whatever they do to a codec is a result for that batch, never the end of the worker.
+it. The bytes come from a producer: a codec that fails on them refuses that batch, and never ends the worker.
 Used by one thread, that of its lane.
 """
 

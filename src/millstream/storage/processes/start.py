@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.format.names import wal_directory
+from millstream.helper.channel import HelperChannel, channel_pair
+from millstream.helper.lanes import Lanes
 from millstream.model.quantities import ShardId
 from millstream.shard.process import become_realtime, spawn
-from millstream.storage.messages.channel import ReactorChannel, WorkerChannel, channel_pair
-from millstream.storage.messages.commands import CLEANER_LANE, LANE_OF, LANES, READS_LANE, Stop, encode
+from millstream.storage.messages.commands import CLEANER_LANE, LANES, LANES_OF, Stop, encode
 from millstream.storage.processes.cleaner_process import CleanerProcess
 from millstream.storage.processes.worker import Worker, run_worker
 from millstream.storage.processes.writer import TickWriter, run_writer
@@ -51,8 +52,9 @@ class StorageProcesses:
         self._done_fd = done_fd
         self._ends = ends
         self._reactor: Reactor | None = None
-        self._lanes: list[ReactorChannel] = []
-        self._reader = 0
+        self._lanes: Lanes[Command] = Lanes(LANES_OF, encode)
+        self.send = self._lanes.send
+        """Sends a command to the worker or the cleaner. It leaves at the end of the turn."""
         self._on_landed: Callable[[], None] = _nothing
 
     def attach(
@@ -65,7 +67,7 @@ class StorageProcesses:
         """Receive on this reactor: completed ticks, messages of worker and cleaner, and ends of processes."""
         self._reactor = reactor
         self._on_landed = on_landed
-        self._lanes = [ReactorChannel(reactor, end, on_message) for end in self._ends]
+        self._lanes.open(reactor, self._ends, on_message)
         reactor.add_reader(self._done_fd, self._rung)
         for child in self.children:
             reactor.add_reader(child.pidfd, partial(self._ended, child, on_ended))
@@ -79,18 +81,9 @@ class StorageProcesses:
         """Wake the writer for the next slot."""
         os.eventfd_write(self._go_fd, 1)
 
-    def send(self, command: Command) -> None:
-        """Send a command to the worker or the cleaner, by its lane. It leaves at the end of the turn."""
-        lane = LANE_OF[type(command)]
-        if lane == READS_LANE:
-            lane += self._reader
-            self._reader = (self._reader + 1) % (LANES - READS_LANE)
-        self._lanes[lane].send(encode(command))
-
     def stop_worker(self) -> None:
         """Let worker and cleaner execute what they were sent, then end."""
-        for lane in self._lanes:
-            lane.send(encode(Stop()))
+        self._lanes.send_to_all(Stop())
 
     def _rung(self) -> None:
         os.eventfd_read(self._done_fd)
@@ -99,16 +92,14 @@ class StorageProcesses:
     def _ended(self, child: Child, on_ended: Callable[[str, ExitStatus | None], None]) -> None:
         if self._reactor is not None:
             self._reactor.remove_reader(child.pidfd)
-        for lane in self._lanes:
-            lane.hear_all()  # the end of a process may be noticed before its last messages
+        self._lanes.receive_all()
         on_ended(child.name, child.poll())
 
     def detach(self) -> None:
         """All have ended: stop receiving."""
         if self._reactor is not None:
             self._reactor.remove_reader(self._done_fd)
-            for lane in self._lanes:
-                lane.close()
+            self._lanes.close()
 
 
 def _nothing() -> None:
@@ -154,7 +145,7 @@ def start_processes(
         worker = Worker(
             disk, data_dir, arena.view, direct_bytes_min, ReadFaults(stats["worker"]), stats=stats["worker"]
         )
-        return run_worker(worker, [WorkerChannel(end) for end in theirs[:LANES]])
+        return run_worker(worker, [HelperChannel(end) for end in theirs[:LANES]])
 
     def cleaner_main() -> int:
         for end in ours + theirs[:CLEANER_LANE]:
@@ -162,7 +153,7 @@ def start_processes(
         begin("cleaner")
         gc.freeze()
         end = theirs[CLEANER_LANE]
-        return CleanerProcess(disk, end, WorkerChannel(end)).run()
+        return CleanerProcess(disk, end, HelperChannel(end)).run()
 
     children = [spawn(f"writer {shard_id}", writer_main), spawn(f"worker {shard_id}", worker_main)]
     if cleans:

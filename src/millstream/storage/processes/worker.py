@@ -16,25 +16,24 @@ topic or of a fetch at the tail.
 Errors are values in the replies. A full disk (ENOSPC, EDQUOT) is an errno that the shard survives. A failed sync, and
 any other write error, is ``Failed``, and the shard stops with the reason. A damaged batch is a fault of that read
 alone. A removal or a truncation without space on a full disk is repeated until it succeeds (``no_room``); later
-commands in its lane wait, because they may concern the same names. Acknowledgements do not wait. When the shard is gone
-the worker ends. An unexpected exception of a command about one log ends that log (``boundary``), any other the process,
-and with it the shard.
+commands in its lane wait, because they may concern the same names. Acknowledgements do not wait. When the shard has
+ended, so does the worker. An unexpected exception of a command about one log ends that log (``boundary``), any other
+the process, and with it the shard.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
-import traceback
 from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
 from millstream.format.wal import FrameSequence, decode_wal_state
+from millstream.helper.serving import serve
 from millstream.model.quantities import Offset, ShardId, TimestampMs
-from millstream.shard.process import EXIT_SOFTWARE
+from millstream.storage.chunks import is_chunk_disk
 from millstream.storage.disk import FULL
 from millstream.storage.messages.commands import (
     Checkpoint,
@@ -47,6 +46,8 @@ from millstream.storage.messages.commands import (
     Feed,
     FetchData,
     Find,
+    FindRuns,
+    ForgetFiles,
     Found,
     Hurry,
     HurryFile,
@@ -59,6 +60,7 @@ from millstream.storage.messages.commands import (
     Removed,
     RemoveDirectory,
     Reply,
+    RunsFound,
     Stop,
     Write,
     Written,
@@ -72,6 +74,7 @@ from millstream.storage.processes.event_reader import EventReader
 from millstream.storage.processes.inspector import Inspector
 from millstream.storage.processes.receiving import Receiving
 from millstream.storage.recovery.set_aside import set_aside
+from millstream.storage.segments.broken_logs import BrokenLogs
 from millstream.storage.segments.files import SegmentFiles, SyncFailed
 from millstream.storage.segments.reads import Fault, Reader
 from millstream.storage.wal.state import read_wal_state
@@ -79,8 +82,8 @@ from millstream.storage.wal.state import read_wal_state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.helper.channel import HelperChannel
     from millstream.storage.disk import Disk
-    from millstream.storage.messages.channel import WorkerChannel
     from millstream.storage.segments.read_faults import ReadFaults
     from millstream.telemetry.metrics import StatsSlab
 
@@ -113,9 +116,11 @@ class Worker:
             Cut: self._cut,
             Remove: self._remove,
             RemoveDirectory: self._remove_directory,
+            ForgetFiles: self._forget_files,
             Checkpoint: self._checkpoint,
             Hurry: self._hurry,
             Read: self._read,
+            FindRuns: self._find_runs,
             Find: self._find,
             Feed: events.feed,
             FetchData: events.fetch,
@@ -173,6 +178,13 @@ class Worker:
             return Removed(command.id, error.errno or errno.EIO)
         return Removed(command.id, 0)
 
+    def _forget_files(self, command: ForgetFiles) -> Reply:
+        for path in self.files.forget_files(command.directory):
+            self.reader.forget(path)
+        if is_chunk_disk(self._disk):
+            self._disk.forget(command.directory)
+        return Done(command.id)
+
     def _checkpoint(self, command: Checkpoint) -> Reply | None:
         self._parts.append(command)
         if not command.last:
@@ -196,11 +208,12 @@ class Worker:
         except OSError as error:
             what = f"{error.filename or 'segments'} could not be synced"
             return Checkpointed(command.id, error.errno or errno.EIO, synced=False, what=what)
+        broken_logs = BrokenLogs()
         try:
             if command.aside and command.state is not None:
                 self._set_aside(command.aside, *command.state)
             for part in parts:
-                self.files.finish(part)
+                self.files.finish(part, broken_logs)
         except OSError as error:
             full = error.errno in FULL and not isinstance(error, SyncFailed)
             return Checkpointed(
@@ -209,7 +222,7 @@ class Worker:
                 synced=full,
                 what=f"{error.filename or 'a directory'} could not be made durable",
             )
-        return Checkpointed(command.id, 0, synced=True, what="")
+        return Checkpointed(command.id, 0, synced=True, what="", broken=list(broken_logs.found.items()))
 
     def _set_aside(self, logs: list[tuple[int, str]], directory: str, state: bytes) -> None:
         before, _ = read_wal_state(self._disk, directory)
@@ -226,6 +239,10 @@ class Worker:
         except OSError as error:
             return ReadDone(command.id, error.errno or errno.EIO, 0, 0, "", command.offset)
         return ReadDone(command.id, 0, found.size_bytes, found.need_bytes, "", Offset(found.end_offset))
+
+    def _find_runs(self, command: FindRuns) -> Reply:
+        index = self.files.index(command.path, command.base_offset)
+        return RunsFound(command.id, index.runs(command.offset))
 
     def _find(self, command: Find) -> Reply:
         try:
@@ -253,40 +270,16 @@ class Worker:
         self.files.filling.hurry(command.number)
 
 
-def run_worker(worker: Worker, channels: list[WorkerChannel]) -> int:
-    """The process: one thread per lane (this one for the first), until each got ``Stop`` or the shard is gone."""
-    threads = [threading.Thread(target=_run_lane, args=(worker, channel), daemon=True) for channel in channels[1:]]
-    for thread in threads:
-        thread.start()
-    _run_lane(worker, channels[0], gather=True)
-    for thread in threads:
-        thread.join()
+def run_worker(worker: Worker, channels: list[HelperChannel]) -> int:
+    """The process: one thread per lane, until each got ``Stop`` or the shard has ended.
+
+    The replies of the first lane are gathered: no reply to the first write of several is needed before the last.
+    """
+
+    def carry_out(command: Command) -> bytes | None:
+        reply = worker.carry_out(command)
+        return None if reply is None else encode(reply)
+
+    serve(channels, decode_command, Stop, carry_out, gather_first=True)
     worker.finish()
     return 0
-
-
-def _run_lane(worker: Worker, channel: WorkerChannel, *, gather: bool = False) -> None:
-    """Execute one lane's commands in order until ``Stop``.
-
-    With ``gather`` the replies to commands that arrived together leave together: each one wakes the reactor, and no
-    reply to the first write of a row is needed before the last.
-    """
-    try:
-        while messages := channel.receive():
-            replies: list[bytes] = []
-            for message in messages:
-                command = decode_command(message)
-                if isinstance(command, Stop):
-                    channel.send(replies)
-                    return
-                reply = worker.carry_out(command)
-                if reply is not None:
-                    replies.append(encode(reply))
-                    if not gather:
-                        channel.send(replies)
-                        replies.clear()
-            channel.send(replies)
-    except BaseException:  # noqa: BLE001  # the state of the process is unknown, so the process and its shard end
-        traceback.print_exc()
-        os._exit(EXIT_SOFTWARE)
-    os._exit(0)  # the shard is gone

@@ -1,4 +1,4 @@
-"""When a replay begins another chunk of an event topic: where the log would have, after the batch that filled it."""
+"""When a replay starts another chunk of an event topic: where the log would have, after the batch that filled it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ChunkFill:
         self._ends = None
 
     def is_full(self, path: str, written: BytePosition) -> bool:
-        """Whether the next batch begins another chunk; ``path`` is its segment, whose stream has ``written`` bytes."""
+        """Whether the next batch starts another chunk; ``path`` is its segment, whose stream has ``written`` bytes."""
         if self._limits is None:
             return False
         if self._ends is None:

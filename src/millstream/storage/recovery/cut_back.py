@@ -45,7 +45,7 @@ class Kept(NamedTuple):
     known_end: Offset
     """As far as indexes, batches and the write-ahead log say, the log went to here."""
     segment: str
-    """The name of the segment in which the sound part ends; empty if there is none."""
+    """The name of the segment in which the sound part ends; empty without one."""
     position: FilePosition
     """Where in it."""
 

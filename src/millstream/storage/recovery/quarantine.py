@@ -1,6 +1,6 @@
 """What a start puts aside (``.quarantined``): the batches that the write-ahead log still holds of a log that is fenced.
 
-These batches cannot be placed in the log any more, and the files of the write-ahead log are reused. A person decides
+These batches can no longer be placed in the log, and the files of the write-ahead log are reused. A person decides
 about them.
 """
 

@@ -8,7 +8,7 @@ exactly as long as they should be.
 After an orderly stop there is nothing to replay: the summaries that the shards left are gathered for those that will
 run now, and no WAL file is read. After a crash, one line in the log per repair:
 
-- a torn last frame is cut: nobody was promised it (``format.wal.judge``);
+- a torn last frame is cut: it was never acknowledged (``format.wal.judge``);
 - damage inside the durable prefix that the segments can mend, or one readable copy of a frame's table, is mended;
 - other damage is reported and fences the logs it touches (``replay``); the rest is served.
 
@@ -89,7 +89,7 @@ class RecoveryReport(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     """Partitions whose replay raised, each with the traceback. Their records are put aside."""
-    """Logs that are fenced, and damage of which nobody knows whom it hit: name and reason."""
+    """Logs that are fenced, and damage that is not known to belong to a log: name and reason."""
 
     duration_ms: int = 0
 
@@ -119,9 +119,9 @@ def recover(
     Args:
         disk: where they are.
         data_dir: of the broker.
-        locate: where a group's log is, None if there is no such group (any more); called after group 0 was replayed.
+        locate: where a group's log is, None if no such group exists; called after group 0 was replayed.
         shards: how many will run; directories of more are removed.
-        now_ms: wall clock, for segments of which nobody knows when they were made.
+        now_ms: wall clock, for segments whose creation time is not known.
         in_cluster: the controller's log is replicated.
 
     Raises:
@@ -170,7 +170,7 @@ def _read_state(disk: Disk, directory: str, repairs: list[Repair]) -> WalState:
     """The state; a damaged copy of it is mended when the recovery is through, like everything else it says."""
     state, damaged = read_wal_state(disk, directory)
     for path, reason in damaged.items():
-        repairs.append(Repair("other", f"{path} is damaged ({reason}) and is made anew from its copy"))
+        repairs.append(Repair("other", f"{path} is damaged ({reason}) and is restored from its copy"))
     return state
 
 
@@ -190,7 +190,7 @@ def _term(states: dict[int, WalState]) -> int:
 
 
 def _begin(disk: Disk, root: str, states: dict[int, WalState], shards: int, term: int) -> None:
-    """Say where the write-ahead log of each shard of this start begins, and in which term; remove the directories of
+    """Say where the write-ahead log of each shard of this start starts, and in which term; remove the directories of
     shards that no longer run, the name first: half of one would mislead.
     """
     _remove_deleted(disk, root)  # what a crash has left, before a directory needs that name again
@@ -218,8 +218,9 @@ def _read_directory(disk: Disk, path: str, shard: int, state: WalState) -> _Dire
 
 
 def _make_durable(disk: Disk, directory: _Directory) -> None:
-    """Write the frames that nobody knows to be durable again, as they are: what is replayed from them into the segments
-    must not outlive them. A sync alone does not do it: after one that failed the kernel takes the pages for clean.
+    """Write the frames that are not known to be durable again, as they are: what is replayed from them into the
+    segments must not outlive them. A sync alone does not do it: after one that failed the kernel takes the pages for
+    clean.
     """
     verdict = directory.verdict
     for file, place in verdict.order:

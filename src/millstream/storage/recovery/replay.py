@@ -28,16 +28,16 @@ from millstream.format.names import (
     FAULT_FILE,
     PRODUCERS_SUFFIX,
     parse_offset,
-    segment_name,
 )
-from millstream.format.segment import Batch, WalkEnd, parse_batch, walk
+from millstream.format.segment import WalkEnd, parse_batch, walk
 from millstream.format.wal import Kind
 from millstream.model.quantities import BytePosition, Offset
-from millstream.storage.disk import exists, make_directories, read_at, read_file, write_all, write_aside
+from millstream.storage.disk import exists, make_directories, read_at, read_file, write_aside
 from millstream.storage.log.lost import check_beginning, has_log
-from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs, remove_segment
+from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs
 from millstream.storage.recovery.chunk_fill import ChunkFill
 from millstream.storage.recovery.quarantine import QuarantinedBatches
+from millstream.storage.recovery.replayed_segments import SegmentFill, SegmentNames
 from millstream.storage.recovery.replayed_state import ReplayedState
 from millstream.storage.segments.files import label_topic, names_in
 from millstream.storage.segments.index import Growing, SegmentIndex, batches_from, index_path, sound_bytes
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from millstream.format.index import SegmentSummary
     from millstream.format.wal import WalRecord
-    from millstream.storage.disk import Buffer, Disk, File
+    from millstream.storage.disk import Disk, File
     from millstream.storage.recovery.place import LogPlace
     from millstream.storage.recovery.replayed_state import Truncation
 
@@ -75,13 +75,7 @@ class LogReplay:
         self._now_ms = now_ms
         self._note = note
         self._begun = False
-        self._file: File | None = None
-        self._base = 0
-        self._index = SegmentIndex(Offset(0))
-        self._growing = Growing(self._index, now_ms)
-        self._pending: list[Buffer] = []
-        self._pending_at = 0
-        self._pending_bytes = 0
+        self._fill = SegmentFill(disk, now_ms)
         self._chunk = ChunkFill(disk, place.chunk_limits, self.flush)
         self._quarantined = QuarantinedBatches(disk, place.directory)
         # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not
@@ -90,7 +84,6 @@ class LogReplay:
         self._void_from = [min(one.offset for one in rest) for rest in later]
         self._cut_back = bool(truncations)
         self._cut_at = min((one.offset for one in truncations), default=None)
-        self._visited: list[int] = []
         # To be written once the segments are synced.
         self._indexes: list[tuple[str, SegmentIndex, SegmentSummary]] = []
         self.records = 0
@@ -105,17 +98,17 @@ class LogReplay:
         """File and byte of the last record that does not verify."""
 
         self._fenced = exists(disk, f"{place.directory}/{FAULT_FILE}")
-        self._files: dict[int, str] = {}
+        files: dict[int, str] = {}
         saved: LogState | None = None
         try:
             names = names_in(disk, place.directory)
             self._bare = place.replicated and not has_log(names)
-            self._files = live_segments(disk, place.directory, names)
+            files = live_segments(disk, place.directory, names)
             if EPOCHS_FILE in names:
                 saved = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
         except Corruption as error:
             self._fail(f"{place.directory}: {error.message}")
-        self._bases = sorted(self._files)
+        self._segments = SegmentNames(disk, place.directory, files)
         self._state = ReplayedState(saved, trimmed_to, truncations)
 
     # -- records -------------------------------------------------------------------------------------------------------
@@ -153,7 +146,7 @@ class LogReplay:
         except (Corruption, WalkEnd) as error:
             self._fail(str(error))
             self._quarantine(record, payload)
-        self._close()
+        self._fill.close()
 
     def _batch(self, record: WalRecord, payload: memoryview | None) -> None:
         if self._void_from and record.base >= self._void_from[0]:
@@ -164,7 +157,7 @@ class LogReplay:
                 return
             if not self._begun and (record.base > self._state.start or not self._begin_trimmed(record.base)):
                 self._begin(record.base)
-        next_offset = self._growing.end_offset
+        next_offset = self._fill.growing.end_offset
         if record.base < next_offset:
             raise Corruption(f"the write-ahead log goes back to offset {record.base} from {next_offset}")
         if record.base > next_offset:
@@ -173,67 +166,68 @@ class LogReplay:
             self._mend(record.last + 1, "are damaged in the write-ahead log", self.damaged_at)
             return
         self.uncertain = ""
-        if self._growing.size_bytes and (
-            self._growing.size_bytes + record.size > self.place.segment_bytes
-            or record.last - self._base > OFFSETS_PER_SEGMENT
-            or record.base in self._bases
-            or self._chunk.is_full(self._path(self._base), BytePosition(self._growing.size_bytes))
+        fill = self._fill
+        position = fill.growing.size_bytes
+        if position and (
+            position + record.size > self.place.segment_bytes
+            or record.last - fill.base > OFFSETS_PER_SEGMENT
+            or record.base in self._segments.bases
+            or self._chunk.is_full(fill.path, BytePosition(position))
         ):
             self._next_segment(record.base)
-        position = self._growing.size_bytes
-        self._pending_at = self._pending_at if self._pending else position
-        self._pending.append(payload)
-        self._pending_bytes += record.size
+            position = fill.growing.size_bytes
+        batch = parse_batch(payload, 0, position, position + len(payload))
         self.bytes += record.size
-        self._grow(parse_batch(payload, 0, position, position + len(payload)))
-        self._chunk.add(record, payload)
-        if self._pending_bytes >= _WRITE_BYTES:
-            self.flush()
-
-    def _grow(self, batch: Batch) -> None:
         self._state.note_epoch(batch.leader_epoch, batch.base_offset)
-        self._growing.add(batch)
+        fill.add(batch, payload)
+        self._chunk.add(record, payload)
+        if fill.pending_bytes >= _WRITE_BYTES:
+            self.flush()
 
     def _truncate(self, offset: Offset) -> None:
         """The log was cut here; no record before was at or behind ``offset``, they are void."""
         lowest = self._void_from.pop(0)
         if not self._begun:
             self._begin(Offset(lowest))
-        elif self._growing.end_offset < lowest:
-            raise Corruption(f"the log ends at {self._growing.end_offset} and was cut at {lowest}")
+        elif self._fill.growing.end_offset < lowest:
+            raise Corruption(f"the log ends at {self._fill.growing.end_offset} and was cut at {lowest}")
         self._state.forget_epochs(offset)
 
     def _begin_trimmed(self, offset: Offset) -> bool:
-        """Begin at or before the log's start, if the segments reach so far.
+        """Start at or before the log's start, if the segments reach so far.
 
         If they do not, they were to be removed and came back in the crash, some of them and perhaps torn: they go now.
-        Whatever is not trimmed follows in the write-ahead log.
+        What is not trimmed follows in the write-ahead log.
         """
-        while len(self._bases) > 1 and self._bases[1] <= self._state.start:
-            self._unlink(self._bases[0])
-        if not self._bases or self._bases[0] > offset:
+        while len(self._segments.bases) > 1 and self._segments.bases[1] <= self._state.start:
+            self._unlink(self._segments.bases[0])
+        if not self._segments.bases or self._segments.bases[0] > offset:
             return False
         try:
             self._begin(offset)
         except (Corruption, WalkEnd):
             self._begun = False
-            for base in [one for one in self._bases if one <= offset]:
+            for base in [one for one in self._segments.bases if one <= offset]:
                 self._unlink(base)
             return False
         return True
 
     def _remove_trimmed(self) -> None:
         """No batch is to be replayed: trimmed segments that came back go again, but not one that the log went on in."""
-        while len(self._bases) > 1 and self._bases[1] <= self._state.start:
-            self._unlink(self._bases[0])
-        if not self._bases or self._bases[0] >= self._state.start or self._state.reached > self._state.start:
+        while len(self._segments.bases) > 1 and self._segments.bases[1] <= self._state.start:
+            self._unlink(self._segments.bases[0])
+        if (
+            not self._segments.bases
+            or self._segments.bases[0] >= self._state.start
+            or self._state.reached > self._state.start
+        ):
             return
-        base = self._bases[0]
-        index = SegmentIndex.load(self._disk, self._path(base), Offset(base))
+        base = self._segments.bases[0]
+        index = SegmentIndex.load(self._disk, self._segments.path(base), Offset(base))
         if index.summary is not None and index.summary.end_offset >= self._state.start:
             return
         growing = Growing(index, self._now_ms)
-        file = self._disk.open(self._path(base))
+        file = self._disk.open(self._segments.path(base))
         try:
             for batch in batches_from(file, growing.size_bytes, file.size()):
                 if not growing.goes_on_with(batch):
@@ -247,12 +241,10 @@ class LogReplay:
             file.close()
         self._unlink(base)
 
-    def _unlink(self, base: int) -> None:
-        self._bases.remove(base)
-        if self._base == base:
-            self._close()
-        remove_segment(self._disk, self._path(base))
-        self._files.pop(base, None)
+    def _unlink(self, base: Offset) -> None:
+        if self._fill.base == base:
+            self._fill.close()
+        self._segments.unlink(base)
 
     # -- places --------------------------------------------------------------------------------------------------------
 
@@ -260,20 +252,20 @@ class LogReplay:
         """Stand where the batch at ``offset`` starts, everything before it trusted."""
         first = not self._begun
         self._begun = True
-        if self._state.saved is None and self._bases and first:
+        if self._state.saved is None and self._segments.bases and first:
             self._derive_state(offset)
-        below = [base for base in self._bases if base <= offset]
+        below = [base for base in self._segments.bases if base <= offset]
         if self._cut_back and len(below) > 1 and below[-1] == offset:
             below.pop()  # the segment before may still have what was cut off behind its end
         if not below:
-            if self._bases or offset <= self._state.start or (not self._state.start and not offset):
+            if self._segments.bases or offset <= self._state.start or (not self._state.start and not offset):
                 self._open(offset, SegmentIndex(offset), create=True)
                 return
             raise Corruption(
                 f"offsets {self._state.start} to {offset - 1} are neither in a segment nor in the write-ahead log"
             )
         base = below[-1]
-        path = self._path(base)
+        path = self._segments.path(base)
         index = SegmentIndex.load(self._disk, path, Offset(base))
         summary = index.summary
         if summary is not None and summary.generation and summary.end_offset == offset and not self._cut_back:
@@ -284,7 +276,7 @@ class LogReplay:
         if summary is not None and summary.end_offset > offset:
             index = SegmentIndex(Offset(base), index.generation)
         self._open(base, index, create=False)
-        file, growing = self._current()
+        file, growing = self._fill.file(), self._fill.growing
         size = file.size()
         if growing.size_bytes > size:
             raise Corruption(f"{path} has {size} bytes, {growing.size_bytes} were synced")
@@ -302,7 +294,7 @@ class LogReplay:
         self._state.forget_epochs(offset)
 
     def _derive_state(self, until: int) -> None:
-        below = {base: name for base, name in self._files.items() if base < until}
+        below = {int(base): name for base, name in self._segments.files.items() if base < until}
         if below and self.place.replicated:
             raise Corruption(missing_epochs(self.place.directory))
         if below:
@@ -315,7 +307,7 @@ class LogReplay:
 
     def _look_at_tail(self, file: File, size: int) -> None:
         """Say so when what was written behind is torn; it is written again either way."""
-        position = self._growing.size_bytes
+        position = self._fill.growing.size_bytes
         wanted = _READ_BYTES
         reason = ""
         while position < size and not reason:
@@ -340,59 +332,34 @@ class LogReplay:
                 " written again from the write-ahead log",
             )
 
-    def _open(self, base: int, index: SegmentIndex, *, create: bool) -> None:
+    def _open(self, base: Offset, index: SegmentIndex, *, create: bool) -> None:
         if create:
             make_directories(self._disk, self.place.directory)
         if topic := self.place.name.rpartition("/")[0]:
             label_topic(self._disk, os.path.dirname(self.place.directory), topic)
-        self._close()
-        self._file = self._disk.open(self._path(base), create=create)
-        if base not in self._bases:
-            self._bases = sorted([*self._bases, base])
-        self._visited = [one for one in self._visited if one < base] + [base]
-        self._base = base
+        self._fill.open(self._segments.path(base), base, index, create=create)
+        self._segments.visit(base)
         self._chunk.forget()
-        self._index = index
-        self._growing = Growing(index, self._now_ms)
 
-    def _next_segment(self, base: int) -> None:
-        """The current segment ends here; go on in the one that starts at ``base``, which may be there already."""
-        self.flush()
-        file, growing = self._current()
-        file.truncate(growing.size_bytes)
-        self._indexes.append((file.path, self._index, growing.summary(sealed=True)))
+    def _next_segment(self, base: Offset) -> None:
+        """The current segment ends here; continue in the one that starts at ``base``, which may be there already."""
+        fill = self._fill
+        file = fill.truncate()
+        self._indexes.append((file.path, fill.index, fill.growing.summary(sealed=True)))
         self._open(base, SegmentIndex(Offset(base)), create=True)
-
-    def _current(self) -> tuple[File, Growing]:
-        if self._file is None:
-            self._file = self._disk.open(self._path(self._base))
-        return self._file, self._growing
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _path(self, base: int) -> str:
-        return f"{self.place.directory}/{self._files.get(base) or segment_name(Offset(base))}"
 
     def flush(self) -> None:
         """Write what was gathered."""
-        if self._pending:
-            file, _ = self._current()
-            write_all(file, self._pending, self._pending_at)
-            self._pending = []
-            self._pending_bytes = 0
-        self._close()
+        self._fill.flush()
 
     # -- damage --------------------------------------------------------------------------------------------------------
 
     def _mend(self, until: int, what: str, where: str = "") -> None:
         """Take the batches up to offset ``until`` from the segment, if write-behind has put them there."""
-        begin = self._growing.end_offset
+        begin = self._fill.growing.end_offset
         self._take_from_segment(until)
-        if self._growing.end_offset != until:
-            reason = f"offsets {self._growing.end_offset} to {until - 1} {what}, and no segment has them"
+        if self._fill.growing.end_offset != until:
+            reason = f"offsets {self._fill.growing.end_offset} to {until - 1} {what}, and no segment has them"
             raise Corruption(f"{reason} ({where})" if where else reason)
         mended = f"{self.place.name}: offsets {begin} to {until - 1} {what}; the segment has them"
         self._note("other", f"{mended} ({where})" if where else mended)
@@ -401,12 +368,12 @@ class LogReplay:
         """Keep the sound batches that stand behind the current place."""
         self.flush()
         while not self._cut_back:
-            file, growing = self._current()
+            file, growing = self._fill.file(), self._fill.growing
             size = file.size()
             if growing.size_bytes >= size:
-                if growing.end_offset not in self._bases or growing.end_offset == self._base:
+                if growing.end_offset not in self._segments.bases or growing.end_offset == self._fill.base:
                     return
-                self._next_segment(growing.end_offset)
+                self._next_segment(Offset(growing.end_offset))
                 continue
             try:
                 head = read_at(file, growing.size_bytes, min(64, size - growing.size_bytes))
@@ -419,7 +386,8 @@ class LogReplay:
                 or sound_bytes(file, batch) is None
             ):
                 return
-            self._grow(batch)
+            self._state.note_epoch(batch.leader_epoch, batch.base_offset)
+            growing.add(batch)
             self._chunk.forget()
 
     def _fail(self, reason: str) -> None:
@@ -447,7 +415,7 @@ class LogReplay:
             else:
                 self._remove_trimmed()
             self._chunk.sweep(self.place.directory)
-        self._close()
+        self._fill.close()
         if self.fault and not self._fenced:
             fence(self._disk, self.place.directory, self.fault)
 
@@ -464,7 +432,7 @@ class LogReplay:
             return self._describe_vote()
         files: list[tuple[str, bytes]] = []
         for path, index, summary in self._indexes:
-            if summary.base_offset not in self._visited:
+            if summary.base_offset not in self._segments.visited:
                 continue
             if index.whole and index.file_bytes:
                 index.append_block(self._disk, path, summary)
@@ -489,12 +457,11 @@ class LogReplay:
         return [path]
 
     def _cut(self) -> None:
-        self.flush()
-        file, growing = self._current()
-        file.truncate(growing.size_bytes)
-        for base in [one for one in self._bases if one > self._visited[0] and one not in self._visited]:
+        fill, segments = self._fill, self._segments
+        file = fill.truncate()
+        for base in [one for one in segments.bases if one > segments.visited[0] and one not in segments.visited]:
             self._unlink(base)
-        if growing.size_bytes:
-            self._indexes.append((file.path, self._index, growing.summary(sealed=False)))
+        if fill.growing.size_bytes:
+            self._indexes.append((file.path, fill.index, fill.growing.summary(sealed=False)))
         else:
-            self._unlink(self._base)
+            self._unlink(fill.base)

@@ -1,9 +1,9 @@
 """The state of a log apart from its batches, while its write-ahead records are replayed: start, epochs, vote, control
 entries.
 
-It begins with what the ``epochs`` file says and takes up each record in order. The file may be newer than the first of
-the records, because a checkpoint writes it before it makes them void. So a control entry that a later record cuts off
-is left out from the first, and one that is known already is entered again, with those behind it to follow.
+It starts with the content of the ``epochs`` file and applies each record in order. The file may be newer than the first
+of the records, because a checkpoint writes it before it makes them void. So a control entry that a later record cuts
+off is left out from the first, and one that is known already is entered again, with those behind it to follow.
 """
 
 from __future__ import annotations

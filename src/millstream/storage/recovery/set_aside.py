@@ -211,7 +211,7 @@ def replay_set_aside(disk: Disk, data_dir: str, place: LogPlace, now_ms: int, no
 
 
 def vote_set_aside(disk: Disk, directory: str) -> StoredVote | None:
-    """The newest vote of a replica that was put aside; None if there is none, and its ``epochs`` file has it."""
+    """The newest vote of a replica that was put aside; None without one; then its ``epochs`` file has it."""
     votes = [
         StoredVote(record.leader_epoch, ReplicaId(record.base))
         for chunk in chunks(_read(disk, directory))

@@ -1,7 +1,7 @@
 """Summaries of logs that an orderly stop stores, so that the next start reads no log's files.
 
 Each shard leaves the summaries of its logs in its ``state`` file; recovery gathers them into ``wal/opened``, where
-every shard finds those of the logs it opens, whatever their number is now. The file speaks only for the start that
+every shard finds those of the logs it opens, for any number of shards. The file speaks only for the start that
 follows: recovery replaces or removes it each time. The user of a summary checks the size of the active segment, the
 one thing a hand could have changed.
 """
@@ -65,12 +65,12 @@ def decode_summaries(data: bytes) -> tuple[LogSummary, ...]:
 def summarize(log: Log) -> LogSummary:
     """The summary of a log of which everything is in its segments."""
     log.refresh()
-    producers = log.snapshots.newest
-    if log.producer_snapshot is not None:
-        data = log.producer_snapshot()
+    producers = log.files.snapshots.newest
+    if log.owner.producer_snapshot is not None:
+        data = log.owner.producer_snapshot()
         producers = None if data is None else (log.snapshot_offset, data)
-    segments = tuple(one.summary() for one in log.segments_list.all() if one.size_bytes)
-    return LogSummary(log.group, log.durable_state(), segments, producers, tuple(log.snapshots.files))
+    segments = tuple(one.summary() for one in log.files.segments.all() if one.size_bytes)
+    return LogSummary(log.group, log.durable_state(), segments, producers, tuple(log.files.snapshots.files))
 
 
 def leave_summaries(disk: Disk, directory: str, wal: Wal, term: Term, logs: Iterable[Log]) -> None:
@@ -80,7 +80,7 @@ def leave_summaries(disk: Disk, directory: str, wal: Wal, term: Term, logs: Iter
     found: list[LogSummary] = []
     for log in list(logs):
         try:
-            if not log.lost:
+            if not log.files.lost:
                 found.append(summarize(log))
         except Exception as error:  # noqa: BLE001 - the boundary
             log.failed("summary", error)  # the next start looks at its files

@@ -17,6 +17,7 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from millstream.storage.disk import DIRECT_BLOCK_BYTES, pieces, without, write_all
+from millstream.storage.segments.run_sums import RunSums
 from millstream.storage.staging import Staging
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class BulkWriter:
         self._arena = arena
         self._direct_bytes_min = direct_bytes_min
         self._staging = Staging()
+        self.sums = RunSums(arena)
+        """Checksums of what was written to segments."""
 
     def write(self, file: File, spans: Sequence[int], position: int) -> int:
         """Write the arena's bytes from start to end, start to end, … at ``position``; returns how many."""
@@ -59,7 +62,7 @@ class BulkWriter:
         return written + self._through_cache(file, last, position + written)
 
     def write_block(self, file: File, view: memoryview, position: int) -> None:
-        """Write what begins on a page, in memory as in the file, whatever its size."""
+        """Write bytes of any size that start on a page, in memory and in the file."""
         whole = 0 if self._direct_bytes_min is None else len(view) // DIRECT_BLOCK_BYTES * DIRECT_BLOCK_BYTES
         if whole:
             self._write_blocks(file, [view[:whole]], position)

@@ -11,13 +11,13 @@ because a ``syncfs`` of hundreds keeps the write-ahead log from the disk for 12â
 descriptor which was opened again may not report.
 
 An index is derived. One that is damaged or cannot be read is done without: who looks something up walks through more of
-the segment, what is added waits in memory, and the next checkpoint reads the rest from the segment and writes it anew.
+the segment, what is added waits in memory, and the next checkpoint reads the rest from the segment and rewrites it.
 If the segment cannot be read either, that is left to the checkpoint after, or the start.
 
 Every method runs to its end before it answers and raises OSError for what the disk says; ``worker`` turns that into
 replies. Writing, cutting and removing happen on one thread, checkpoints on another, reads on others: the sets shared
 between them have a lock. A second lock keeps a partition from being deleted while a checkpoint makes a file in it; a
-checkpoint skips what is gone already: the shards that share a topic delete their partitions
+checkpoint skips what is already removed: the shards that share a topic delete their partitions
 at the same time, and the last of them its directory.
 """
 
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE
-from millstream.model.quantities import Offset, TimestampMs
+from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.storage.disk import FileCache, exists, make_directories, read_text, write_all
 from millstream.storage.segments.bulk_writes import BulkWriter
 from millstream.storage.segments.index import SegmentIndex, grow_index, index_path
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from millstream.format.index import SegmentSummary
     from millstream.storage.disk import Disk
     from millstream.storage.messages.commands import Checkpoint, Cut, PrepareFile, Write
+    from millstream.storage.segments.broken_logs import BrokenLogs
     from millstream.storage.segments.read_faults import ReadFaults
 
 SYNC_ALL_FILES: Final = 16
@@ -88,7 +89,7 @@ class SegmentFiles:
         data_dir: its path.
         arena: where payload lies.
         direct_bytes_min: see ``bulk_writes.BulkWriter``.
-        faults: hears of indexes that cannot be read.
+        faults: counts indexes that cannot be read.
     """
 
     def __init__(
@@ -108,13 +109,14 @@ class SegmentFiles:
         self._dirty: set[str] = set()
         self._dirty_directories: set[str] = set()
         self._indexes: OrderedDict[str, SegmentIndex] = OrderedDict()
-        self._removed: OrderedDict[str, None] = OrderedDict()  # the latest; a checkpoint under way may still name them
+        self._removed: OrderedDict[str, None] = OrderedDict()  # the latest; a running checkpoint may still name them
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
     def write(self, command: Write) -> int:
         """Put the bytes in their place; returns how many."""
         path = command.path
+        known = self._bulk.sums.take(path)
         try:
             file = self.files.acquire(path)
         except FileNotFoundError:
@@ -131,12 +133,14 @@ class SegmentFiles:
             # Not before: a checkpoint that took the path off in between would have synced nothing.
             with self._lock:
                 self._dirty.add(path)
-        if command.entries:
+        entries = command.entries
+        sums = self._bulk.sums.written(path, known, FilePosition(command.position), command.spans, entries[1::3])
+        if entries:
             index = self.index(path, _base(path))
             with self._lock:
-                for at in range(0, len(command.entries), 3):
-                    offset, position, timestamp = command.entries[at : at + 3]
-                    index.add(Offset(offset), position, TimestampMs(timestamp))
+                for at, run_sum in zip(range(0, len(entries), 3), sums, strict=True):
+                    offset, position, timestamp = entries[at : at + 3]
+                    index.add(Offset(offset), position, TimestampMs(timestamp), run_sum)
         return written
 
     def _make_home(self, path: str, topic: str) -> None:
@@ -159,6 +163,7 @@ class SegmentFiles:
 
     def cut(self, command: Cut) -> None:
         """Shorten a segment and its index."""
+        self._bulk.sums.take(command.path)
         try:
             file = self.files.acquire(command.path)
         except FileNotFoundError:
@@ -178,6 +183,7 @@ class SegmentFiles:
 
     def remove(self, path: str) -> None:
         """Delete a segment and its index; neither needs to exist."""
+        self._bulk.sums.take(path)
         with self._names:
             self._unlink(path)
             self._unlink(index_path(path))
@@ -203,7 +209,7 @@ class SegmentFiles:
 
     def remove_directory(self, directory: str) -> None:
         """Delete a partition: first its name, durably, then its files; the topic's directory with the last
-        partition. Where the disk broke it off, it goes on when it is called again.
+        partition. After an error of the disk it can be called again, and continues.
         """
         gone = directory + DELETED_SUFFIX
         with self._names:
@@ -232,7 +238,7 @@ class SegmentFiles:
             self._dirty.discard(f"{parent}/{TOPIC_FILE}")
 
     def swap_directory(self, directory: str, staged: str, swap: Callable[[], None]) -> None:
-        """Let ``swap`` put the staged files of a log in the place of ``directory``. No checkpoint under way names a
+        """Let ``swap`` put the staged files of a log in the place of ``directory``. No running checkpoint names a
         file in it.
         """
         with self._names:
@@ -249,7 +255,7 @@ class SegmentFiles:
                 self._removed.pop(directory, None)
 
     def _forget_directory(self, directory: str) -> None:
-        """A checkpoint that begins or goes on from here passes over it."""
+        """Checkpoints skip it from here on."""
         inside = directory + "/"
         with self._lock:
             self._dirty.difference_update([path for path in self._dirty if path.startswith(inside)])
@@ -258,13 +264,25 @@ class SegmentFiles:
             self._dirty_directories.discard(directory)
             self._note_removed(directory)
 
+    def forget_files(self, directory: str) -> list[str]:
+        """Close the files of a log and drop its indexes, because others are about to change them; its segments."""
+        with self._names:
+            names = [name for name in names_in(self.disk, directory) if name.endswith(SEGMENT_SUFFIX)]
+            paths = [f"{directory}/{name}" for name in names]
+            for path in paths:
+                self.files.forget(path)
+            with self._lock:
+                for path in [path for path in self._indexes if os.path.dirname(path) == directory]:
+                    del self._indexes[path]
+            return paths
+
     def removed_directories(self) -> list[str]:
         """Directories of deleted partitions of which a checkpoint that was asked for may still name files."""
         with self._lock:
             return [path for path in self._removed if not path.endswith(SEGMENT_SUFFIX)]
 
     def forget_removed(self, directories: list[str]) -> None:
-        """No checkpoint that was asked for names files in them any more: the partitions may come back."""
+        """No checkpoint that was asked for names files in them: the partitions may come back."""
         with self._lock:
             for directory in directories:
                 self._removed.pop(directory, None)
@@ -308,7 +326,7 @@ class SegmentFiles:
         with self._lock:
             index.complete(read, size_bytes)
         operator_log.at(self._log_name(path)).warning(
-            "repaired: %s was damaged or could not be read and is written anew from the segment", index_path(path)
+            "repaired: %s was damaged or could not be read and is rebuilt from the segment", index_path(path)
         )
         return True
 
@@ -327,7 +345,7 @@ class SegmentFiles:
         """Make every write so far durable.
 
         Raises:
-            OSError: a sync failed; nobody knows what is on disk, the process has to stop.
+            OSError: a sync failed; the content of the disk is unknown, the process has to stop.
         """
         with self._lock:
             dirty, self._dirty = self._dirty, set()
@@ -339,7 +357,7 @@ class SegmentFiles:
             try:
                 file = self.files.acquire(path)
             except FileNotFoundError:
-                continue  # deleted meanwhile
+                continue  # deleted in the meantime
             try:
                 file.sync()
             finally:
@@ -373,35 +391,43 @@ class SegmentFiles:
                 finally:
                     file.close()
 
-    def replace_files(self, files: list[tuple[str, bytes]]) -> None:
+    def replace_files(self, files: list[tuple[str, bytes]], broken: BrokenLogs) -> None:
         """Replace small files so that a crash leaves the old or the new; ``sync_directories`` makes it durable."""
-        aside: list[str] = []
         many = len(files) >= SYNC_ALL_FILES
+        aside: list[str] = []
         for path, data in files:
             self.throttle.pause()
-            with self._names:
-                if self._is_removed(path):
-                    continue
-                self._make_home(path, "")
-                file = self.disk.open(path + TEMPORARY_SUFFIX, create=True)
-                try:
-                    file.truncate(0)
-                    write_all(file, [data], 0)
-                    if not many:
-                        file.sync()
-                finally:
-                    file.close()
-            aside.append(path)
+            if broken.run(path, self._write_aside, path, data, not many):
+                aside.append(path)
         if many:
             self._sync_all()
         for path in aside:
             self.throttle.pause()
-            with self._names:
-                if self._is_removed(path):
-                    continue
-                self.disk.rename(path + TEMPORARY_SUFFIX, path)
-                with self._lock:
-                    self._dirty_directories.add(os.path.dirname(path))
+            broken.run(path, self._put_in_place, path)
+
+    def _write_aside(self, path: str, data: bytes, sync: bool) -> None:
+        """Write what is to replace a small file."""
+        with self._names:
+            if self._is_removed(path):
+                return
+            self._make_home(path, "")
+            file = self.disk.open(path + TEMPORARY_SUFFIX, create=True)
+            try:
+                file.truncate(0)
+                write_all(file, [data], 0)
+                if sync:
+                    file.sync()
+            finally:
+                file.close()
+
+    def _put_in_place(self, path: str) -> None:
+        """Let it replace the file."""
+        with self._names:
+            if self._is_removed(path):
+                return
+            self.disk.rename(path + TEMPORARY_SUFFIX, path)
+            with self._lock:
+                self._dirty_directories.add(os.path.dirname(path))
 
     def sync_directories(self) -> None:
         """Make every name so far durable. A full disk may refuse that; names are not forgotten by it, as bytes are, so
@@ -417,30 +443,32 @@ class SegmentFiles:
                 try:
                     self.disk.sync_directory(directory)
                 except FileNotFoundError:
-                    continue  # deleted meanwhile
+                    continue  # deleted in the meantime
         except OSError:
             with self._lock:
                 self._dirty_directories |= changed
             raise
 
-    def finish(self, command: Checkpoint) -> None:
-        """What comes after ``sync``: indexes, small files, names, removals, the state of the write-ahead log."""
+    def finish(self, command: Checkpoint, broken: BrokenLogs) -> None:
+        """What comes after ``sync``: indexes, small files, names, removals, and if no log is ``broken`` the state of
+        the write-ahead log.
+        """
         for path, summary in command.segments:
             self.throttle.pause()
-            self.write_index(path, summary)
-        self.replace_files(command.files)
+            broken.run(path, self.write_index, path, summary)
+        self.replace_files(command.files, broken)
         self.sync_directories()
         for path in command.remove:
             self.throttle.pause()
-            self._unlink(path)
-        if command.state is not None:
+            broken.run(path, self._unlink, path)
+        if command.state is not None and not broken.found:
             write_wal_state(self.disk, *command.state)
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 
     def prepare_file(self, command: PrepareFile) -> None:
         """Make a zero-filled file: a sync of one that is merely allocated costs twice as much (extents change state).
-        Nobody reads the zeros, so they are not left in the page cache.
+        The zeros are never read, so they are not left in the page cache.
         """
         temporary = command.path + TEMPORARY_SUFFIX
         file = self.disk.open(temporary, create=True)

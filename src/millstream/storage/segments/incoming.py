@@ -12,7 +12,7 @@ higher than any of the log, so that a path means the same bytes before and after
 in the write-ahead log comes before it (``Kind.ADOPT``), so that a crash shows the old log until the note is durable,
 and recovery takes the step once more after that. The vote of the replica goes over: it is the newest that either says.
 
-A directory that was never put in place is what the next start goes on with (``segments.received``); after some minutes
+A directory that was never put in place can be continued by the next start (``segments.received``); after some minutes
 without a leader that sends the rest it is removed. That of an event topic is removed by the next start.
 """
 
@@ -78,7 +78,7 @@ class IncomingLog:
     ) -> None:
         """``start`` is the first offset of the files, ``generation_min`` larger than any generation of the log here.
         With ``chunk_is_full``, which takes a path, the segments are chunks, which have no generations. ``received`` is
-        what is there already, to go on with; its own start and generation count then.
+        what is there already, to be continued; its own start and generation count then.
 
         Raises:
             OSError: the directory can't be made, or the last segment not be opened.
@@ -195,7 +195,7 @@ def newest_vote(*votes: StoredVote) -> StoredVote:
 
 
 def put_in_place(disk: Disk, directory: str, staged: str, vote: StoredVote) -> None:
-    """Put a staged log in the place of ``directory``, durably. Where a crash or the disk broke it off, it goes on when
+    """Put a staged log in the place of ``directory``, durably. After a crash or an error of the disk it continues when
     it is called again. ``vote`` is the replica's, as far as the caller knows.
 
     Raises:

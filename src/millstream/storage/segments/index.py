@@ -14,7 +14,15 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
-from millstream.format.index import INDEX_INTERVAL_BYTES, NO_TIMESTAMP, SegmentSummary, encode_block, scan_index
+from millstream.format.index import (
+    INDEX_INTERVAL_BYTES,
+    NO_SUM,
+    NO_TIMESTAMP,
+    RunSum,
+    SegmentSummary,
+    encode_block,
+    scan_index,
+)
 from millstream.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_segment
 from millstream.format.segment import (
     BATCH_CRC_START,
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 256 * 1024
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _LATE: Final = 2**63 - 1
+RUNS_MAX: Final = 2048
+"""Runs in one answer of ``runs``: 24 KiB for 64 MiB of a segment."""
 
 
 def index_path(segment_path: str) -> str:
@@ -46,8 +56,8 @@ def index_path(segment_path: str) -> str:
 class SegmentIndex:
     """Entries of one segment, rising in offset and position, never falling in timestamp.
 
-    One thread changes it, others may look things up meanwhile: an entry counts once its timestamp is there, which is
-    added last, and a cut puts new arrays in place of the old.
+    One thread changes it, others may look things up at the same time: an entry counts once its timestamp is there,
+    which is added last, and a cut puts new arrays in place of the old.
     """
 
     __slots__ = (
@@ -67,7 +77,7 @@ class SegmentIndex:
         self.generation = generation
         """Of the segment's file; from 1 on its offsets may have gaps."""
 
-        self._entries = (array("q"), array("q"), array("q"))  # offsets, positions, timestamps
+        self._entries = (array("q"), array("q"), array("I"), array("q"))  # offsets, positions, sums, timestamps
         self.pending = 0
         """Entries at the end that the file does not have."""
 
@@ -78,7 +88,7 @@ class SegmentIndex:
         """The newest that the file has."""
 
         self.whole = True
-        """Every byte of the file is good; False also where there is none."""
+        """Every byte of the file is valid; False also without a file."""
 
         self.lacking = False
         """The file is damaged or could not be read, so that entries of the segment may be missing here."""
@@ -102,7 +112,7 @@ class SegmentIndex:
             index.errno = error.errno or 0
             return index
         scan = scan_index(data, base_offset)
-        index._entries = (scan.offsets, scan.positions, scan.timestamps)
+        index._entries = (scan.offsets, scan.positions, scan.sums, scan.timestamps)
         index.file_bytes = scan.valid_bytes
         index.summary = scan.summary
         index.whole = scan.whole and scan.summary is not None
@@ -118,35 +128,60 @@ class SegmentIndex:
         return self._entries[1]
 
     @property
-    def timestamps(self) -> array[int]:
+    def sums(self) -> array[int]:
         return self._entries[2]
 
-    def add(self, offset: Offset, position: int, timestamp: TimestampMs) -> None:
-        """One more entry; one that is known already is not added twice."""
-        offsets, positions, timestamps = self._entries
+    @property
+    def timestamps(self) -> array[int]:
+        return self._entries[3]
+
+    def add(self, offset: Offset, position: int, timestamp: TimestampMs, run_sum: RunSum = NO_SUM) -> None:
+        """One more entry, and the CRC-32C of the run that ends there; one that is known already is not added twice."""
+        offsets, positions, sums, timestamps = self._entries
         if not positions or position > positions[-1]:
             offsets.append(offset)
             positions.append(position)
+            sums.append(run_sum)
             timestamps.append(timestamp)
             self.pending += 1
 
     def place_before(self, offset: Offset) -> tuple[int, int]:
-        """(offset, position) of the last entry at or before ``offset``; the segment's start if there is none."""
-        offsets, positions, timestamps = self._entries
+        """(offset, position) of the last entry at or before ``offset``; the segment's start without one."""
+        offsets, positions, _, timestamps = self._entries
         place = bisect_right(offsets, offset, 0, len(timestamps)) - 1
         return (offsets[place], positions[place]) if place >= 0 else (self.base_offset, 0)
 
     def place_before_time(self, timestamp: TimestampMs) -> tuple[int, int]:
         """(offset, position) from which on a batch with a timestamp ≥ ``timestamp`` may come; none comes before."""
-        offsets, positions, timestamps = self._entries
+        offsets, positions, _, timestamps = self._entries
         place = bisect_left(timestamps, timestamp) - 1
         return (offsets[place], positions[place]) if place >= 0 else (self.base_offset, 0)
 
+    def runs(self, offset: Offset) -> bytes:
+        """The marks of up to ``RUNS_MAX`` runs, among them that which holds ``offset``; empty without one.
+
+        Three arrays of unsigned 32-bit numbers of the same length: the marks' offsets from the base offset, their
+        positions, and at each the CRC-32C of the bytes from the mark before. A run lies between two marks.
+        """
+        offsets, positions, sums, timestamps = self._entries
+        count = len(timestamps)
+        place = bisect_right(offsets, offset, 0, count) - 1
+        first = place // RUNS_MAX * RUNS_MAX
+        last = min(first + RUNS_MAX, count - 1)
+        if place < 0 or place >= last:
+            return b""
+        marks = slice(first, last + 1)
+        base = self.base_offset
+        return b"".join(
+            array("I", values).tobytes()
+            for values in ((one - base for one in offsets[marks]), positions[marks], sums[marks])
+        )
+
     def cut(self, position: int) -> None:
         """Forget the entries at or behind ``position``, and that a file has any."""
-        offsets, positions, timestamps = self._entries
+        offsets, positions, sums, timestamps = self._entries
         place = bisect_left(positions, position)
-        self._entries = (offsets[:place], positions[:place], timestamps[:place])
+        self._entries = (offsets[:place], positions[:place], sums[:place], timestamps[:place])
         self.pending = place
         self.file_bytes = 0
         self.summary = None
@@ -156,10 +191,14 @@ class SegmentIndex:
         them. The file is void.
         """
         place = bisect_left(self.positions, size_bytes)
-        offsets, positions, timestamps = self._entries
+        offsets, positions, sums, timestamps = self._entries
+        sums = sums[place:]
+        if sums:
+            sums[0] = NO_SUM  # the entry before it may be another one now
         self._entries = (
             read.offsets + offsets[place:],
             read.positions + positions[place:],
+            read.sums + sums,
             read.timestamps + timestamps[place:],
         )
         self.pending = len(self.offsets)
@@ -175,7 +214,8 @@ class SegmentIndex:
         last = bisect_left(self.positions, summary.size_bytes)
         if last <= first and self.summary == summary:
             return
-        block = encode_block(summary, self.offsets[first:last], self.positions[first:last], self.timestamps[first:last])
+        new = slice(first, last)
+        block = encode_block(summary, self.offsets[new], self.positions[new], self.timestamps[new], self.sums[new])
         file = disk.open(index_path(segment_path), create=True)
         try:
             if self.file_bytes == 0 or not self.whole:
@@ -190,10 +230,10 @@ class SegmentIndex:
 
     def encode(self, summary: SegmentSummary) -> bytes:
         """The whole index as a file's content."""
-        return encode_block(summary, self.offsets, self.positions, self.timestamps)
+        return encode_block(summary, self.offsets, self.positions, self.timestamps, self.sums)
 
     def replace(self, disk: Disk, segment_path: str, summary: SegmentSummary) -> None:
-        """Write the whole index anew, in one step."""
+        """Rewrite the whole index in one step."""
         block = self.encode(summary)
         replace_file(disk, index_path(segment_path), block)
         self.file_bytes = len(block)

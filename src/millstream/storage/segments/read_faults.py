@@ -28,7 +28,7 @@ Clock = Callable[[], float]
 
 
 def closed(name: str) -> MillstreamError:
-    """The error of a read of the log ``name`` whose topic was deleted meanwhile."""
+    """The error of a read of the log ``name`` whose topic was deleted in the meantime."""
     return Unavailable(f"{name}: the log is closed", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -51,7 +51,7 @@ class ReadFaults:
         """Gets the name of a log in which damage was found, each time."""
 
     def corrupt(self, name: str, path: str, offset: Offset, what: str) -> None:
-        """The segment ``path`` of the log ``name`` holds bytes that nobody wrote, at ``offset`` (-1: somewhere)."""
+        """The segment ``path`` of the log ``name`` holds bytes that were not written, at ``offset`` (-1: somewhere)."""
         self._corrupt.inc()
         self._damage.put(name, offset, path)
         self._say(name, f"corrupt: {what}")
@@ -74,7 +74,11 @@ class ReadFaults:
 
 
 def _nothing(name: str) -> None:
-    """Nobody mends it."""
+    """Default callback: repairs nothing."""
+
+
+class HelperFault(Exception):
+    """What a helper process has met in a command about one log. Its text ends with the traceback there."""
 
 
 def raise_fault(fault: Exception) -> None:

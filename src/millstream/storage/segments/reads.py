@@ -5,7 +5,8 @@ No byte leaves here unchecked: every batch that is returned has matched its CRC-
 that the log knows. A batch that does not is a ``Fault`` that names file, byte and offset; what stands before it is
 served.
 
-A reader that goes on where it stopped finds its place again without the index (``_places``, the ends of recent reads).
+A reader that continues where it stopped finds its place again without the index (``_places``, the ends of recent
+reads).
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Reader:
                 del self._places[key]
 
     def find(self, command: Find) -> FoundRecord | None:
-        """The record that a ``Find`` asks for; None if there is none.
+        """The record that a ``Find`` asks for; None without one.
 
         Raises:
             Fault: a batch of those that had to be read is damaged.

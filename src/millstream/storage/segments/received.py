@@ -39,7 +39,7 @@ class Received(NamedTuple):
     generation: int
     """Of all its segments."""
     created_ms: int
-    """When the first segment was begun."""
+    """When the first segment was started."""
     last_index: SegmentIndex
     """Of the last segment, which is empty after a sealed one."""
     growing: Growing
@@ -49,7 +49,7 @@ class Received(NamedTuple):
 
 
 def find_received(disk: Disk, directory: str, index_interval_bytes: int, now_ms: int) -> Received | None:
-    """What is there to go on with; None if that is nothing. Files that are of no use are removed.
+    """What can be continued; None without anything. Useless files are removed.
 
     Raises:
         OSError: the disk failed.
@@ -118,7 +118,7 @@ def _read_whole(disk: Disk, path: str, growing: Growing) -> Batch | None:
             growing.add(batch)
             last = batch
     except WalkEnd:
-        pass  # it ends in the middle of a batch: a write that was under way
+        pass  # it ends in the middle of a batch: an unfinished write
     finally:
         if growing.size_bytes < size:
             file.truncate(growing.size_bytes)

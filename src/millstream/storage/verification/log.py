@@ -12,7 +12,8 @@ What was promised to be durable must be there, whole and in order; this is what 
 A finding is ``corrupt`` when something durable is damaged or missing, and ``mended`` when the next start repairs it by
 itself: a torn last frame, an index that is missing or short, bytes of a segment that no checkpoint covers and that are
 written again from the write-ahead log. The line between them is each index's summary, which is written only after the
-segment was synced.
+segment was synced. After a power failure a segment without one may have a successor: what of it the write-ahead log
+holds is ``mended``.
 
 A file that the disk cannot read is a finding, too: ``mended`` if it is derived, an index or a producer snapshot, else
 ``corrupt``; of a segment, what comes before is checked. Only a directory that cannot be listed ends the check
@@ -26,12 +27,13 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from crc32c import crc32c
 
 from millstream.errors import Corruption
 from millstream.format.epochs import LogState, decode_log_state, epoch_at
 from millstream.format.events.batch import decode_event_batch, is_event_batch
 from millstream.format.events.chunk import SIZE_MAX, partition_of
-from millstream.format.index import scan_index
+from millstream.format.index import NO_SUM, scan_index
 from millstream.format.names import (
     DELETED_SUFFIX,
     EPOCHS_FILE,
@@ -46,7 +48,7 @@ from millstream.format.names import (
 )
 from millstream.format.producers import decode_producers
 from millstream.format.segment import WalkEnd, may_follow
-from millstream.model.quantities import Offset
+from millstream.model.quantities import FilePosition, Offset
 from millstream.storage.chunks import holds_chunks, is_chunk_disk
 from millstream.storage.disk import exists, read_file, read_text
 from millstream.storage.segments.index import SegmentIndex, index_path, whole_batches_from
@@ -54,7 +56,7 @@ from millstream.wire.errors import BatchError
 from millstream.wire.records import batch_crc_ok, iter_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.format.index import IndexScan, SegmentSummary
     from millstream.format.segment import Batch
@@ -97,6 +99,9 @@ class LogFiles(msgspec.Struct, frozen=True):
     directory: str
     size_bytes: int
     """Of its segments."""
+
+    topic_id: str = ""
+    """As the directory of the topic is named; empty for the controller's log."""
 
 
 class Tally(msgspec.Struct):
@@ -143,14 +148,17 @@ def find_logs(disk: Disk, data_dir: str) -> list[LogFiles]:
         try:
             topic = read_text(disk, f"{root}/{topic_id}/{TOPIC_FILE}")
         except OSError:
-            topic = topic_id
+            topic = ""
+        if not topic.isprintable() or not topic:
+            topic = topic_id  # a power failure came before the file was durable
         for name in _list(disk, f"{root}/{topic_id}"):
             directory = f"{root}/{topic_id}/{name}"
             events = holds_chunks(directory) and len(topic_id) == _ID_DIGITS
             partition = partition_of(name, bytes.fromhex(topic_id)) if events else int(name) if name.isdigit() else None
             if partition is None:
                 continue
-            logs.append(LogFiles(f"{topic}/{partition}", topic, partition, directory, _segment_bytes(disk, directory)))
+            size_bytes = _segment_bytes(disk, directory)
+            logs.append(LogFiles(f"{topic}/{partition}", topic, partition, directory, size_bytes, topic_id))
     return sorted(logs, key=lambda one: (one.topic, one.partition))
 
 
@@ -192,7 +200,14 @@ def _segment_bytes(disk: Disk, directory: str) -> int:
 
 
 def verify_log(
-    disk: Disk, log: LogFiles, progress: Progress, *, deep: bool = False, running: bool = False, settled: bool = False
+    disk: Disk,
+    log: LogFiles,
+    progress: Progress,
+    *,
+    deep: bool = False,
+    running: bool = False,
+    settled: bool = False,
+    waiting: Sequence[tuple[int, int]] = (),
 ) -> None:
     """Check every file of one log.
 
@@ -203,14 +218,23 @@ def verify_log(
         deep: decompress every batch and read its records, too.
         running: a broker writes to it: judge only what a checkpoint made durable.
         settled: the last stop was an orderly one, so that nothing is only in the write-ahead log.
+        waiting: the offsets that the next start does not need in the segments (``wal.wal_offsets``).
     """
-    _LogCheck(disk, log, progress, deep=deep, running=running, settled=settled).run()
+    _LogCheck(disk, log, progress, deep=deep, running=running, settled=settled, waiting=waiting).run()
     progress.tally.logs += 1
 
 
 class _LogCheck:
     def __init__(
-        self, disk: Disk, log: LogFiles, progress: Progress, *, deep: bool, running: bool, settled: bool
+        self,
+        disk: Disk,
+        log: LogFiles,
+        progress: Progress,
+        *,
+        deep: bool,
+        running: bool,
+        settled: bool,
+        waiting: Sequence[tuple[int, int]],
     ) -> None:
         self._disk = disk
         self._log = log
@@ -218,6 +242,7 @@ class _LogCheck:
         self._deep = deep
         self._running = running
         self._settled = settled
+        self._waiting = () if settled else waiting
         self._newer = _NO_EPOCH  # the newest epoch that the file does not know, and where its first batch is
         self._state = LogState()
 
@@ -246,12 +271,18 @@ class _LogCheck:
         expected = self._state.start_offset
         if expected >= 0:
             expected = max(expected, self._state.local_start)  # what is before it is in the object store
+        bases = [*live, None]
         for place, (base, name) in enumerate(live.items()):
             if not self._running and expected >= 0 and (base > expected or (place and base < expected)):
                 gap = f"offsets {expected} to {base - 1} are in no segment"
-                what = gap if base > expected else f"begins at offset {base}, where the one before ends at {expected}"
-                self._found(CORRUPT, f"{directory}/{name}", 0, min(base, expected), what)
-            expected = self._segment(name, base, indexes[name], last=place == len(live) - 1)
+                what = gap if base > expected else f"starts at offset {base}, but the previous one ends at {expected}"
+                severity = MENDED if self._is_written_again(expected, base) else CORRUPT
+                self._found(severity, f"{directory}/{name}", 0, min(base, expected), what)
+            expected = self._segment(name, base, indexes[name], bases[place + 1])
+
+    def _is_written_again(self, first: int, end: int | None) -> bool:
+        """Whether the next start writes these offsets from the write-ahead log, or drops them. ``end`` is exclusive."""
+        return end is not None and any(begins <= first < end <= ends for begins, ends in self._waiting)
 
     def _small_files(self, names: list[str]) -> None:
         disk, directory = self._disk, self._log.directory
@@ -280,15 +311,17 @@ class _LogCheck:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._found(MENDED, path, -1, -1, f"{unreadable(error)}; it is written anew from the segment")
+            self._found(MENDED, path, -1, -1, f"{unreadable(error)}; it is rebuilt from the segment")
             return scan_index(b"", Offset(base))
         if not found.whole and not self._running:
             what = "does not verify; the next start completes it from the segment"
             self._found(MENDED, path, found.valid_bytes, -1, what)
         return found
 
-    def _segment(self, name: str, base: int, index: IndexScan | None, *, last: bool) -> int:
-        """Check one segment and its index; returns where it ends, -1 if that is unknown."""
+    def _segment(self, name: str, base: int, index: IndexScan | None, following: int | None) -> int:
+        """Check one segment and its index; returns where it ends, -1 if that is unknown. ``following`` is where the
+        next segment starts, if there is one.
+        """
         path = f"{self._log.directory}/{name}"
         summary = None if index is None else index.summary
         try:
@@ -303,17 +336,19 @@ class _LogCheck:
                 self._found(CORRUPT, path, size, summary.end_offset if summary else -1, what)
             # Without an index, all of a segment that has a successor was durable.
             limit = min(durable, size) if self._running else size
-            whole = durable if last or summary is not None else size
+            whole = durable if following is None or summary is not None else size
             self._progress.tally.segments += 1
             walk = _Walk(file, limit, base, gaps=(parse_segment(name) or (0, 0))[1] > 0)
             while True:
                 try:
                     for batch, view in walk:
-                        self._batch(path, batch, view, whole)
+                        sound = self._batch(path, batch, view, whole)
                         if index is not None:
-                            walk.compare(index)
+                            walk.compare(index, view, sound=sound)
                     break
                 except WalkEnd as stop:
+                    if self._is_written_again(walk.end_offset, following):
+                        whole = durable
                     self._stopped(path, stop, walk, index, whole)
                     if not walk.skip_damage(index, stop.position):
                         walk.end_offset = -1
@@ -342,30 +377,33 @@ class _LogCheck:
             what = f"{stop.reason}; no checkpoint covers it, the next start writes it again or cuts it"
             self._found(MENDED, path, stop.position, walk.end_offset, what)
 
-    def _batch(self, path: str, batch: Batch, view: memoryview, durable: int) -> None:
+    def _batch(self, path: str, batch: Batch, view: memoryview, durable: int) -> bool:
+        """Check one batch. Whether its bytes are those that were written."""
         tally = self._progress.tally
         tally.batches += 1
         tally.records += batch.records
-        severity = CORRUPT if batch.position < durable else MENDED
+        is_durable = batch.position < durable and not self._is_written_again(batch.base_offset, batch.last_offset + 1)
+        severity = CORRUPT if is_durable else MENDED
         if not batch_crc_ok(view):
             what = "a batch does not match its CRC-32C"
             if severity == MENDED:
                 what += "; no checkpoint covers it, the next start writes it again or cuts it"
             self._found(severity, path, batch.position, batch.base_offset, what)
-            return
+            return False
         self._leader_epoch(path, batch, severity)
         if self._deep and batch.records:
             try:
                 if is_event_batch(view):
                     decode_event_batch(view, event_bytes_max=2 * SIZE_MAX, verify=False)
-                    return
+                    return True
                 for _ in iter_records(view):
                     pass
             except BatchError as error:
                 self._found(CORRUPT, path, batch.position, batch.base_offset, f"its records cannot be read: {error}")
+        return True
 
     def _leader_epoch(self, path: str, batch: Batch, severity: str) -> None:
-        """It stands outside the checksum; the ``epochs`` file knows it, unless it began after the last checkpoint."""
+        """It stands outside the checksum; the ``epochs`` file knows it, unless it started after the last checkpoint."""
         epoch, known = batch.leader_epoch, epoch_at(self._state.epochs, batch.base_offset)
         place = (path, batch.position, batch.base_offset)
         if epoch < self._newer[0]:
@@ -384,7 +422,10 @@ class _LogCheck:
                 place = index.positions.index(position)
                 what = "an entry of the index names no such batch"
                 self._found(CORRUPT, index_path(path), position, index.offsets[place], what)
-        if index.summary is not None and walk.at_summary is not None and walk.at_summary != _facts(index.summary):
+        for position in walk.runs.wrong:
+            what = "the checksum before an entry of the index is not that of the segment's bytes"
+            self._found(CORRUPT, index_path(path), position, index.offsets[index.positions.index(position)], what)
+        if index.summary is not None and walk.at_summary is not None and not _agrees(index.summary, *walk.at_summary):
             what = "the index's summary is not what the segment holds"
             self._found(CORRUPT, index_path(path), -1, index.summary.base_offset, what)
 
@@ -404,8 +445,31 @@ def _end_of(index: IndexScan | None) -> int | None:
     return None if index is None or index.summary is None else index.summary.end_offset
 
 
-def _facts(summary: SegmentSummary) -> tuple[int, int]:
-    return summary.end_offset, summary.max_timestamp
+def _agrees(summary: SegmentSummary, end_offset: int, max_timestamp: int) -> bool:
+    """Whether a summary is right. Largest times are upper bounds: that of a tail that was cut stays."""
+    return summary.end_offset == end_offset and summary.max_timestamp >= max_timestamp
+
+
+class _RunCheck:
+    """The runs of a segment, as they are read."""
+
+    def __init__(self) -> None:
+        self.crc: int | None = None
+        """CRC-32C of the bytes since the last index entry; None if not all of them were read, or one was damaged."""
+
+        self.wrong: list[int] = []
+        """Positions of index entries whose run has another checksum."""
+
+    def ends(self, position: FilePosition, expected: int) -> None:
+        """A run ends at an index entry, which has this checksum for it."""
+        if self.crc is not None and expected not in {NO_SUM, self.crc}:
+            self.wrong.append(position)
+        self.crc = 0
+
+    def add(self, view: memoryview, *, sound: bool) -> None:
+        """A batch of the open run."""
+        if self.crc is not None:
+            self.crc = crc32c(view, self.crc) if sound else None
 
 
 class _Walk:
@@ -423,6 +487,7 @@ class _Walk:
         self.at_summary: tuple[int, int] | None = None
         """What the index's summary should say."""
 
+        self.runs = _RunCheck()
         self._batch: Batch | None = None
         self._before = -1
         self.position = 0
@@ -432,7 +497,7 @@ class _Walk:
 
     @staticmethod
     def next_entry(index: IndexScan | None, position: int) -> tuple[int, int, int] | None:
-        """(offset, position, timestamp) of the first index entry behind ``position``, None if there is none."""
+        """(offset, position, timestamp) of the first index entry after ``position``, None without one."""
         if index is None:
             return None
         place = bisect_right(index.positions, position)
@@ -441,11 +506,12 @@ class _Walk:
         return index.offsets[place], index.positions[place], index.timestamps[place]
 
     def skip_damage(self, index: IndexScan | None, position: int) -> bool:
-        """Go on behind damage at ``position``, where the index says that a batch starts; False if it does not say."""
+        """Continue after damage at ``position``, where the index says that a batch starts; False if it does not say."""
         entry = self.next_entry(index, position)
         if entry is None or entry[1] >= self.limit:
             return False
         self.end_offset, self.position, self.max_timestamp = entry
+        self.runs.crc = None
         self.damaged = True
         return True
 
@@ -464,13 +530,18 @@ class _Walk:
             self.position = batch.position + batch.size
             yield batch, view
 
-    def compare(self, index: IndexScan) -> None:
-        """Compare the batch that was read last with the index."""
+    def compare(self, index: IndexScan, view: memoryview, *, sound: bool) -> None:
+        """Compare the batch that was read last, whose bytes are ``view``, with the index. One that is not ``sound`` is
+        reported by itself, and its run is not.
+        """
         batch = self._batch
         assert batch is not None
         place = _find(index, batch.position)
-        if place is not None and (index.offsets[place], index.timestamps[place]) == (batch.base_offset, self._before):
-            self.matched.add(batch.position)
+        if place is not None:
+            self.runs.ends(batch.position, index.sums[place])
+        self.runs.add(view, sound=sound)
+        if place is not None and index.offsets[place] == batch.base_offset and index.timestamps[place] >= self._before:
+            self.matched.add(batch.position)  # a larger time is that of a tail that was cut: an upper bound, too
         if index.summary is not None and batch.position + batch.size == index.summary.size_bytes:
             self.at_summary = (self.end_offset, self.max_timestamp)
 

@@ -3,7 +3,7 @@
 A log's state is kept in two files: one that is damaged is ``mended`` by the next start, both are ``corrupt``, because
 then no start is possible. Of the frames, those that are needed are checked: one that was durable and cannot be read
 is ``corrupt``, so is a record that does not match its checksum; a torn last frame is ``mended``. A next start may still
-find in the segments what is damaged here, and go on.
+find in the segments what is damaged here, and continue.
 
 Bad input is the purpose: nothing here raises for what a disk holds. A log that the disk cannot read is reported.
 """
@@ -23,6 +23,7 @@ from millstream.storage.wal.state import look_at_wal_state, nothing_is_known
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from millstream.format.wal import WalRecord
     from millstream.storage.disk import Disk
     from millstream.storage.verification.log import Progress
 
@@ -44,6 +45,36 @@ def settled(disk: Disk, data_dir: str) -> bool:
 
 def wal_batches(disk: Disk, data_dir: str, group: RaftGroupId) -> Iterator[bytes]:
     """The sound batches of a group that the write-ahead logs still hold, in the order in which they were written."""
+    for record, where in _sound_records(disk, data_dir):
+        if (record.group, record.kind) == (group, Kind.BATCH):
+            yield read_wal_piece(disk, *where, record.size)
+
+
+def wal_offsets(disk: Disk, data_dir: str) -> dict[int, list[tuple[int, int]]]:
+    """By Raft group, the offsets of its log that the next start does not need in the segments: it writes them from
+    the write-ahead log, or the log starts after them. (first, end), sorted, ends exclusive.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for record, _ in _sound_records(disk, data_dir):
+        if record.kind == Kind.BATCH:
+            found.setdefault(record.group, []).append((record.base, record.last + 1))
+        elif record.kind in (Kind.TRIM, Kind.ADOPT):
+            found.setdefault(record.group, []).append((0, record.base))
+    return {group: _merged(sorted(ranges)) for group, ranges in found.items()}
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged = ranges[:1]
+    for first, end in ranges[1:]:
+        if first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged
+
+
+def _sound_records(disk: Disk, data_dir: str) -> Iterator[tuple[WalRecord, tuple[str, int, int]]]:
+    """What can be read, each with the directory, the file number and the position of its bytes."""
     for shard, directory in _directories(disk, data_dir).items():
         numbers = wal_numbers(disk, directory)
         state = look_at_wal_state(disk, directory).state or WalState()
@@ -51,8 +82,8 @@ def wal_batches(disk: Disk, data_dir: str, group: RaftGroupId) -> Iterator[bytes
         for file, place in judge(scans, state).order:
             frame = scans[file].frames[place]
             for at, (record, position) in enumerate(frame.records()):
-                if (record.group, record.kind) == (group, Kind.BATCH) and at not in frame.bad:
-                    yield read_wal_piece(disk, directory, numbers[file], position, record.size)
+                if at not in frame.bad:
+                    yield record, (directory, numbers[file], position)
 
 
 def verify_wal(disk: Disk, data_dir: str, progress: Progress, name_of: Callable[[int], str]) -> None:
@@ -86,7 +117,7 @@ def _verify_shard(disk: Disk, directory: str, shard: int, progress: Progress, na
         found(CORRUPT, directory, -1, -1, nothing_is_known(directory, known))
     else:
         for path, reason in known.damaged.items():
-            found(MENDED, path, -1, -1, f"{reason}; the next start makes it anew from its copy")
+            found(MENDED, path, -1, -1, f"{reason}; the next start restores it from its copy")
     state = known.state or WalState()
     scans = scan_wal_files(disk, directory, ShardId(shard), numbers, state.next_sequence)
     progress.checked(sum(disk.size(f"{directory}/{wal_name(number)}") for number in numbers))
@@ -100,7 +131,7 @@ def _verify_shard(disk: Disk, directory: str, shard: int, progress: Progress, na
         frame = scans[file].frames[place]
         path = f"{directory}/{wal_name(numbers[file])}"
         if verdict.torn == (file, place):
-            found(MENDED, path, frame.position, -1, "the last frame is torn; nobody was promised it, it is cut")
+            found(MENDED, path, frame.position, -1, "the last frame is torn; it was never acknowledged, and is cut")
             continue
         if frame.mended:
             found(MENDED, path, frame.position, -1, "one of the two copies of a frame's table is damaged")

@@ -23,6 +23,7 @@ from millstream.storage.messages.commands import HurryFile, PrepareFile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.format.wal import FrameSequence
     from millstream.storage.messages.commands import Command
 
 _SALT_BITS: Final = 32
@@ -65,7 +66,7 @@ class WalFiles:
         """Whether a frame of ``size`` bytes fits the current file."""
         return self.number >= 0 and self.position + size <= self.file_bytes
 
-    def take(self, next_sequence: int) -> bool:
+    def take(self, next_sequence: FrameSequence) -> bool:
         """Make the next free file the current one. Its first frame has ``next_sequence``. False: no file is free."""
         if not self._free:
             return False
@@ -119,7 +120,7 @@ class WalFiles:
         self._no_space = False
         self._prepare_ahead()
 
-    def release(self, needed_sequence: int) -> None:
+    def release(self, needed_sequence: FrameSequence) -> None:
         """Free the used files whose frames are all below ``needed_sequence`` (exclusive)."""
         while self._used and self._used[0][1] < needed_sequence:
             self._free.append(self._used.popleft()[0])

@@ -11,13 +11,13 @@ ticks some time apart (``storage.wal.pace``), which trades latency for fewer wak
 
 Frames go to zero-filled files that are used in turn. A file is free again once a checkpoint has made everything up to
 its last frame durable in the segments *and* the ``state`` file durably says so (``release``). The worker prepares new
-files ahead, up to the limit of ``WalFiles``. When no file is free, filled ticks wait, and ``on_full`` requests a
-checkpoint. When all slots are taken, appends raise ``WalFull``: nothing is lost, and producers try again.
+files ahead, up to the limit of ``WalFiles``. When no file is free, filled ticks wait, and ``WalOwner.wal_full``
+requests a checkpoint. When all slots are taken, appends raise ``WalFull``: nothing is lost, and producers try again.
 
-A frame that could not be written or synced ends the shard through ``on_failure``, because after a failed sync the
-content of the disk is unknown. The one exception is a frame for which the disk has no room: its tick waits
-(``refused``, ``on_no_room``), and so do the callbacks of its records, until ``try_again`` writes the same bytes to the
-same place. A full disk may refuse a write to an existing file on file systems that copy on write.
+A frame that could not be written or synced ends the shard (``WalOwner.fail``), because after a failed sync the content
+of the disk is unknown. The one exception is a frame for which the disk has no room: its tick waits
+(``refused``, ``WalOwner.disk_full``), and so do the callbacks of its records, until ``try_again`` writes the same bytes
+to the same place. A full disk may refuse a write to an existing file on file systems that copy on write.
 
 One tick is at the writer at a time and ticks land in order, so one number, ``durable_sequence``, says what is durable.
 Shard: the owner of the logs, on its reactor.
@@ -29,7 +29,7 @@ import os
 from array import array
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from millstream.format.names import wal_name
 from millstream.format.wal import (
@@ -38,10 +38,12 @@ from millstream.format.wal import (
     RECORD,
     RECORD_BYTES,
     SECTOR_BYTES,
+    FrameSequence,
     Kind,
     frame_bytes,
 )
 from millstream.iobuf import ArenaFull
+from millstream.storage.disk import DiskFault
 from millstream.storage.wal.pace import TickPace
 from millstream.storage.wal.ticks import (
     RECORDS_MAX,
@@ -145,6 +147,62 @@ class Tick:
         self.callbacks: list[Callable[[], None]] = []
 
 
+class WalOwner(Protocol):
+    """What the write-ahead log tells its shard."""
+
+    def tick_landed(self) -> None:
+        """A tick is durable, and its logs know it."""
+        ...
+
+    def wal_full(self) -> None:
+        """Filled ticks wait for a file, and none is being prepared: request a checkpoint."""
+        ...
+
+    def disk_full(self, errno: int) -> None:
+        """The disk had no room for a frame."""
+        ...
+
+    def fail(self, fault: DiskFault, reason: str) -> None:
+        """A frame could not be written or synced: stop the shard."""
+        ...
+
+
+class _Meters:
+    """What the write-ahead log counts."""
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self.write_us = stats.histogram("wal_write_latency")
+        self.sync_us = stats.histogram("wal_sync_latency")
+        self.tick_us = stats.histogram("wal_tick_latency")
+        self.ticks = stats.counter("wal_ticks")
+        self.records = stats.counter("wal_records")
+        self.bytes = stats.counter("wal_written_bytes")
+        self.tick_records = stats.histogram("wal_tick_records")
+        self.tick_bytes = stats.histogram("wal_tick_bytes")
+        self.used_bytes = stats.gauge("wal_used_bytes")
+        self.full_waits = stats.counter("wal_full_waits")
+
+    def landed(self, tick: Tick, took_us: int, size_bytes: int) -> None:
+        """A tick was written as a frame of ``size_bytes``; ``took_us`` passed since it was submitted."""
+        words = tick.slot.words
+        self.write_us.observe(words[W_WRITE_US])
+        self.sync_us.observe(words[W_SYNC_US])
+        self.tick_us.observe(took_us)
+        self.ticks.inc()
+        self.records.inc(tick.records)
+        self.bytes.inc(size_bytes)
+        self.tick_records.observe(tick.records)
+        self.tick_bytes.observe(size_bytes)
+
+
+class _Frame(NamedTuple):
+    """A tick that was submitted to the writer."""
+
+    tick: Tick
+    sequence: FrameSequence
+    size_bytes: int
+
+
 class Wal:
     """The write-ahead log of one shard.
 
@@ -159,13 +217,15 @@ class Wal:
         slots: TickSlots,
         submit: Callable[[], None],
         *,
+        owner: WalOwner,
         files: WalFiles,
         pacing_us: int,
-        next_sequence: int,
+        next_sequence: FrameSequence,
     ) -> None:
         self._reactor = reactor
         self._submit_slot = submit
-        self._ticks = deque(Tick(slot) for slot in slots.slots)
+        self.owner = owner
+        self._meters = _Meters(stats)
         self.files = files
         # A frame with the largest table must fit a file.
         self.records_max = min(RECORDS_MAX, files.file_bytes // SECTOR_BYTES)
@@ -174,15 +234,21 @@ class Wal:
         self._paced: Timer | None = None  # fires when pacing lets ``tick`` start
         self.armed = False
         self.closed = False
+        self._ticks = deque(Tick(slot) for slot in slots.slots)
         self.tick = self._ticks.popleft()
-        self.tick.serial = self._serial = 1
+        self.tick.serial = 1
         self._waiting: deque[Tick] = deque()  # closed, not yet submitted
-        self._out: Tick | None = None
-        self._next_sequence = next_sequence
+        self._out: _Frame | None = None
+        self._at_writer = False
+        self.next_sequence = next_sequence
+        """Sequence of the next frame."""
+
+        self.durable_sequence = FrameSequence(next_sequence - 1)
+        """Sequence of the last frame that is synced."""
+
         self.needed_sequence = next_sequence
-        self.durable_sequence = next_sequence - 1
-        self._out_sequence = 0
-        self._out_bytes = 0
+        """Sequence of the first frame that recovery needs."""
+
         self.written_bytes = 0
         """Total bytes of landed frames."""
 
@@ -191,22 +257,6 @@ class Wal:
 
         self.refused = False
         """The disk had no room for the submitted tick, which waits for ``try_again``."""
-
-        self._at_writer = False
-        self.on_no_room: Callable[[int], None] = _nothing_of
-        self.on_full: Callable[[], None] = _nothing
-        self.on_landed: Callable[[], None] = _nothing
-        self.on_failure: Callable[[str], None] = _unset
-        self._write_us = stats.histogram("wal_write_latency")
-        self._sync_us = stats.histogram("wal_sync_latency")
-        self._tick_us = stats.histogram("wal_tick_latency")
-        self._tick_count = stats.counter("wal_ticks")
-        self._record_count = stats.counter("wal_records")
-        self._byte_count = stats.counter("wal_written_bytes")
-        self._tick_records = stats.histogram("wal_tick_records")
-        self._tick_bytes = stats.histogram("wal_tick_bytes")
-        self._used_bytes = stats.gauge("wal_used_bytes")
-        self._full_waits = stats.counter("wal_full_waits")
 
     # -- filling -------------------------------------------------------------------------------------------------------
 
@@ -234,7 +284,7 @@ class Wal:
             or tick.payload_bytes + size > self.tick_bytes_max
         ):
             if not self._ticks:
-                self._full_waits.inc()
+                self._meters.full_waits.inc()
                 raise WalFull("the write-ahead log takes no more until what was appended is on disk")
             self._waiting.append(tick)
             tick = self._next_tick()
@@ -297,11 +347,11 @@ class Wal:
     @property
     def last_sequence(self) -> int:
         """Sequence of the newest frame that has, or will have, something that was appended before this call."""
-        return self._next_sequence + len(self._waiting) - (0 if self.tick.records else 1)
+        return self.next_sequence + len(self._waiting) - (0 if self.tick.records else 1)
 
     def mend(self, log: WalLog) -> None:
         """A verb of ``log`` has raised in this turn, perhaps in the middle of an append: keep whole records only. The
-        log hears no more of the tick that is being filled.
+        log is removed from the tick that is being filled.
 
         Raises:
             AssertionError: the tick has fewer bytes than its records say.
@@ -326,7 +376,8 @@ class Wal:
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Call back when everything appended before this call is durable; at once if it already is."""
-        tick = self.tick if self.tick.records else self._waiting[-1] if self._waiting else self._out
+        out = None if self._out is None else self._out.tick
+        tick = self.tick if self.tick.records else self._waiting[-1] if self._waiting else out
         if tick is None:
             callback()
         else:
@@ -388,22 +439,20 @@ class Wal:
         words[W_FILE] = files.number
         words[W_POSITION] = files.position
         words[W_GENERATION] = files.generation
-        words[W_SEQUENCE] = self._next_sequence
+        words[W_SEQUENCE] = self.next_sequence
         words[W_DURABLE_SEQUENCE] = self.durable_sequence
         words[W_NEEDED_SEQUENCE] = self.needed_sequence
         words[W_OPENS_FILE] = opens
         words[W_FILE_BYTES] = files.file_bytes
-        self._out = tick
-        self._out_sequence = self._next_sequence
-        self._out_bytes = size
-        self._next_sequence += 1
+        self._out = _Frame(tick, self.next_sequence, size)
+        self.next_sequence = FrameSequence(self.next_sequence + 1)
         files.advance(size)
         self._pace.submitted(self._reactor.now_us(), records)
         self._at_writer = True
         self._submit_slot()
 
     def _next_tick(self) -> Tick:
-        """Close ``tick``: note the ends of its logs, and begin the next one. Returns the new ``tick``."""
+        """Close ``tick``: note the ends of its logs, and start the next one. Returns the new ``tick``."""
         closed = self.tick
         logs, closed.logs = closed.logs, []
         for log in logs:
@@ -414,32 +463,32 @@ class Wal:
                 continue
             closed.logs.append(log)
             closed.ends.append(end)
-        self._serial += 1
         tick = self.tick = self._ticks.popleft()
-        tick.serial = self._serial
+        tick.serial = closed.serial + 1
         return tick
 
     def landed(self) -> None:
         """The writer has finished the submitted tick: announce what is durable, or handle its error."""
-        tick = self._out
-        if tick is None:
+        if self._out is None:
             raise AssertionError("a tick landed that was never submitted")
+        tick, sequence, size_bytes = self._out
         words = tick.slot.words
         status = words[W_STATUS]
         self._at_writer = False
         self.refused = found_no_room(status)
         if self.refused:
-            self.on_no_room(status & 0xFFFF)
+            self.owner.disk_full(status & 0xFFFF)
             return
         if status:
             self.closed = True
-            verb = "synced" if status >> 16 == STAGE_SYNC else "written"
+            verb, fault = ("synced", DiskFault.SYNC) if status >> 16 == STAGE_SYNC else ("written", DiskFault.WRITE)
             reason = os.strerror(status & 0xFFFF)
-            self.on_failure(f"a write-ahead log frame could not be {verb}: {reason} ({wal_name(words[W_FILE])})")
+            what = f"a write-ahead log frame could not be {verb}: {reason} ({wal_name(words[W_FILE])})"
+            self.owner.fail(fault, what)
             return
         self._out = None
-        self.written_bytes += self._out_bytes
-        self._observe(tick, words)
+        self.written_bytes += size_bytes
+        self._meters.landed(tick, self._reactor.now_us() - self._pace.submitted_us, size_bytes)
         logs, ends, callbacks = tick.logs, tick.ends, tick.callbacks
         tick.clear()
         self._ticks.append(tick)
@@ -452,34 +501,24 @@ class Wal:
                 log.failed("commit", error)
         # Set after the calls above: a checkpoint that one of them starts would miss the remaining logs and void their
         # frame.
-        self.durable_sequence = self._out_sequence
+        self.durable_sequence = sequence
         for callback in callbacks:
             callback()
-        self.on_landed()
-
-    def _observe(self, tick: Tick, words: memoryview) -> None:
-        self._write_us.observe(words[W_WRITE_US])
-        self._sync_us.observe(words[W_SYNC_US])
-        self._tick_us.observe(self._reactor.now_us() - self._pace.submitted_us)
-        self._tick_count.inc()
-        self._record_count.inc(tick.records)
-        self._byte_count.inc(self._out_bytes)
-        self._tick_records.observe(tick.records)
-        self._tick_bytes.observe(self._out_bytes)
+        self.owner.tick_landed()
 
     # -- space --------------------------------------------------------------------------------------------------------
 
     def _take_file(self) -> bool:
         """Make another file the current one. False: none is free yet."""
-        if not self.files.take(self._next_sequence):
+        if not self.files.take(self.next_sequence):
             if not self.full:
                 self.full = True
-                self._full_waits.inc()
+                self._meters.full_waits.inc()
             if not self.files.prepare_now():
-                self.on_full()
+                self.owner.wal_full()
             return False
         self.full = False
-        self._used_bytes.set(self.files.used_bytes)
+        self._meters.used_bytes.set(self.files.used_bytes)
         return True
 
     def file_ready(self, number: int) -> None:
@@ -495,22 +534,18 @@ class Wal:
             self._submit_slot()
         self._resume()
 
-    def release(self, needed_sequence: int) -> None:
+    def release(self, needed_sequence: FrameSequence) -> None:
         """Free the files below frame ``needed_sequence`` (exclusive). The segments durably have those frames, and the
         ``state`` file says so.
         """
         self.needed_sequence = max(self.needed_sequence, needed_sequence)
         self.files.release(needed_sequence)
-        self._used_bytes.set(self.files.used_bytes)
+        self._meters.used_bytes.set(self.files.used_bytes)
         self._resume()
 
     def _resume(self) -> None:
         if self.full and self._out is None and not self.closed:
             self._submit()
-
-    @property
-    def next_sequence(self) -> int:
-        return self._next_sequence
 
     @property
     def idle(self) -> bool:
@@ -520,20 +555,8 @@ class Wal:
     def close(self) -> None:
         """End the writer. The log must be ``idle``; nothing can be appended afterwards."""
         if not self.idle:
-            raise AssertionError("the write-ahead log is closed with ticks under way")
+            raise AssertionError("the write-ahead log is closed with unfinished ticks")
         self.closed = True
         self.files.hurry()
         self.tick.slot.words[W_RECORDS] = 0
         self._submit_slot()
-
-
-def _unset(_: object) -> None:
-    raise AssertionError("the write-ahead log was used before it was wired")
-
-
-def _nothing() -> None:
-    """Default callback: ignores the event."""
-
-
-def _nothing_of(_: int) -> None:
-    """Default callback: ignores the event."""

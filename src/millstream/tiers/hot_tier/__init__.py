@@ -11,7 +11,7 @@
     guard      what stands before any provider: checks every block, counts, switches a broken one off
     filling    fills in a thread of its own, and the sweep
 
-What the room promises. **Whatever happens to the cache, a reader is served from the store.** A block that does not
+What the room promises. **If the cache fails in any way, a reader is served from the store.** A block that does not
 match its checksum is forgotten. An error of its disk or of a provider switches the cache off for a minute. Below
 ``cache.min.free.percent`` of free space nothing is added, and the cache shrinks to 80 % of its limit.
 ``cache.max.size.bytes`` is a hard limit over all shards. A start finds the cache empty. Fills never make a reader wait,

@@ -84,7 +84,7 @@ def open_warm_blocks(settings: Settings, shard_id: int, stats: StatsSlab) -> War
     )
     try:
         provider, size_bytes = _open(settings.cache_type, options, settings.shards)
-    except Exception as error:  # noqa: BLE001  # of a provider, whatever it may be
+    except Exception as error:  # noqa: BLE001  # of a provider, of any kind
         operator_log.warning("there is no warm cache, readers are served from the store: %s", error)
         return None
     fill = settings.cache_fill if settings.cache_warmup else "write"

@@ -65,7 +65,7 @@ class HotTier:
         return self._clock() >= self._off_until_s
 
     def get(self, owner: ArchiveId, base_offset: Offset, checksum: int) -> memoryview | None:
-        """The block that begins at the offset and has this CRC-32C; None if it is not here. It stays what it is as long
+        """The block that starts at the offset and has this CRC-32C; None if it is not here. It stays what it is as long
         as the view exists.
         """
         begun_ns = time.monotonic_ns()
@@ -105,7 +105,7 @@ class HotTier:
             self._refusals["off"].inc()
 
     def reader_at(self, owner: ArchiveId, reader: ReaderId, next_offset: Offset, place_ms: TimestampMs) -> None:
-        """A reader goes on at this offset, where the data are as old as ``place_ms`` says."""
+        """A reader continues at this offset, where the data are as old as ``place_ms`` says."""
         if self.is_on:
             try:
                 self._provider.reader_at(owner, reader, next_offset, place_ms)
@@ -113,12 +113,12 @@ class HotTier:
                 self._off(_reason(error))
 
     def invalidate(self, owner: ArchiveId | None, start: Offset = _FIRST, end: Offset = EVERY_OFFSET) -> None:
-        """Forget blocks that nobody can ask for any more: those that begin at ``start`` to before ``end``."""
+        """Forget blocks that no reader can ask for now: those that start at ``start`` to before ``end``."""
         self._forget(owner, start, end, "invalid")
 
     def replaced(self, owner: ArchiveId, start: Offset, end: Offset) -> None:
-        """Other blocks begin at these offsets from now on. A reader that began before may still ask for an old one, or
-        have one kept: that is no damage.
+        """Other blocks start at these offsets from now on. A reader that started before may still ask for an old one,
+        or have one kept: that is no damage.
         """
         self._replaced.append((owner, start, end))
         self.invalidate(owner, start, end)
@@ -183,7 +183,7 @@ class HotTier:
             )
 
     def _off(self, why: str, *, empty: bool = True) -> None:
-        """Nobody knows what is worth anything in it, so it is emptied."""
+        """Its content can no longer be trusted, so it is emptied."""
         self._off_until_s = self._clock() + _OFF_S
         if empty:
             self._forget(None, _FIRST, EVERY_OFFSET, "fault")

@@ -8,7 +8,7 @@ archive process, and returns the provider::
     redis = "my_package:RedisTier"
 
 ``examples/hot_tier`` has one. What a provider need not do: check blocks against their checksum, count hits, or survive
-its own errors. The guard in front of it does. Whatever it raises switches it off for a minute.
+its own errors. The guard in front of it does. An exception of any kind switches it off for a minute.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class HotTierProvider(Protocol):
     """
 
     def get(self, owner: ArchiveId, base_offset: Offset) -> memoryview | None:
-        """The block that begins at the offset, None if it is not here.
+        """The block that starts at the offset, None if it is not here.
 
         The view is a lease: its memory must not be used for anything else as long as the view, or a part of it, exists.
         Raises Corruption if the provider itself notices that the block is damaged.
@@ -114,11 +114,11 @@ class HotTierProvider(Protocol):
         ...
 
     def reader_at(self, owner: ArchiveId, reader: ReaderId, next_offset: Offset, place_ms: TimestampMs) -> None:
-        """A reader goes on at this offset, where the data have this time. A provider may ignore it."""
+        """A reader continues at this offset, where the data have this time. A provider may ignore it."""
         ...
 
     def invalidate(self, owner: ArchiveId | None, start: Offset, end: Offset) -> None:
-        """Forget the blocks that begin at offsets from ``start`` to before ``end``; of every partition without
+        """Forget the blocks that start at offsets from ``start`` to before ``end``; of every partition without
         ``owner``.
         """
         ...

@@ -1,6 +1,6 @@
 """Where the blocks of a cache are: slots of one size, in one file or in memory.
 
-A slot of a file begins with a page that says whose block it has; the block follows. A block that is larger than a slot,
+A slot of a file starts with a page that says whose block it has; the block follows. A block that is larger than a slot,
 because its batches are, takes several slots, with a piece in each (`slots_of`). A reader of a slot that is being
 filled gets a block that does not match its checksum, or None. Slots are numbers from 0 on and mean nothing after a
 restart.
@@ -99,7 +99,7 @@ class MemorySlots:
 class FileSlots:
     """Blocks in one file of a directory that belongs to the broker.
 
-    The directory is absolute, is no symbolic link, belongs to the broker's user, and nobody else may enter it. Raises
+    The directory is absolute, is no symbolic link, belongs to the broker's user, and no other user may enter it. Raises
     Rejected or OSError if it cannot be used.
     """
 
@@ -200,6 +200,5 @@ def check_directory(directory: str) -> None:
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise Rejected(
-            f"cache.path: {directory} must be a directory of the broker's user that nobody else may enter (mode 0700), "
-            "and no symbolic link"
+            f"cache.path: {directory} must be a directory of the broker's user with mode 0700, and no symbolic link"
         )

@@ -1,7 +1,7 @@
 """The broker's own warm cache: a policy says which block is in which slot.
 
 A block is written without a lock, so that no reader waits for the disk; it is found when it is whole. Each use of a
-slot has a number of its own, by which a reader sees that its slot was used for another block meanwhile.
+slot has a number of its own, by which a reader sees that its slot was reused for another block.
 
 **Low disk.** When less of the disk is free than ``free_share_min``, the cache shrinks to 80 % of its limit, gives the
 space back, and takes nothing more until there is half as much again free.
@@ -32,7 +32,7 @@ _FIRST: Final = Offset(0)
 _SPACE_CHECK_S: Final = 5.0
 _LOW_DISK_SHARE: Final = 0.8
 _ENOUGH: Final = 1.5
-"""Fills begin again when so many times the least share is free."""
+"""Fills start again when so many times the least share is free."""
 
 
 class _Place(NamedTuple):
@@ -92,7 +92,7 @@ class SlottedTier:
         except Corruption:
             with self._lock:
                 if self._places.get(key) != place:
-                    return None  # it left, and its slot was filled anew meanwhile
+                    return None  # it left, and its slot was reused
             raise
         with self._lock:
             if self._places.get(key) != place:

@@ -1,7 +1,7 @@
 """A replica whose group has lost its majority for good leads alone; elsewhere nothing of that is possible."""
 
 import pytest
-from test_membership import Replicas
+from membership_support import Replicas
 
 from millstream.core.raft.forcing import lacks_quorum
 from millstream.core.raft.messages import Configuration, NewerTerm

@@ -433,18 +433,43 @@ def test_bad_requests_are_refused() -> None:
     assert world.answers["empty"].error is ErrorCode.INVALID_REQUEST
 
 
+EIGHT_DAYS_MS = 8 * 24 * 3600 * 1000
+
+
 def test_an_id_that_is_not_used_expires_and_one_with_a_transaction_does_not() -> None:
     world, who = begun()
-    world.wall_ms += 8 * 24 * 3600 * 1000
+    world.us += EIGHT_DAYS_MS * 1000
     world.step(Expire(("x",)))
     assert "x" in world.stored
     world.end(who)
     world.written()
-    world.wall_ms += 8 * 24 * 3600 * 1000
+    world.us += EIGHT_DAYS_MS * 1000
     world.step(Expire(("x",)))
     assert world.stored == {}
     assert world.core.transactions == {}
     assert world.init("anew").producer_id == 102
+
+
+def test_an_id_expires_by_the_time_that_has_passed_and_not_by_the_wall_clock() -> None:
+    world, who = begun()
+    world.end(who)
+    world.written()
+    world.wall_ms += EIGHT_DAYS_MS
+    world.step(Expire(("x",)))
+    assert "x" in world.stored, "the clock was set ahead"
+    world.wall_ms -= 2 * EIGHT_DAYS_MS
+    world.us += EIGHT_DAYS_MS * 1000
+    world.step(Expire(("x",)))
+    assert world.stored == {}, "the clock was set back"
+
+
+def test_an_id_of_an_earlier_life_has_its_age() -> None:
+    before, who = begun()
+    before.end(who)
+    before.written()
+    world = World(before.stored, wall_ms=before.wall_ms + EIGHT_DAYS_MS)
+    world.step(Expire(("x",)))
+    assert world.stored == {}
 
 
 def test_reminders_do_not_pile_up_with_every_transaction() -> None:

@@ -3,7 +3,7 @@
 For members that all subscribe to the same topics: each keeps what it has up to its share of all partitions, the rest is
 handed to those below theirs. One pass over members and partitions. Members with different topics are ``balance``'s.
 
-Which members get the one partition more: first those that have more than the smaller share already, so that nobody
+Which members get the one partition more: first those that have more than the smaller share already, so that no member
 gives up a partition for the sake of another's order.
 """
 

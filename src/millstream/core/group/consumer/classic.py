@@ -97,7 +97,7 @@ def _join(step: Step, change: Change, given: Join) -> None:
         step.after(timers.sync, after.rebalance_timeout_ms)
         renew(step, change.group, group, after)
         if change.regexes:
-            begin_resolving(step, group, change.regexes)
+            begin_resolving(step, group, change.regexes, given)
         step.out.answer(given.token, _joined(given, after.member_id, after.epoch))
 
     change.write(step, given.token, done, _refused(given))
@@ -186,7 +186,7 @@ def _member(change: Change, request: JoinGroupRequest, member_id: str, former: C
 
 
 def _check(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
-    """The classic member that sent the request. Rejected if there is none, or if its generation is not current."""
+    """The classic member that sent the request. Rejected if it is unknown or its generation is not current."""
     if instance_id is None:
         member = group.members.get(member_id)
         if member is None:

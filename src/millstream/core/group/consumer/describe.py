@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from millstream.core.group.assign.spec import NOTHING, Partitions
 from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.consumer_state.member import ConsumerMember, partitions_of
-from millstream.core.group.consumer_state.topics import Topics
+from millstream.core.group.consumer_state.topics import Topics, described
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import (
-    DescribedAssignment,
     DescribedConsumerGroup,
     DescribedConsumerMember,
-    DescribedTopicPartitions,
 )
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -50,8 +48,8 @@ def _member(targets: Mapping[str, Partitions], member: ConsumerMember, topics: T
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
-        assignment=_assignment(_held(member), topics),
-        target_assignment=_assignment(targets.get(member.member_id, NOTHING), topics),
+        assignment=described(_held(member), topics),
+        target_assignment=described(targets.get(member.member_id, NOTHING), topics),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
@@ -62,13 +60,3 @@ def _held(member: ConsumerMember) -> Partitions:
     for topic_id, partitions in partitions_of(member.revoking).items():
         held[topic_id] = held.get(topic_id, frozenset()) | partitions
     return held
-
-
-def _assignment(partitions: Partitions, topics: Topics) -> DescribedAssignment:
-    """The assignment by topic name, without deleted topics."""
-    named: list[DescribedTopicPartitions] = []
-    for topic_id, indexes in partitions.items():
-        topic = topics.by_id(topic_id)
-        if topic is not None:
-            named.append(DescribedTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes)))
-    return DescribedAssignment(topic_partitions=named)

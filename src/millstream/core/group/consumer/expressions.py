@@ -5,7 +5,7 @@ An expression is matched outside of any request, because there may be many topic
 or after ``group.consumer.regex.refresh.interval.ms``, but at most every ten seconds; both as in Kafka. All expressions
 of a group are matched together, so that one result increases the group epoch once.
 
-RE2 matches in time linear in the name, whatever the expression: no client can stall the broker with one.
+RE2 matches in time linear in the name for every expression: no client can stall the broker with one.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from millstream.core.group.consumer.target import next_epoch
 from millstream.core.group.consumer_state.group import NEVER_MS, ConsumerGroup, Resolved, resolved_value
 from millstream.core.group.consumer_state.member import ConsumerMember
 from millstream.core.group.consumer_state.topics import metadata_hash
-from millstream.core.group.outputs import ExpressionsResolved, Resolve
+from millstream.core.group.outputs import ConsumerHeartbeat, ExpressionsResolved, Join, Resolve
 from millstream.core.group.regex import check_expression
 from millstream.core.group.step import Step
 from millstream.wire.messages.consumer_group_storage import ConsumerGroupRegularExpressionKey
@@ -61,10 +61,12 @@ def _maybe_resolve(step: Step, change: Change, *, needed: bool) -> None:
         change.regexes = tuple(group.regex_counts)
 
 
-def begin_resolving(step: Step, group: ConsumerGroup, regexes: tuple[str, ...]) -> None:
-    """Request the topics of these expressions."""
+def begin_resolving(
+    step: Step, group: ConsumerGroup, regexes: tuple[str, ...], client: ConsumerHeartbeat | Join
+) -> None:
+    """Request the topics of these expressions, as ``client`` sees them."""
     group.is_resolving = True
-    step.out.resolve.append(Resolve(group.group_id, regexes))
+    step.out.resolve.append(Resolve(group.group_id, regexes, client.principal, client.client_host))
 
 
 def drop_unused(change: Change) -> None:

@@ -136,7 +136,7 @@ def heartbeat(step: Step, change: Change, beat: ConsumerHeartbeat) -> None:
         renew(step, change.group, group, after)
         await_revocation(step, group, before, after)
         if change.regexes:
-            begin_resolving(step, group, change.regexes)
+            begin_resolving(step, group, change.regexes, beat)
         step.out.answer(beat.token, _answer(step, group, after, answered))
 
     def failed(step: Step, error: ErrorCode) -> None:
@@ -163,7 +163,7 @@ def unknown_member(group_id: str, member_id: str) -> Rejected:
 
 
 def static_member(group: ConsumerGroup, instance_id: str) -> ConsumerMember:
-    """The member with an instance id. Rejected if there is none."""
+    """The member with an instance id. Rejected if it is unknown."""
     member_id = group.statics.get(instance_id)
     if member_id is None:
         raise Rejected(f"Instance id {instance_id} is unknown.", ErrorCode.UNKNOWN_MEMBER_ID)

@@ -19,7 +19,7 @@ def show(step: Step, holder: Group, group: ConsumerGroup) -> None:
         end_classic(step, holder)
         holder.begin_consumer(group)
         start_timers(step, holder, group)
-    holder.follow_consumer()
+    holder.follow_assigned()
 
 
 def end_classic(step: Step, holder: Group) -> None:
@@ -30,5 +30,5 @@ def end_classic(step: Step, holder: Group) -> None:
         step.cancel(member.session)
     for deadline in holder.pending_joins.values():
         step.cancel(deadline)
-    step.cancel(holder.join_deadline)
-    step.cancel(holder.sync_deadline)
+    step.cancel(holder.rebalance.join_deadline)
+    step.cancel(holder.rebalance.sync_deadline)

@@ -60,7 +60,7 @@ def leave(step: Step, change: Change, beat: ConsumerHeartbeat) -> None:
         change.put(key, away(member).current_value())
 
         def gone(step: Step) -> None:
-            # It has nothing to revoke any more; only its session limits its absence.
+            # It has nothing left to revoke; only its session limits its absence.
             step.cancel(timers_of(change.group, group, member.member_id).rebalance)
             done(step)
 

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from millstream.core.group.change import Done, Failed
 from millstream.core.group.commit import PendingCommit
-from millstream.core.group.consumer.change import Change, Done, Failed
+from millstream.core.group.consumer.change import Change
 from millstream.core.group.consumer.protocol import assignment_bytes, read_assignment, read_subscription
 from millstream.core.group.consumer.timers import forget_timers
 from millstream.core.group.consumer_state.group import ConsumerGroup, target_value
@@ -58,7 +59,7 @@ def begin_consumer_group(step: Step, holder: Group) -> Change:
     """
     group = ConsumerGroup(holder.group_id)
     before: list[tuple[Key, Value | None]] = []
-    if holder.counts is not None:
+    if holder.standing.counts is not None:
         before.append(group_tombstone(holder.group_id))
     change = Change(holder, group, before)
     if not holder.is_empty:
@@ -219,7 +220,7 @@ def begin_downgrade(
         member.assignment = assignments[member.member_id]
     image.generation = group.epoch
     image.protocol_name = image.select_protocol()
-    image.state = GroupState.STABLE
+    image.standing.state = GroupState.STABLE
     records: list[tuple[Key, Value | None]] = [*group.tombstones(), group_record(image, assignments)]
     step.busy[holder.group_id] = deque()
     step.write(tuple(records), ConversionPending(holder, image, token, done, failed, rebalances))

@@ -4,14 +4,14 @@
 
                                     new target
     STABLE ────────────────► something is to be given back? ──yes──► UNREVOKED (epoch stays)
-      ▲  ▲                        │ no                                    │ the member says it owns none of it any more
+      ▲  ▲                        │ no                                    │ the member no longer owns any of it
       │  │                        ▼                                       ▼
       │  └──nothing missing── takes what is free, at the target's epoch ◄─┘
       │                           │ some is still owned by others
       └──all of it is free── UNRELEASED (tries again with each heartbeat)
 
 A partition is given to a member only if no member owns it or has yet to revoke it, so two members never own it at the
-same time. Topics that a member no longer subscribes to are revoked at once, whatever its target.
+same time. Topics that a member no longer subscribes to are revoked at once, even if its target has them.
 """
 
 from collections.abc import Iterable, Mapping

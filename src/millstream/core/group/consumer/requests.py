@@ -7,8 +7,9 @@ with its error and nothing changes.
 from collections.abc import Callable
 from typing import Final
 
+from millstream.core.group.change import ChangePending
 from millstream.core.group.consumer import classic
-from millstream.core.group.consumer.change import Change, ChangePending
+from millstream.core.group.consumer.change import Change
 from millstream.core.group.consumer.describe import describe_consumer_group
 from millstream.core.group.consumer.expressions import take_resolved
 from millstream.core.group.consumer.heartbeat import check_request, refusal
@@ -23,16 +24,20 @@ from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import (
+    AlterShareOffsets,
     Commit,
     ConsumerHeartbeat,
     Delete,
     DeleteOffsets,
+    DeleteShareOffsets,
     DescribeConsumer,
     ExpressionsResolved,
     Heartbeat,
     Input,
     Join,
     Leave,
+    ShareHeartbeat,
+    StateAnswered,
     Sync,
 )
 from millstream.core.group.rebalance import join_error
@@ -51,8 +56,12 @@ def waits_for(given: Input) -> str | None:
     match given:
         case Heartbeat() | ConsumerHeartbeat() | Commit() | Join() | Sync() | Leave() | DeleteOffsets():
             return given.request.group_id
+        case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets():
+            return given.request.group_id
         case Delete() | ExpressionsResolved():
             return given.group_id
+        case StateAnswered():
+            return None if given.ask.is_exclusive else given.ask.group_id
         case _:
             return None
 
@@ -61,6 +70,8 @@ def token_of(given: Input) -> Token | None:
     """The token of a waiting input; None if no request waits for it."""
     match given:
         case Heartbeat() | ConsumerHeartbeat() | Commit() | Join() | Sync() | Leave() | DeleteOffsets() | Delete():
+            return given.token
+        case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets():
             return given.token
         case _:
             return None
@@ -86,7 +97,7 @@ def heartbeat(step: Step, holder: Group | None, beat: ConsumerHeartbeat) -> None
 
 
 def _change(step: Step, holder: Group | None, beat: ConsumerHeartbeat) -> Change:
-    """The change that the heartbeat begins. Rejected if the group does not exist and is not to be created."""
+    """The change that the heartbeat starts. Rejected if the group does not exist and is not to be created."""
     group_id = beat.request.group_id
     epoch = beat.request.member_epoch
     if holder is None:
@@ -96,7 +107,7 @@ def _change(step: Step, holder: Group | None, beat: ConsumerHeartbeat) -> Change
         raise Rejected(f"{kind} {group_id} not found.", ErrorCode.GROUP_ID_NOT_FOUND)
     if holder.consumer is not None:
         return Change(holder, holder.consumer)
-    if epoch != JOINS:
+    if epoch != JOINS or holder.share is not None:
         raise Rejected(f"Group {group_id} is not a consumer group.", ErrorCode.GROUP_ID_NOT_FOUND)
     return begin_consumer_group(step, holder)
 
@@ -188,14 +199,15 @@ def replay(holder: Group, key: ConsumerGroupKey, value: ConsumerGroupValue | Non
         holder.begin_consumer(group)
     group.apply(key, value)
     if value is None and isinstance(key, ConsumerGroupMetadataKey) and not group.members:
-        holder.begin_classic(Group(holder.group_id, holder.state_since_ms))
+        holder.begin_classic(Group(holder.group_id, holder.standing.since_ms))
 
 
 def loaded(step: Step, holder: Group) -> None:
     """The log has been read. From now on members have their session timeout to send a request."""
     group = _group(holder)
-    # If a member joined during the group's deletion, the group's epoch record is gone, and the later records are there.
+    # If a member joined during the group's deletion, the group's epoch record is deleted, and the later records are
+    # there.
     group.epoch = max(group.epoch, group.assignment_epoch)
     holder.begin_consumer(group)
-    holder.follow_consumer()
+    holder.follow_assigned()
     start_timers(step, holder, group)

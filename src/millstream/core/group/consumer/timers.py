@@ -53,7 +53,7 @@ def await_revocation(step: Step, group: ConsumerGroup, before: ConsumerMember, a
 
 
 def forget_timers(step: Step, group: ConsumerGroup, member_id: str) -> None:
-    """Cancel the timers of a member that is gone."""
+    """Cancel the timers of a removed member."""
     timers = group.timers.pop(member_id, None)
     if timers is not None:
         for deadline in (timers.session, timers.rebalance, timers.join, timers.sync):

@@ -14,7 +14,7 @@ import msgspec
 
 from millstream.core.group.assign.spec import NOTHING, Partitions
 from millstream.core.group.consumer_state.member import NOTHING_OWNED, ConsumerMember, MemberState, Owned
-from millstream.core.group.consumer_state.topics import Topics
+from millstream.core.group.consumer_state.topics import NEVER_CHECKED, Topics
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.state import GroupState
 from millstream.wire.messages.consumer_group_storage import (
@@ -37,7 +37,6 @@ from millstream.wire.stored import ConsumerGroupKey
 FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group without stored epochs, as in Kafka."""
 NEVER_MS: Final = -1
-NEVER_CHECKED: Final = -1
 
 ConsumerGroupValue: TypeAlias = (
     ConsumerGroupMetadataValue

@@ -5,9 +5,15 @@ The caller passes it in. Its content belongs to one ``revision`` and does not ch
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+from millstream.core.group.assign.spec import Partitions
+from millstream.wire.messages.consumer_group_describe import DescribedAssignment, DescribedTopicPartitions
+
+NEVER_CHECKED: Final = -1
+"""Revision of the metadata before a group's first look at them."""
 
 
 class Topic(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +45,10 @@ class Topics(Protocol):
         """The names of all topics."""
         ...
 
+    def may_describe(self, principal: str, client_host: str, name: str) -> bool:
+        """Whether a client may know of a topic."""
+        ...
+
 
 class NoTopics:
     """A cluster without topics."""
@@ -55,6 +65,10 @@ class NoTopics:
     def names(self) -> Iterable[str]:
         return ()
 
+    def may_describe(self, principal: str, client_host: str, name: str) -> bool:
+        _ = principal, client_host, name
+        return True
+
 
 def metadata_hash(names: Iterable[str], find: Callable[[str], Topic | None]) -> int:
     """A signed 64-bit hash of the existing topics among ``names``: ids, names and partition counts. 0 for none.
@@ -68,3 +82,13 @@ def metadata_hash(names: Iterable[str], find: Callable[[str], Topic | None]) -> 
     for topic_id, name, partitions in found:
         digest.update(topic_id + partitions.to_bytes(4, "big") + name.encode() + b"\0")
     return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def described(partitions: Partitions, topics: Topics) -> DescribedAssignment:
+    """An assignment as a group's description shows it: by topic name, without deleted topics."""
+    named: list[DescribedTopicPartitions] = []
+    for topic_id, indexes in partitions.items():
+        topic = topics.by_id(topic_id)
+        if topic is not None:
+            named.append(DescribedTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes)))
+    return DescribedAssignment(topic_partitions=named)

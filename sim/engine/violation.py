@@ -1,0 +1,5 @@
+"""What every judge raises."""
+
+
+class Violation(AssertionError):
+    """A promise was broken."""

@@ -1,0 +1,127 @@
+"""Who asks over HTTP, and what that caller may do: shard 0 decides, with the users and rights of Kafka's clients.
+
+::
+
+    thread of a request ──(proof, host, needs)──► supervisor's reactor ──► shard 0 ──► guard (a password, a token)
+                        ◄──(principal, allowed)──                               └────► the authorizer
+
+One question a request. A wrong password costs the same as a right one, is answered after
+``connection.failed.authentication.delay.ms``, is counted in ``kafka_logins`` and has its reason in the log. The guard's
+process is started by the first caller with a password or a token, if no listener needed it before.
+
+A shard that does not answer within ``ShardQueries``' time makes the request fail with 503: nobody passes unasked.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from millstream.admin.callers import Proof, forbidden, unauthorized
+from millstream.admin.routing import Need
+from millstream.model.access import Operation, ResourceType
+from millstream.model.principal import ANONYMOUS
+from millstream.secure.tokens.rules import Verdict
+from millstream.shard.control import ControlEnd
+
+if TYPE_CHECKING:
+    from millstream.kafka.access import Access
+    from millstream.kafka.logins.logins import Logins
+
+ADMIT: Final = "admit_caller"
+_TIMEOUT_US: Final = 20_000_000
+"""A token with an unknown key waits for the issuer."""
+
+Ask = Callable[[str, Any, int], Any]
+"""Asks shard 0: name, arguments, timeout in µs."""
+
+
+class _Question(msgspec.Struct, array_like=True):
+    user: str
+    password: str
+    token: str
+    principal: str
+    host: str
+    needs: list[tuple[Operation, ResourceType, str]]
+    admits: bool = False
+    """Whether a right that is missing refuses the request, which the audit records."""
+
+
+class _Answer(msgspec.Struct, array_like=True):
+    """``principal`` is empty for a wrong proof; ``allowed`` answers the rights that were asked for."""
+
+    principal: str
+    allowed: list[bool] = []
+
+
+class KnownCaller:
+    """A caller that was admitted. Belongs to the thread of one request."""
+
+    def __init__(self, ask: Ask, principal: str, host: str) -> None:
+        self._ask = ask
+        self.principal = principal
+        self._host = host
+
+    def allowed(self, needs: Sequence[Need]) -> list[bool]:
+        """For each right whether it has it."""
+        return _asked(self._ask, Proof(principal=self.principal), self._host, needs).allowed
+
+
+class BrokerCallers:
+    """The callers of one broker. Used by the HTTP threads."""
+
+    def __init__(self, ask: Ask, need_guard: Callable[[], None]) -> None:
+        """``need_guard`` starts the guard unless it runs."""
+        self._ask = ask
+        self._need_guard = need_guard
+
+    def admit(self, proof: Proof, host: str, needs: Sequence[Need]) -> KnownCaller:
+        """As ``admin.callers.Callers``."""
+        if proof.password or proof.token:
+            self._need_guard()
+        answer = _asked(self._ask, proof, host, needs, admits=True)
+        if not answer.principal:
+            raise unauthorized("the login failed")
+        for need, allowed in zip(needs, answer.allowed, strict=True):
+            if not allowed and answer.principal == ANONYMOUS:
+                raise unauthorized(f"a login is needed: {ANONYMOUS} needs {need}")
+            if not allowed:
+                raise forbidden(answer.principal, need)
+        return KnownCaller(self._ask, answer.principal, host)
+
+
+def _asked(ask: Ask, proof: Proof, host: str, needs: Sequence[Need], *, admits: bool = False) -> _Answer:
+    question = _Question(*proof, host, [(need.operation, need.resource, need.name) for need in needs], admits)
+    return msgspec.convert(ask(ADMIT, msgspec.to_builtins(question), _TIMEOUT_US), _Answer)
+
+
+def serve_callers(control: ControlEnd, logins: "Logins", access: "Access") -> None:
+    """Answer ``ADMIT`` on shard 0."""
+
+    def admit(arguments: Any, answer: Callable[[Any], None]) -> None:
+        question = msgspec.convert(arguments, _Question)
+
+        def known(principal: str) -> None:
+            allowed = [access.permits(principal, question.host, *need) for need in question.needs]
+            for need, has in zip(question.needs, allowed, strict=True):
+                if question.admits and not has and access.audit is not None:
+                    error = Need(*need).error.name
+                    access.audit.refused(principal, question.host, "HTTP", error, need[2])
+            answer(msgspec.to_builtins(_Answer(principal, allowed)))
+
+        def tested(verdict: Verdict) -> None:
+            if verdict.user:
+                logins.succeeded_over_http()
+                known(f"User:{verdict.user}")
+                return
+            logins.failed_over_http(question.host, verdict.reason)
+            logins.later(lambda: answer(msgspec.to_builtins(_Answer(""))))
+
+        if question.token:
+            logins.test_token(question.token, tested)
+        elif question.password:
+            logins.test_password(question.user, question.password, tested)
+        else:
+            known(question.principal or ANONYMOUS)
+
+    control.serve(ADMIT, admit)

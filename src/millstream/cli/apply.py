@@ -1,0 +1,130 @@
+"""``millstream apply``: topics, users, rights, quotas and schemas as a file says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millstream.cli import identity
+from millstream.cli.administrator import administrator, data_option
+from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.options import as_json_option, bootstrap_option, registry_option, timeout_option
+from millstream.cli.output import emit, print_json, remark
+
+if TYPE_CHECKING:
+    from millstream.apply.cluster import Registry
+    from millstream.apply.model import Loaded
+    from millstream.apply.plan import Plan, Step
+    from millstream.client.connection import Connection
+
+_SIGNS = {"create": "+", "change": "~", "delete": "-"}
+
+
+@click.command("apply")
+@click.option("--file", "-f", "file", required=True, type=click.Path(), metavar="FILE", help="YAML file to apply.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Also remove what the file lacks, of the kinds that it has: topics with their records.",
+)
+@as_json_option
+@registry_option
+@data_option
+@bootstrap_option
+@timeout_option
+def apply(
+    file: str,
+    dry_run: bool,
+    prune: bool,
+    as_json: bool,
+    registry: str,
+    data: str | None,
+    bootstrap: str,
+    timeout: float,
+) -> None:
+    """Make topics, users, rights, quotas and schemas what a file says."""
+    from millstream.apply.cluster import present
+    from millstream.apply.plan import plan
+    from millstream.config.yaml_file import InvalidFile, complaints
+
+    loaded = _load(file)
+    own = None if not loaded.wanted.schemas else _OwnRegistry(registry)
+    with administrator(data, bootstrap, timeout, file) as connection:
+        login = identity.security().login
+        user = login.username if data is None and login is not None else ""
+        found = plan(loaded, present(connection, own, loaded), prune=prune, login=user)
+        if found.problems:
+            raise WrongUsage(str(InvalidFile(complaints(loaded.document, found.problems))))
+        done = 0 if dry_run else _carry_out(connection, own, found, timeout, as_json=as_json)
+    _report(found, done, as_json=as_json, dry_run=dry_run)
+
+
+def _load(file: str) -> Loaded:
+    from millstream.apply.model import load
+    from millstream.config.yaml_file import InvalidFile
+
+    try:
+        return load(file)
+    except InvalidFile as error:
+        raise WrongUsage(error.message) from None
+
+
+class _OwnRegistry:
+    """The registry of ``--registry``, as the command's caller."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """As `millstream.apply.cluster.Registry`."""
+        from millstream.cli.schema import Refusal, ask
+
+        try:
+            return 200, ask(self._url, method, path, body)
+        except Refusal as refusal:
+            return refusal.status, str(refusal)
+
+
+def _carry_out(connection: Connection, registry: Registry | None, plan: Plan, timeout: float, *, as_json: bool) -> int:
+    from millstream.apply.cluster import carry_out
+    from millstream.errors import Rejected
+
+    for number, step in enumerate(plan.steps):
+        try:
+            carry_out(connection, registry, step.action, int(timeout * 1000))
+        except Rejected as error:
+            left = len(plan.steps) - number
+            raise CommandFailed(
+                f"{step.verb} {step.what}: {error.message}; {number} of {len(plan.steps)} steps are done, {left} are "
+                "left: mend what is wrong and apply the file again",
+                error.code.name,
+            ) from None
+        if not as_json:
+            _show(step)
+    return len(plan.steps)
+
+
+def _show(step: Step) -> None:
+    emit(f"{_SIGNS[step.verb]} {step.what}\n" + "".join(f"    {detail}\n" for detail in step.details))
+
+
+def _report(plan: Plan, done: int, *, as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        steps = [{"verb": one.verb, "what": one.what, "details": list(one.details)} for one in plan.steps]
+        print_json({"dry_run": dry_run, "done": done, "steps": steps})
+        return
+    if dry_run:
+        for step in plan.steps:
+            _show(step)
+    if not plan.steps:
+        remark("nothing to do: the cluster is as the file says")
+    elif dry_run:
+        remark(f"{_count(len(plan.steps))} to do; nothing was changed")
+    else:
+        remark(f"{_count(done)} done")
+
+
+def _count(number: int) -> str:
+    return f"{number} step" if number == 1 else f"{number} steps"

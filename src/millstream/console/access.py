@@ -1,0 +1,72 @@
+"""Connections to a cluster, shared by the threads that answer requests.
+
+A ``millstream.client.Cluster`` belongs to one thread at a time. ``Access.cluster`` lends an idle one and takes it back;
+after an error it is closed instead, since a response may still be due on it. At most ``IDLE_MAX`` are kept.
+"""
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from millstream.client.cluster import Cluster
+from millstream.client.security import PLAIN, Security
+from millstream.console.facts import Snapshot, take_snapshot
+
+REQUEST_TIMEOUT_S: Final = 8.0
+"""Limit of one call to brokers, retries included: a page that fails should fail while its reader still waits."""
+IDLE_MAX: Final = 4
+SNAPSHOT_AGE_S: Final = 2.0
+"""Metadata of all topics are asked for at most this often; with 10,000 topics they are a response of 1 MB."""
+
+
+class Access:
+    """What one identity needs to ask one cluster. Safe for threads. Close it."""
+
+    def __init__(self, bootstrap: str, security: Security = PLAIN, *, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self.bootstrap = bootstrap
+        self.security = security
+        self._timeout_s = timeout_s
+        self._idle: list[Cluster] = []
+        self._lock = threading.Lock()
+        self._snapshot_lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._snapshot_at = 0.0
+
+    @contextmanager
+    def cluster(self) -> Generator[Cluster]:
+        """A cluster for one request."""
+        with self._lock:
+            lent = self._idle.pop() if self._idle else None
+        if lent is None:
+            lent = Cluster(
+                self.bootstrap, client_id="millstream-console", timeout_s=self._timeout_s, security=self.security
+            )
+        try:
+            yield lent
+        except BaseException:
+            lent.close()
+            raise
+        with self._lock:
+            if len(self._idle) < IDLE_MAX:
+                self._idle.append(lent)
+                return
+        lent.close()
+
+    def snapshot(self, *, fresh: bool = False) -> Snapshot:
+        """Brokers and topics, at most ``SNAPSHOT_AGE_S`` old; one thread asks, the others wait for what it gets."""
+        with self._snapshot_lock:
+            now = time.monotonic()
+            if fresh or self._snapshot is None or now - self._snapshot_at > SNAPSHOT_AGE_S:
+                with self.cluster() as cluster:
+                    self._snapshot = take_snapshot(cluster)
+                self._snapshot_at = time.monotonic()
+            return self._snapshot
+
+    def close(self) -> None:
+        """Close what is idle."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for cluster in idle:
+            cluster.close()

@@ -1,0 +1,104 @@
+"""The WSGI application: its parts put together, and errors as pages.
+
+An error of the cluster is a page with its reason and what to do; the console itself continues. Bodies of requests are
+bounded by ``BODY_MAX``.
+"""
+
+import secrets
+from typing import Any, Final
+
+from flask import Flask, Response, g, make_response, render_template, request, session
+from werkzeug.exceptions import HTTPException
+
+from millstream import __version__
+from millstream.console import guard, showing
+from millstream.console.change_pages import change_pages
+from millstream.console.charts import History
+from millstream.console.cluster_pages import cluster_pages
+from millstream.console.group_pages import group_pages
+from millstream.console.message_pages import Streams, message_pages
+from millstream.console.right_pages import right_pages
+from millstream.console.schema_pages import schema_pages
+from millstream.console.sessions import Sessions, session_pages
+from millstream.console.settings import Settings
+from millstream.console.topic_pages import topic_pages
+from millstream.errors import MillstreamError, Rejected
+
+BODY_MAX: Final = 2 << 20
+THEMES: Final = ("light", "dark")
+
+_PLACES: Final = (
+    ("Overview", "cluster.overview", "o"),
+    ("Brokers", "cluster.brokers", "b"),
+    ("Topics", "topics.topics", "t"),
+    ("Groups", "groups.groups", "g"),
+    ("Transactions", "cluster.transactions", "x"),
+    ("Schemas", "schemas.subjects", "s"),
+    ("Access", "rights.rules", "a"),
+    ("Settings", "cluster.settings", "e"),
+)
+"""What the navigation shows: title, endpoint, and the key behind ``g``."""
+
+
+def create(settings: Settings) -> Flask:
+    """The application. It connects when the first page is asked for."""
+    application = Flask("millstream.console", static_url_path="/static")
+    application.secret_key = secrets.token_bytes(32)
+    application.config.update(
+        MAX_CONTENT_LENGTH=BODY_MAX,
+        SESSION_COOKIE_NAME="millstream-console",
+        SESSION_COOKIE_HTTPONLY=True,
+        SESSION_COOKIE_SAMESITE="Strict",
+    )
+    application.extensions["console"] = Sessions(settings)
+    application.extensions["console.history"] = History()
+    application.extensions["console.streams"] = Streams()
+    showing.install(application)
+    guard.install(application, settings.hosts)
+    application.before_request(_identify)
+    for pages in (cluster_pages, topic_pages, message_pages, group_pages, schema_pages, right_pages, session_pages):
+        application.register_blueprint(pages)
+    if not settings.read_only:
+        application.register_blueprint(change_pages)
+    application.register_error_handler(MillstreamError, _cluster_error)
+    application.register_error_handler(HTTPException, _http_error)
+
+    @application.context_processor
+    def shared() -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction] (Flask calls it)
+        theme = request.cookies.get("theme", "")
+        return {
+            "places": _PLACES,
+            "theme": theme if theme in THEMES else "",
+            "token": guard.token,
+            "version": __version__,
+            "bootstrap": settings.bootstrap,
+            "user": session.get("user", ""),
+            "login": settings.login,
+            "changes": not settings.read_only,
+        }
+
+    return application
+
+
+def _identify() -> Response | None:
+    from flask import current_app
+
+    sessions: Sessions = current_app.extensions["console"]
+    g.registry = None
+    return sessions.identify()
+
+
+def _cluster_error(error: MillstreamError) -> Response:
+    """400 for what cannot succeed, 503 for what may succeed later."""
+    status = 400 if isinstance(error, Rejected) else 503
+    title = "The cluster refuses that" if status == 400 else "The cluster does not answer"
+    page = render_template("error.html", title=title, reason=error.message, code=error.code.name, status=status)
+    return make_response(page, status)
+
+
+def _http_error(error: HTTPException) -> Response:
+    status = error.code or 500
+    if status < 400:
+        return make_response(error.get_response())
+    page = render_template("error.html", title=error.name, reason=error.description or "", code="", status=status)
+    return make_response(page, status)

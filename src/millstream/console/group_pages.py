@@ -1,0 +1,73 @@
+"""Pages about groups: the list with lags, and one group with members, partitions and its lag over time."""
+
+from typing import Any
+
+from flask import Blueprint, Response, abort, current_app, g, render_template, request, session, stream_template
+
+from millstream.console import facts, showing
+from millstream.console.access import Access
+from millstream.console.charts import History, bar, line
+
+group_pages = Blueprint("groups", __name__)
+
+
+@group_pages.get("/groups")
+def groups() -> Response:
+    """The list. Lags are those of the groups on this page alone."""
+    access: Access = g.access
+    snapshot = access.snapshot()
+    orders: showing.Orders[facts.Group] = {
+        "name": lambda group: group.group_id,
+        "state": lambda group: (group.state, group.group_id),
+        "kind": lambda group: (group.kind, group.group_id),
+    }
+    with access.cluster() as cluster:
+        known = facts.list_groups(cluster, snapshot)
+        page = showing.cut(known.values(), lambda group: f"{group.group_id} {group.state}", orders)
+        described = facts.describe_groups(cluster, page.rows)
+        lags = facts.lags(cluster, snapshot, facts.committed(cluster, page.rows))
+    totals = {group: sum(lag.records for lag in of) for group, of in lags.items()}
+    most = max(totals.values(), default=0)
+    rows = [
+        {
+            "group": group,
+            "members": len(described[group.group_id].members) if group.group_id in described else None,
+            "lag": totals.get(group.group_id),
+            "topics": sorted({lag.topic for lag in lags.get(group.group_id, ())}),
+            "bar": bar(totals.get(group.group_id, 0), most, "lag"),
+        }
+        for group in page.rows
+    ]
+    return Response(stream_template("groups.html", page=page, rows=rows), mimetype="text/html")
+
+
+@group_pages.get("/group")
+def group() -> str:
+    """One group, ``id`` of the address."""
+    access: Access = g.access
+    snapshot = access.snapshot()
+    name = request.args.get("id", "")
+    history: History = current_app.extensions["console.history"]
+    with access.cluster() as cluster:
+        known = facts.list_groups(cluster, snapshot).get(name)
+        if known is None:
+            abort(404, f"There is no group {name!r}, or you may not describe it.")
+        described = facts.describe_groups(cluster, [known]).get(name)
+        offsets = facts.committed(cluster, [known])
+        lags = facts.lags(cluster, snapshot, offsets).get(name, [])
+    total = sum(lag.records for lag in lags)
+    owners: dict[Any, facts.Member] = {}
+    for member in described.members if described else ():
+        owners.update(dict.fromkeys(member.assigned, member))
+    most = max((lag.records for lag in lags), default=0)
+    samples = history.add(f"{access.bootstrap} {session.get('user', '')} group {name}", total)
+    return render_template(
+        "group.html",
+        group=known,
+        described=described,
+        lags=[(lag, owners.get((lag.topic, lag.partition)), bar(lag.records, most, "lag")) for lag in lags],
+        total=total,
+        chart=line(samples, "lag"),
+        most=max(value for _, value in samples),
+        seconds=int(samples[-1][0] - samples[0][0]),
+    )

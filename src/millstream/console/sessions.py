@@ -1,0 +1,158 @@
+"""Who a request acts as.
+
+Without ``Settings.login`` every request acts as the console itself. With it, a visitor logs in with a name and a
+password of the cluster: the console tries them on a connection, keeps them in memory beside a random session id, and
+gives the browser nothing but that id, in a signed cookie (HttpOnly, SameSite=Strict, Secure under TLS). A login ends
+after ``LOGIN_S``, on logging out, when its password no longer opens a connection, or with the process. At most
+``LOGINS_MAX`` are kept; the oldest goes first. A failed login waits ``FAILED_PAUSE_S``, and at most ``TRIES_MAX`` run
+at once.
+"""
+
+import secrets
+import threading
+import time
+import urllib.parse
+from collections import OrderedDict
+from typing import Final, NamedTuple, cast
+
+from flask import Blueprint, Response, current_app, g, make_response, redirect, render_template, request, session
+
+from millstream.client.security import Login, Security
+from millstream.console.access import Access
+from millstream.console.registry import Registry
+from millstream.console.settings import Settings
+from millstream.errors import MillstreamError
+
+LOGIN_S: Final = 8 * 3600
+LOGINS_MAX: Final = 1000
+FAILED_PAUSE_S: Final = 0.5
+TRIES_MAX: Final = 2
+_OPEN: Final = frozenset({"static", "session.login", "session.theme"})
+
+
+class _LoggedIn(NamedTuple):
+    access: Access
+    registry: Registry | None
+    until: float
+
+
+class Sessions:
+    """The identities of one console. Safe for threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._own: _LoggedIn | None = None
+        if settings.login is None:
+            self._own = self._made(settings.security)
+        self._lock = threading.Lock()
+        self._logins: OrderedDict[str, _LoggedIn] = OrderedDict()
+        self.tries = threading.BoundedSemaphore(TRIES_MAX)
+
+    def identify(self) -> Response | None:
+        """Give the request its identity; a response if it has to log in first."""
+        found = self._own or self._of_session()
+        if found is not None:
+            g.access, g.registry = found.access, found.registry
+            return None
+        if request.endpoint in _OPEN:
+            return None
+        query = {} if request.path == "/" else {"next": request.full_path.rstrip("?")}
+        return cast("Response", redirect(f"/login?{urllib.parse.urlencode(query)}" if query else "/login"))
+
+    def log_in(self, name: str, password: str) -> None:
+        """Try a login, and keep it for this session.
+
+        Raises:
+            MillstreamError: the cluster refuses it, or does not answer.
+        """
+        base = self.settings.security
+        protocol = "SASL_SSL" if base.speaks_tls else "SASL_PLAINTEXT"
+        login = Login(self.settings.login or "", name, password)
+        made = self._made(Security(protocol, base.tls, base.check_name, base.verify, login))
+        with made.access.cluster() as cluster:
+            cluster.any_connection()
+        self.log_out()
+        key = secrets.token_urlsafe(32)
+        with self._lock:
+            self._logins[key] = made
+            while len(self._logins) > LOGINS_MAX:
+                self._logins.popitem(last=False)[1].access.close()
+        session.clear()
+        session["login"], session["user"] = key, name
+
+    def log_out(self) -> None:
+        """Forget the login of this session."""
+        with self._lock:
+            found = self._logins.pop(str(session.get("login")), None)
+        if found is not None:
+            found.access.close()
+        session.clear()
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            every = [*self._logins.values(), *([self._own] if self._own else [])]
+            self._logins.clear()
+        for one in every:
+            one.access.close()
+
+    def _of_session(self) -> _LoggedIn | None:
+        with self._lock:
+            found = self._logins.get(str(session.get("login")))
+        if found is not None and found.until < time.monotonic():
+            self.log_out()
+            return None
+        return found
+
+    def _made(self, security: Security) -> _LoggedIn:
+        registry = (
+            Registry(self.settings.registry, security, self.settings.bootstrap) if self.settings.registry else None
+        )
+        return _LoggedIn(Access(self.settings.bootstrap, security), registry, time.monotonic() + LOGIN_S)
+
+
+session_pages = Blueprint("session", __name__)
+
+
+@session_pages.route("/login", methods=["GET", "POST"])
+def login() -> Response:
+    """The login form, and what it sends."""
+    sessions: Sessions = current_app.extensions["console"]
+    wanted = request.values.get("next", "/")
+    target = wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else "/"
+    if sessions.settings.login is None:
+        return cast("Response", redirect("/"))
+    if request.method == "GET":
+        return make_response(render_template("login.html", target=target, reason=""))
+    if not sessions.tries.acquire(timeout=5):
+        return make_response(render_template("login.html", target=target, reason="Others log in now; try again."), 503)
+    try:
+        sessions.log_in(request.form.get("name", ""), request.form.get("password", ""))
+    except MillstreamError as error:
+        time.sleep(FAILED_PAUSE_S)
+        return make_response(render_template("login.html", target=target, reason=error.message), 403)
+    finally:
+        sessions.tries.release()
+    return cast("Response", redirect(target, 303))
+
+
+@session_pages.post("/logout")
+def logout() -> Response:
+    """End the login."""
+    sessions: Sessions = current_app.extensions["console"]
+    sessions.log_out()
+    return cast("Response", redirect("/login", 303))
+
+
+@session_pages.post("/theme")
+def theme() -> Response:
+    """Choose light or dark; what the system says without a choice."""
+    back = urllib.parse.urlsplit(request.headers.get("Referer", "/"))
+    target = back.path if back.path.startswith("/") and not back.path.startswith("//") else "/"
+    answer = redirect(f"{target}?{back.query}" if back.query else target, 303)
+    chosen = request.form.get("theme", "")
+    if chosen in ("light", "dark"):
+        answer.set_cookie("theme", chosen, max_age=365 * 86400, httponly=True, samesite="Strict")
+    else:
+        answer.delete_cookie("theme")
+    return cast("Response", answer)

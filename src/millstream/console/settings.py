@@ -1,0 +1,21 @@
+"""What a console is started with."""
+
+import msgspec
+
+from millstream.client.security import PLAIN, Security
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Settings of a console.
+
+    ``hosts`` are the names, without a port, under which it may be addressed. With ``login`` (a SASL mechanism) every
+    visitor logs in with a name and a password of the cluster; without it, all of them act as ``security`` says. A
+    ``read_only`` console has no page that changes the cluster.
+    """
+
+    bootstrap: str
+    security: Security = PLAIN
+    registry: str | None = None
+    login: str | None = None
+    read_only: bool = False
+    hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")

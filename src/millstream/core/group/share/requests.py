@@ -1,0 +1,116 @@
+"""Requests about share groups (KIP-932), as ``GroupCoordinator`` passes them on."""
+
+from millstream.core.group.deadlines import Deadline
+from millstream.core.group.group import Group
+from millstream.core.group.outputs import DescribeShare, ShareGroupValue, ShareHeartbeat, ShareStatesOf
+from millstream.core.group.share.change import ShareChange, renew
+from millstream.core.group.share.describe import describe_share_group, partitions_of
+from millstream.core.group.share.heartbeat import SHARE_ANSWER, check_request, refusal
+from millstream.core.group.share.heartbeat import heartbeat as live
+from millstream.core.group.share.leaving import leave as go
+from millstream.core.group.share.leaving import session_ended
+from millstream.core.group.share_records.group import ShareGroup
+from millstream.core.group.share_records.member import JOINS
+from millstream.core.group.step import Step
+from millstream.errors import Rejected
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.share_group_storage import ShareGroupMetadataKey
+from millstream.wire.stored import ShareGroupKey
+
+
+def heartbeat(step: Step, holder: Group | None, beat: ShareHeartbeat) -> None:
+    """Handle a ShareGroupHeartbeat."""
+    try:
+        check_request(beat.request)
+        change = _change(step, holder, beat)
+        if beat.request.member_epoch < JOINS:
+            go(step, change, beat)
+        else:
+            live(step, change, beat)
+    except Rejected as error:
+        step.out.answer(beat.token, refusal(error.code, error.message or None))
+
+
+def _change(step: Step, holder: Group | None, beat: ShareHeartbeat) -> ShareChange:
+    """The change that the heartbeat starts. Rejected if the group does not exist and is not to be created."""
+    group_id, epoch = beat.request.group_id, beat.request.member_epoch
+    if holder is None:
+        if epoch == JOINS:
+            return ShareChange(Group(group_id, step.wall_ms), ShareGroup(group_id))
+        kind = "Group" if epoch < JOINS else "Share group"
+        raise Rejected(f"{kind} {group_id} not found.", ErrorCode.GROUP_ID_NOT_FOUND)
+    if holder.share is None:
+        raise Rejected(f"Group {group_id} is not a share group.", ErrorCode.GROUP_ID_NOT_FOUND)
+    return ShareChange(holder, holder.share)
+
+
+def describe(step: Step, holder: Group | None, given: DescribeShare) -> None:
+    """Handle one group of a ShareGroupDescribe."""
+    share = None if holder is None else holder.share
+    assignor = step.settings.share.assignor
+    described = describe_share_group(
+        given.group_id, share, is_known=holder is not None, topics=step.topics, assignor=assignor
+    )
+    step.out.answer(given.token, described)
+
+
+def states_of(step: Step, holder: Group | None, given: ShareStatesOf) -> None:
+    """Answer with the partitions of a group whose share state exists."""
+    share = None if holder is None else holder.share
+    step.out.answer(given.token, partitions_of(given.group_id, share, step.topics))
+
+
+def time_is_over(step: Step, deadline: Deadline[Group]) -> None:
+    """A deadline of a member was reached."""
+    share = deadline.group.share
+    if share is None:
+        return
+    if deadline.kind == SHARE_ANSWER:
+        waits = share.requests.waits.get(deadline)
+        if waits is not None:
+            waits[1](step)
+    else:
+        session_ended(step, ShareChange(deadline.group, share), deadline)
+
+
+def topic_deleted(step: Step, holder: Group, topic_id: bytes) -> None:
+    """Forget the share state of a deleted topic: the share coordinator deletes it by itself."""
+    share = holder.share
+    if share is not None and share.states.knows(topic_id):
+        change = ShareChange(holder, share)
+        change.put_states(share.states.without((topic_id,)))
+        change.write(step, None, _nothing, _nothing_failed)
+
+
+def _nothing(step: Step) -> None:
+    _ = step
+
+
+def _nothing_failed(step: Step, error: ErrorCode) -> None:
+    """A topic without partitions is never assigned; its entry stays until the group is deleted."""
+    _ = step, error
+
+
+# Loading
+
+
+def replay(holder: Group, key: ShareGroupKey, value: ShareGroupValue | None) -> None:
+    """Apply a record of the log."""
+    share = holder.share
+    if share is None:
+        if value is None:
+            return
+        share = ShareGroup(holder.group_id)
+        holder.begin_share(share)
+    share.apply(key, value)
+    if value is None and isinstance(key, ShareGroupMetadataKey) and not share.members:
+        holder.begin_classic(Group(holder.group_id, holder.standing.since_ms))
+
+
+def loaded(step: Step, holder: Group) -> None:
+    """The log has been read. From now on members have their session timeout to send a request."""
+    share = holder.share
+    assert share is not None
+    holder.follow_assigned()
+    for member_id in share.members:
+        renew(step, holder, share, member_id)

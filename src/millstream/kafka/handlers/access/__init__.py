@@ -1,0 +1,1 @@
+"""APIs of logins, users and access control entries."""

@@ -1,0 +1,1 @@
+"""APIs that change or describe topics, settings, access and brokers."""

@@ -1,0 +1,59 @@
+"""DescribeCluster: the cluster's id, its controller and its brokers.
+
+From version 1 on a client names brokers or controllers as its target. Here it has reached a broker, and a request for
+controllers is refused. From version 2 on it may ask for brokers that are fenced, too: registered, and not alive.
+"""
+
+from typing import Final
+
+from millstream.kafka.cluster_view import CLUSTER_OPERATIONS, brokers
+from millstream.kafka.context import Node, RequestContext
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from millstream.wire.messages.operations import OPERATIONS_NOT_ASKED
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle(node: Node, ctx: RequestContext, request: DescribeClusterRequest) -> None:
+    """Answer from the metadata cache."""
+    if request.endpoint_type == _CONTROLLERS:
+        ctx.respond(
+            DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
+                "CONTROLLER",
+            )
+        )
+        return
+    if request.endpoint_type != _BROKERS:
+        ctx.respond(
+            DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message=f"Unsupported endpoint type {request.endpoint_type}",
+            )
+        )
+        return
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
+    ctx.respond(
+        DescribeClusterResponse(
+            cluster_id=node.metadata.cluster_id,
+            controller_id=node.metadata.node_id,
+            brokers=[
+                DescribeClusterBroker(
+                    broker_id=each.node_id,
+                    host=each.host,
+                    port=each.port,
+                    rack=each.rack,
+                    is_fenced=not node.metadata.is_alive(each.node_id),
+                )
+                for each in brokers(node, ctx, fenced=request.include_fenced_brokers)
+            ],
+            cluster_authorized_operations=operations,
+        )
+    )

@@ -1,0 +1,1 @@
+"""APIs that produce, read, trim and describe partitions."""

@@ -1,0 +1,89 @@
+"""ListOffsets: the offset of a point in time, per partition.
+
+=====  ==========================================================================
+  -1   latest: the high watermark, or the last stable offset for read_committed
+  -2   earliest: the log start offset
+  -3   the record with the largest timestamp (KIP-734)
+  -4   the earliest offset on local disk: the log start offset of a topic that is not tiered
+  -5   the last archived offset: none of a topic that is not tiered
+  -6   the earliest offset that is not archived: none of a topic that is not tiered
+  >=0  the first record with a timestamp at or after it; none: -1
+=====  ==========================================================================
+
+A look-up by time reads the time index and one batch through the worker, so the response may be sent in a later turn.
+Partitions of other shards are reached through ``partition.hop.lookups``; the response is sent when all have answered.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.gathering import gather
+from millstream.kafka.readable import find_readable
+from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
+from millstream.partition.partition import Partition
+from millstream.partition.read.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Found, list_offset
+from millstream.partition.table import Remote
+from millstream.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+_LOWEST_TIMESTAMP_BY_VERSION: Final = ((11, -6), (9, -5), (8, -4), (7, -3))
+
+
+def handle(node: Node, ctx: RequestContext, request: ListOffsetsRequest) -> None:
+    """Look up every partition on its home shard. Answer when the last one has answered."""
+    wanted: dict[tuple[str, int], ListOffsetsPartition] = {}
+    doubles: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            if key in wanted:
+                doubles.add(key)
+            wanted[key] = asked
+    lowest = next((low for version, low in _LOWEST_TIMESTAMP_BY_VERSION if ctx.api_version >= version), -2)
+    isolation = request.isolation_level
+
+    def ask(question: tuple[tuple[str, int], ListOffsetsPartition], done: Callable[[Found], None]) -> None:
+        key, asked = question
+        entry = find_readable(node, key[0], PartitionIndex(key[1]))
+        if not READ_UNCOMMITTED <= isolation <= READ_COMMITTED:
+            done(_refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+        elif key in doubles:
+            done(_refused(ErrorCode.INVALID_REQUEST))
+        elif asked.timestamp < lowest:
+            done(_refused(ErrorCode.UNSUPPORTED_VERSION))
+        elif isinstance(entry, Partition):
+            list_offset(entry, asked.timestamp, asked.current_leader_epoch, isolation, done)
+        elif isinstance(entry, Remote):
+            node.home.lookups.list_offset(entry, asked.timestamp, asked.current_leader_epoch, isolation, done)
+        elif entry is None:
+            done(_refused(node.partitions.missing(key[0])))
+        else:
+            done(_refused(ErrorCode.KAFKA_STORAGE_ERROR))
+
+    gather(list(wanted.items()), ask, lambda found: ctx.respond(_answer(wanted, found)))
+
+
+def _refused(code: ErrorCode) -> Found:
+    return (int(code), -1, -1, -1)
+
+
+def _answer(wanted: Iterable[tuple[str, int]], found: list[Found]) -> ListOffsetsResponse:
+    """The results: each topic and each partition once, however often the request names them."""
+    topics: dict[str, ListOffsetsTopicResponse] = {}
+    for (name, index), (error, timestamp, offset, epoch) in zip(wanted, found, strict=True):
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = ListOffsetsTopicResponse(name=name, partitions=[])
+        topic.partitions.append(
+            ListOffsetsPartitionResponse(
+                partition_index=index, error_code=error, timestamp=timestamp, offset=offset, leader_epoch=epoch
+            )
+        )
+    return ListOffsetsResponse(topics=list(topics.values()))

@@ -1,0 +1,1 @@
+"""APIs of event topics."""

@@ -1,0 +1,9 @@
+"""Principals: who a client is, as Kafka writes it: a type, a colon and a name, such as ``User:alice``."""
+
+from typing import Final
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""A client that has proved nothing about itself."""
+
+SOCKET_FILE: Final = "SocketFile:admin"
+"""The user that runs the broker, who came through its socket file. No login and no certificate gives this principal."""

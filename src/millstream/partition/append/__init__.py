@@ -1,0 +1,1 @@
+"""Appends: from a batch that arrives to its offsets, and what a batch waits for on the way."""

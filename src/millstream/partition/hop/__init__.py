@@ -1,0 +1,1 @@
+"""Requests between shards: what a shard needs of partitions whose home is another."""

@@ -1,0 +1,1 @@
+"""Reads of committed batches, and searches for offsets."""

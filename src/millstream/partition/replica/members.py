@@ -1,0 +1,35 @@
+"""What a replica knows of the members of its group before its log tells it."""
+
+from typing import NamedTuple
+
+from millstream.model.replication import NO_TERM, ReplicaId, Term
+
+
+class Members(NamedTuple):
+    """What a replica is given of its group when it is opened."""
+
+    voters: tuple[ReplicaId, ...] = ()
+    """The first members of the group, in order of preference for leadership, this replica's broker among them.
+    For one that learns: the members of now, who are asked if its files are lost.
+    """
+
+    learns: bool = False
+    """This replica came later: it starts without members, and learns them from its leader."""
+
+    was_alone: bool = False
+    """This replica was the only one, and is to be one of several: its log may be empty, and has the terms of a sole
+    voter.
+    """
+
+    restores: bool = False
+    """This replica is the only one, and the object store has what its log needs: it is asked if there are no files."""
+
+    first_term: Term = NO_TERM
+    """The term in which the first voter leads without an election, because the group's creation says so
+    (`core.raft.beginning`); 0 for a group that elects its first leader, and for a replica that came later.
+    """
+
+    @property
+    def elect(self) -> bool:
+        """Whether the group elects its leader. Otherwise this replica is alone, and always was."""
+        return bool(self.voters)

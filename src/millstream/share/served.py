@@ -1,0 +1,393 @@
+"""ServedPartition: one share partition over its log, on the log's home shard.
+
+::
+
+    loading ──► serving ──► closed      (the log has another leader, the state was reset, or all sessions have ended)
+       └── the coordinator is away: again after `AGAIN_US`
+
+A fetch reads the log where the core says, and acquires of what was read. It is answered at once, maybe with nothing;
+then its session is woken once, when there may be something: records, a release, an end of a lock, room in the window.
+
+**Writes.** What changed in a turn is reported at its end, in one write; while one is in flight the next waits. After a
+failure the next write waits for `AGAIN_US`. An answer that another leader or another state has taken over closes the
+share partition: the next fetch loads it again. **Crash.** The next leader loads what is stored. **Overload.** A log
+without memory for a read from its files gives nothing now.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+import msgspec
+
+from millstream.config.group_properties import EARLIEST
+from millstream.coordinator.share_states import READ, WRITE, Answered, Ask, ShareStates
+from millstream.core.share.partition import Acknowledgement, Acquired, Limits, Request, SharePartition
+from millstream.core.share.runs import SessionToken
+from millstream.core.share.stored import UNKNOWN, Image, Key
+from millstream.iobuf import IoBuf
+from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset, ProducerId
+from millstream.partition.partition import Partition
+from millstream.partition.read.batches import Aborted, FetchResult, read_here, read_older
+from millstream.partition.read.headers import batch_headers
+from millstream.partition.read.list_offsets import READ_UNCOMMITTED, Found, list_offset
+from millstream.wire.batch import CONTROL, OVERHEAD_BYTES, TRANSACTIONAL
+
+if TYPE_CHECKING:
+    from millstream.shard.reactor import Reactor, Timer
+
+AGAIN_US: Final = 200_000
+_READS_MAX: Final = 8
+"""Reads of one fetch, while what is read has nothing for it."""
+
+_LOST: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH, ErrorCode.INVALID_REQUEST})
+"""Answers to a write after which the share partition is loaded again."""
+
+Waiter: TypeAlias = tuple[int, SessionToken]
+"""Shard and session of a member that waits."""
+
+
+class Owner(Protocol):
+    """What a share partition needs of its shard (``share.home``)."""
+
+    reactor: "Reactor"
+    states: ShareStates
+
+    def wake(self, waiter: Waiter) -> None:
+        """A session may find something."""
+        ...
+
+    def forget(self, served: "ServedPartition") -> None:
+        """A share partition has closed by itself."""
+        ...
+
+    def limits_of(self, group_id: str) -> Limits: ...
+
+    def reads_committed(self, group_id: str) -> bool: ...
+
+    def reset_of(self, group_id: str) -> int:
+        """Where a group starts: `LATEST`, `EARLIEST`, or a duration before now in ms."""
+        ...
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What a fetch took of one share partition. ``data`` holds the batches of the records, which the taker releases."""
+
+    error: ErrorCode
+    acquired: list[Acquired] = []
+    data: IoBuf | None = None
+
+
+Done: TypeAlias = Callable[[Taken], None]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A batch that was read: its offsets (inclusive), its bytes in the data, and its transaction."""
+
+    first: Offset
+    last: Offset
+    position: int
+    end: int
+    producer_id: ProducerId
+    is_transactional: bool
+    is_control: bool
+
+
+class ServedPartition:
+    """One share partition.
+
+    Lifecycle: made by the first fetch that names it; `close` when the log goes or has another leader. Shard: the log's
+    home.
+    Invariant: ``core`` is set once it is loaded; a closed one is never used again.
+    """
+
+    def __init__(self, key: Key, partition: Partition, owner: "Owner") -> None:
+        self.key = key
+        self.partition = partition
+        self.core: SharePartition | None = None
+        self.error = ErrorCode.NONE
+        """Why it is closed; NONE while it is not."""
+        self._owner = owner
+        self._reactor = owner.reactor
+        self._epochs = UNKNOWN, partition.leader_epoch
+        """Of the state and of the leader, as every write names them."""
+        self._waiters: set[Waiter] = set()
+        self._sessions: dict[str, SessionToken] = {}
+        """Sessions that have fetched, by member. After the last one the share partition is closed."""
+        self._timer: Timer | None = None
+        self._is_storing = False
+        """A write is prepared at the end of this turn, or waits after a failure."""
+        self._load()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it serves nothing any longer."""
+        return self.error is not ErrorCode.NONE
+
+    # Loading
+
+    def _load(self) -> None:
+        if not self.closed:
+            self._owner.states.ask_all([Ask(READ, self.key, leader_epoch=self._epochs[1])], self._loaded)
+
+    def _loaded(self, answers: Sequence[Answered]) -> None:
+        if self.closed:
+            return
+        code, image = answers[0]
+        error = ErrorCode(code)
+        if error is ErrorCode.NONE and image is not None:
+            self._state_read(image)
+        elif error in _LOST:
+            fenced = error is ErrorCode.FENCED_LEADER_EPOCH
+            self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER if fenced else ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            self._reactor.call_later(AGAIN_US, self._load)
+
+    def _state_read(self, image: Image) -> None:
+        """Serve from the stored start on, or from where the group is to start."""
+        log = self.partition
+        self._epochs = image.state_epoch, self._epochs[1]
+        reset = self._owner.reset_of(self.key[0])
+        if image.start != UNKNOWN:
+            self._serve(image, max(image.start, log.log_start_offset))
+        elif reset < 0:
+            self._serve(image, log.log_start_offset if reset == EARLIEST else log.high_watermark)
+        else:
+
+            def found(result: Found) -> None:
+                error, _, offset, _ = result
+                if error:
+                    self._reactor.call_later(AGAIN_US, self._load)
+                else:
+                    self._serve(image, log.high_watermark if offset < 0 else offset)
+
+            list_offset(log, self._reactor.wall_ms() - reset, -1, READ_UNCOMMITTED, found)
+
+    def _serve(self, image: Image, start: int) -> None:
+        if not self.closed:
+            limits = self._owner.limits_of(self.key[0])
+            is_stored = image.start != UNKNOWN
+            self.core = SharePartition(Offset(start), image.batches, limits=limits, is_stored=is_stored)
+            self._wake_all()
+
+    # Requests
+
+    def fetch(self, request: Request, max_bytes: int, waiter: Waiter, done: Done) -> None:
+        """Take records for a member; ``done`` is called once, maybe before this returns."""
+        self._waiters.add(waiter)
+        self._sessions[request.member] = request.token
+        self._fetch(request, max_bytes, done, _READS_MAX)
+
+    def _fetch(self, request: Request, max_bytes: int, done: Done, reads: int) -> None:
+        core, log = self.core, self.partition
+        if self.closed or core is None or reads == 0:
+            done(Taken(self.error))
+            return
+        core.limits = self._owner.limits_of(self.key[0])
+        core.expire(self._reactor.now_us())
+        self._changed()
+        core.move_log_start(log.log.start_offset)
+        offset = core.next_offset()
+        if offset is None:
+            done(Taken(ErrorCode.NONE))
+            return
+
+        def take(result: FetchResult) -> None:
+            self._take(request, max_bytes, offset, result, done, reads)
+
+        committed = self._owner.reads_committed(self.key[0])
+        result = read_here(log, offset, max_bytes, -1, self, minimum_one=True, committed=committed)
+        if result is None:
+            read_older(log, offset, max_bytes, take, minimum_one=True, committed=committed)
+        else:
+            take(result)
+
+    def _take(
+        self, request: Request, max_bytes: int, offset: Offset, result: FetchResult, done: Done, reads: int
+    ) -> None:
+        """Acquire of what was read from ``offset`` on."""
+        core, data = self.core, result.data
+        if self.closed or core is None or data is None:
+            if data is not None:
+                data.release()
+            out_of_range = result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            error = ErrorCode.NONE if out_of_range else ErrorCode(result.error_code)
+            done(Taken(self.error if self.closed else error))
+            return
+        spans = _spans(data)
+        end = Offset(spans[-1].last + 1)
+        there = [(one.first, one.last) for one in not_aborted(spans, result.aborted or [])]
+        given = core.acquire(request, offset, there, end, self._reactor.now_us())
+        self._changed()
+        if given:
+            done(Taken(ErrorCode.NONE, given, _part_of(data, spans, given)))
+            return
+        data.release()
+        if core.next_offset() in (offset, None):
+            done(Taken(ErrorCode.NONE))
+        else:
+            self._fetch(request, max_bytes, done, reads - 1)
+
+    def acknowledge(self, member: str, given: Sequence[Acknowledgement], done: Callable[[ErrorCode], None]) -> None:
+        """A member acknowledges; ``done`` is called when that is stored or refused."""
+        if self.closed or self.core is None:
+            done(self.error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        self.core.limits = self._owner.limits_of(self.key[0])
+        error = self.core.acknowledge(member, given, done, self._reactor.now_us())
+        self._changed()
+        if error is not None:
+            done(error)
+
+    def end_session(self, token: SessionToken) -> None:
+        """A session has ended: no fetch waits in it, and what was acquired in it is released."""
+        self._waiters = {waiter for waiter in self._waiters if waiter[1] != token}
+        self._sessions = {member: one for member, one in self._sessions.items() if one != token}
+        if self.core is not None and not self.closed:
+            freed = self.core.end_session(token)
+            self._changed()
+            if freed:
+                self._wake_all()
+
+    def replace_session(self, member: str, token: SessionToken) -> None:
+        """A member has a new session, which takes over what it holds."""
+        if member in self._sessions:
+            self._sessions[member] = token
+        if self.core is not None and not self.closed:
+            self.core.replace_session(member, token)
+
+    # Waking
+
+    def arm(self, partition: Partition) -> None:
+        """As ``partition.read.watch``: a read has found nothing."""
+        partition.waiters.readers.add(self)
+
+    def wake(self) -> None:
+        """The log has changed: there are records, or its start has moved."""
+        if not self.closed:
+            if self.core is not None:
+                self.core.move_log_start(self.partition.log.start_offset)
+                self._changed()
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            self._owner.wake(waiter)
+
+    # Time and writes
+
+    def _changed(self) -> None:
+        """The core may have a new deadline, and something to store."""
+        assert self.core is not None
+        deadline_us = self.core.next_deadline_us
+        if deadline_us is not None and self._timer is None:
+            self._timer = self._reactor.call_at(deadline_us, self._time_passed)
+        if not self._is_storing:
+            self._is_storing = True
+            self._reactor.end_of_turn(self._store)
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        if self.core is not None and not self.closed:
+            freed = self.core.expire(self._reactor.now_us())
+            self._changed()
+            if freed:
+                self._wake_all()
+
+    def _store(self) -> None:
+        self._is_storing = False
+        if self.closed or self.core is None:
+            return
+        write = self.core.take_write()
+        if write is not None:
+            ask = Ask(WRITE, self.key, *self._epochs, write.start, write.complete, write.batches)
+            self._owner.states.ask_all([ask], self._written)
+        elif not self._sessions and not self.core.is_writing:
+            self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # who comes later finds what is stored then
+
+    def _written(self, answers: Sequence[Answered]) -> None:
+        core = self.core
+        if self.closed or core is None:
+            return
+        error = ErrorCode(answers[0][0])
+        if error in _LOST:
+            self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        for one in core.written(error, self._reactor.now_us()):
+            assert callable(one.request)
+            one.request(error)
+        if error is not ErrorCode.NONE:
+            self._is_storing = True
+            self._reactor.call_later(AGAIN_US, self._store)
+        self._changed()
+        offset = core.next_offset()
+        if offset is not None and offset < self.partition.high_watermark:
+            self._wake_all()
+
+    # The end
+
+    def _end(self, error: ErrorCode) -> None:
+        """It can serve nothing any longer: who waits learns it by asking again."""
+        self.close(error)
+        self._owner.forget(self)
+
+    def close(self, error: ErrorCode) -> None:
+        """Answer what waits with ``error``, and serve nothing any longer."""
+        self.error = error
+        self.partition.waiters.readers.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.core is not None:
+            for request in self.core.close():
+                assert callable(request)
+                request(error)
+        self._wake_all()
+
+
+def _spans(data: IoBuf) -> list[Span]:
+    """The batches of what was read."""
+    spans: list[Span] = []
+    for position, header in batch_headers(data):
+        attributes = header[5]
+        spans.append(
+            Span(
+                Offset(header[0]),
+                Offset(header[0] + header[6]),
+                position,
+                position + header[1] + OVERHEAD_BYTES,
+                header[9],
+                bool(attributes & TRANSACTIONAL),
+                bool(attributes & CONTROL),
+            )
+        )
+    return spans
+
+
+def not_aborted(spans: Iterable[Span], aborted: Aborted) -> list[Span]:
+    """The batches that a read_committed reader gets: as consumers do, an aborted transaction lasts from its first
+    offset to the next marker of its producer. Markers stay; members answer that they are gaps.
+    """
+    kept: list[Span] = []
+    left = sorted(aborted, key=_first_offset)
+    running: set[ProducerId] = set()
+    for one in spans:
+        while left and left[0][1] <= one.last:
+            running.add(left.pop(0)[0])
+        if one.is_control:
+            running.discard(one.producer_id)
+        if not (one.is_transactional and not one.is_control and one.producer_id in running):
+            kept.append(one)
+    return kept
+
+
+def _first_offset(transaction: tuple[int, int]) -> int:
+    return transaction[1]
+
+
+def _part_of(data: IoBuf, spans: list[Span], given: list[Acquired]) -> IoBuf:
+    """The batches from the first that has an acquired record to the last; ``data`` is released."""
+    needed = [one for one in spans if one.last >= given[0].first and one.first <= given[-1].last]
+    part = data.share(needed[0].position, needed[-1].end - needed[0].position)
+    data.release()
+    return part

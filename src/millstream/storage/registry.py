@@ -1,0 +1,134 @@
+"""The open logs of one shard: opening a log from its files, and finding it by its Raft group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.format.events.chunk import log_directory
+from millstream.format.names import controller_directory
+from millstream.model.events import PartitionIndex
+from millstream.model.quantities import RaftGroupId
+from millstream.storage.log.event_log import limits_of, open_event_log
+from millstream.storage.log.log import Log, LogShard
+from millstream.storage.log.lost import load_replica
+from millstream.storage.log.open_log import LogFacts
+from millstream.storage.log.opening import repair_note
+from millstream.storage.recovery.place import LogPlace
+from millstream.storage.recovery.set_aside import is_set_aside, replay_set_aside
+from millstream.storage.recovery.summary import open_summarized, read_opened
+
+if TYPE_CHECKING:
+    from millstream.config.topic_properties import TopicConfig
+    from millstream.storage.log.open_log import OpenLog
+    from millstream.telemetry.metrics import StatsSlab
+
+
+class RegistryHost(LogShard, Protocol):
+    """What the registry needs of its shard's storage."""
+
+    stats: StatsSlab
+    data_dir: str
+
+
+class LogRegistry:
+    """The open logs of one shard.
+
+    Invariant: a log in ``dirty`` is in ``logs``, and is not closed.
+    """
+
+    def __init__(self, storage: RegistryHost) -> None:
+        self._storage = storage
+        self.logs: dict[int, Log] = {}
+        """By Raft group."""
+        self.dirty: dict[OpenLog, None] = {}
+        """Logs that the next checkpoint covers, in the order in which they changed."""
+        self._summaries = read_opened(storage.disk, storage.data_dir)
+
+    def open_partition_log(
+        self,
+        group: RaftGroupId,
+        topic_id: bytes,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        replicated: bool = False,
+        expected: bool = False,
+    ) -> Log:
+        """``open_log`` for a partition of a topic; group 0, the controller's log, is opened with ``controller_log``."""
+        data_dir = self._storage.data_dir
+        directory = log_directory(data_dir, topic_id, topic, PartitionIndex(partition), events=config.has_events)
+        name = f"{topic}/{partition}"
+        return self.open_log(group, directory, name, config, clean, replicated=replicated, expected=expected)
+
+    def open_controller_log(
+        self, config: TopicConfig, *, clean: bool, replicated: bool = False, expected: bool = False
+    ) -> Log:
+        """The log of group 0."""
+        directory = controller_directory(self._storage.data_dir)
+        group = RaftGroupId(0)
+        return self.open_log(group, directory, "controller", config, clean, replicated=replicated, expected=expected)
+
+    def open_log(
+        self,
+        group: RaftGroupId,
+        directory: str,
+        name: str,
+        config: TopicConfig,
+        clean: bool,
+        *,
+        replicated: bool = False,
+        expected: bool = False,
+    ) -> Log:
+        """Open the log of a group; an empty one if it has no files yet. Blocks for a few file reads.
+
+        Args:
+            group: number of the Raft group, unique in the cluster's life.
+            directory: where its files are or will be.
+            name: its name for people, "topic/partition".
+            config: of the topic.
+            clean: the last stop was orderly, or the log is new: the summary of that stop may be used.
+            replicated: its group has several voters.
+            expected: one of several replicas that was here before, so that it must have files (``lost``).
+
+        Raises:
+            Corruption: its durable files are damaged; the log must not be served.
+        """
+        if group in self.logs:
+            raise AssertionError(f"group {group} is opened twice")
+        storage = self._storage
+        self._replay_set_aside(directory, name, config, replicated=replicated)
+        summary = self._summaries.pop(group, None)
+        loaded = open_summarized(storage.disk, directory, summary) if clean and summary is not None else None
+        if loaded is None:
+            note, aside = repair_note(name, storage.stats), not config.has_events
+            now_ms, several = storage.now_ms(), {"replicated": replicated, "expected": expected}
+            loaded = load_replica(storage.disk, directory, now_ms, note, **several, aside=aside)
+        facts = LogFacts(RaftGroupId(group), directory, name)
+        log = self.logs[group] = (open_event_log if config.has_events else Log)(storage, facts, config, loaded)
+        storage.meters.partitions.add(1)
+        if log.refresh().size_bytes:
+            storage.segment_began(log, log.files.segments.active)
+        return log
+
+    def _replay_set_aside(self, directory: str, name: str, config: TopicConfig, *, replicated: bool) -> None:
+        """Put the records that a failure of the log has set aside into its segments."""
+        storage = self._storage
+        if not is_set_aside(storage.disk, directory):
+            return
+        limits = limits_of(config) if config.has_events else None
+        place = LogPlace(directory, name, config.segment_bytes, replicated, limits)
+        replay_set_aside(storage.disk, storage.data_dir, place, storage.now_ms(), repair_note(name, storage.stats))
+
+    def changed(self, log: OpenLog) -> None:
+        """The next checkpoint has to cover a log."""
+        if not log.files.dirty and not log.closed:
+            log.files.dirty = True
+            self.dirty[log] = None
+
+    def forget(self, log: Log) -> None:
+        """The log is closed."""
+        self.logs.pop(log.group, None)
+        self.dirty.pop(log, None)
+        self._storage.meters.partitions.add(-1)

@@ -1,0 +1,61 @@
+"""The kernel, the interpreter, the processor's instructions and the clock."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from millstream.tune.finding import Check, Seen, good, impossible, off
+
+if TYPE_CHECKING:
+    from millstream.tune.facts import Facts
+
+
+def _kernel(facts: Facts) -> Seen:
+    release = facts.text("proc/sys/kernel/osrelease") or ""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    if found is None:
+        return impossible("the kernel does not say its release")
+    if (int(found[1]), int(found[2])) >= (5, 15):
+        return good(release)
+    return off(release, "5.15 or later", "older kernels are not tested")
+
+
+def _interpreter(facts: Facts) -> Seen:
+    if facts.broker.optimised:
+        return good("built with profile-guided optimisation")
+    return off("built without profile-guided optimisation", "--enable-optimizations", "take the distribution's Python")
+
+
+def _openssl(facts: Facts) -> Seen:
+    version = ".".join(map(str, facts.broker.openssl))
+    return (
+        good(version) if facts.broker.openssl >= (3, 2) else off(version, "3.2 or later", "handshakes are slow before")
+    )
+
+
+def _instructions(facts: Facts) -> Seen:
+    flags = facts.cpu_flags
+    if not flags:
+        return impossible("the processor's flags cannot be read")
+    missing = [
+        what for what, names in (("AES", {"aes"}), ("CRC-32C", {"sse4_2", "crc32"})) if not flags.intersection(names)
+    ]
+    if missing:
+        return off(f"no {' and no '.join(missing)}", "both", "checksums or TLS run in software, several times slower")
+    return good("AES and CRC-32C")
+
+
+def _clock(facts: Facts) -> Seen:
+    if facts.exists("run/systemd/timesync/synchronized") or facts.exists("run/chrony"):
+        return good("kept by a daemon")
+    if facts.in_container:
+        return impossible("the host keeps the clock")
+    return off("no time daemon found", "systemd-timesyncd or chrony", "systemctl enable --now systemd-timesyncd")
+
+
+KERNEL = Check("kernel", "The broker uses system calls of recent kernels.", _kernel)
+INTERPRETER = Check("interpreter", "Profile-guided optimisation is worth about a tenth of the CPU.", _interpreter)
+OPENSSL = Check("openssl", "OpenSSL 3.0 and 3.1 verify certificates slowly.", _openssl)
+INSTRUCTIONS = Check("instructions", "Each batch is summed, and TLS encrypts each byte.", _instructions)
+CLOCK = Check("clock", "Timestamps of records, certificates and tokens rely on the time of day.", _clock)

@@ -1,0 +1,116 @@
+"""A broker with something to see, and a console of it: what the browser's tests and the screenshots look at."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from millstream.testing import Broker, broker
+
+TOPICS = {
+    "orders": 6,
+    "payments": 3,
+    "shipments": 3,
+    "clickstream": 12,
+    "inventory-updates": 4,
+    "customers": 1,
+    "audit.log": 1,
+    "fraud-scores": 3,
+    "emails": 2,
+    "nothing-yet": 1,
+}
+HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
+
+
+def fill(b: Broker) -> None:
+    """Records, groups, a schema-less mixture of payloads, and an open transaction."""
+    chance = random.Random(4)
+    producer = Producer({**b.client, "linger.ms": 5})
+    now = int(time.time() * 1000)
+    for number in range(2000):
+        order = {
+            "id": f"o-{10_000 + number}",
+            "total": round(chance.random() * 400, 2),
+            "currency": chance.choice(["EUR", "USD", "JPY"]),
+            "items": [{"sku": f"a-{chance.randint(1, 99)}", "count": chance.randint(1, 4)}],
+        }
+        city = chance.choice(["Lisbon", "Oslo", "Zürich", "Kraków", "Nairobi", "Kyoto"])
+        document = {"order": order, "city": city, "state": chance.choice(["paid", "sent", "open"])}
+        producer.produce(
+            "orders",
+            json.dumps(document, ensure_ascii=False),
+            key=f"{chance.choice(['eu', 'us', 'ap'])}-{chance.randint(1000, 9999)}",
+            headers=[("trace", f"{chance.getrandbits(64):016x}"), ("source", "shop")],
+            timestamp=now - (2000 - number) * 900,
+        )
+    for number in range(300):
+        producer.produce("clickstream", f"GET /shop/item/{number} 200", key=str(number % 37))
+        producer.produce("fraud-scores", chance.randbytes(40), key=f"o-{10_000 + number}")
+    for number in range(60):
+        value = None if number % 7 == 3 else json.dumps({"name": f"Customer {number}", "vip": number % 5 == 0})
+        producer.produce("customers", value, key=f"c-{number}")
+    producer.produce("emails", HOSTILE, key=HOSTILE, headers=[(HOSTILE, HOSTILE)])
+    producer.flush()
+    _transactions(b)
+    _schemas(b)
+    for group, part, topic in (
+        ("billing", 0.6, "orders"),
+        ("warehouse", 0.95, "orders"),
+        ("analytics", 0.1, "orders"),
+        ("search-index", 0.5, "clickstream"),
+        (f"mailer {HOSTILE}", 1.0, "emails"),
+    ):
+        consumer = Consumer({**b.client, "group.id": group})
+        places = [TopicPartition(topic, partition) for partition in range(TOPICS[topic])]
+        for place in places:
+            place.offset = int(consumer.get_watermark_offsets(place)[1] * part)
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+
+
+def _schemas(b: Broker) -> None:
+    fields = [{"name": "id", "type": "string"}, {"name": "total", "type": "double"}]
+    for more in ([], [{"name": "currency", "type": "string", "default": "EUR"}]):
+        schema = json.dumps({"type": "record", "name": "Order", "fields": fields + more})
+        body = json.dumps({"schema": schema}).encode()
+        headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        request = urllib.request.Request(f"{b.http}/subjects/orders-value/versions", body, headers)
+        urllib.request.urlopen(request, timeout=60).close()
+
+
+def _transactions(b: Broker) -> None:
+    writer = Producer({**b.client, "transactional.id": "billing-7"})
+    writer.init_transactions()
+    for turn in range(4):
+        writer.begin_transaction()
+        for number in range(5):
+            writer.produce(
+                "payments", json.dumps({"payment": turn * 10 + number, "amount": number * 3}), key=f"p-{number}"
+            )
+        writer.flush()
+        (writer.abort_transaction if turn == 2 else writer.commit_transaction)()
+
+
+@contextmanager
+def shown(*arguments: str) -> Iterator[tuple[Broker, str]]:
+    """A filled broker, and the address of a console of it that runs in a process of its own."""
+    with broker(topics=TOPICS) as b:
+        fill(b)
+        command = [sys.executable, "-m", "millstream.cli", "console", "--bootstrap", b.bootstrap, "--registry", b.http]
+        process: Any = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", *arguments], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            ready = process.stderr.readline()
+            assert " is at http://" in ready, ready
+            yield b, ready.split(" is at ")[1].strip().rstrip("/")
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)

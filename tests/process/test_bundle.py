@@ -1,0 +1,105 @@
+"""``millstream bundle`` has what a helper wants of a real broker, and neither records nor secrets."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+
+import pytest
+from confluent_kafka import Producer
+
+import certificates
+from millstream.cli.__main__ import main
+from millstream.testing.process import Broker
+
+pytestmark = pytest.mark.process
+
+SECRETS = {
+    "keystore": "keystore-word-1881",
+    "user": "user-word-2772",
+    "record": "record-content-3663",
+    "key": "record-key-4554",
+    "log": "log-word-5445",
+    "url": "url-word-6336",
+    "file": "file-word-7227",
+}
+
+
+def members(path):
+    with tarfile.open(path) as archive:
+        return {one.name.partition("/")[2]: archive.extractfile(one).read() for one in archive.getmembers()}
+
+
+def test_no_secret_and_no_record_is_in_a_bundle(tmp_path, capfd):
+    certificates.write(tmp_path, "broker", hosts=certificates.HOSTS)
+    settings = {
+        "listener.security.protocol.map": "PLAIN:PLAINTEXT",
+        "http.security.protocol": "SSL",
+        "ssl.keystore.location": tmp_path / "broker.pem",
+        "ssl.truststore.location": tmp_path / "ca.pem",
+        "ssl.key.password": SECRETS["keystore"],
+    }
+    key = (tmp_path / "broker.pem").read_text().split("PRIVATE KEY-----")[1]
+    private = [line for line in key.splitlines() if len(line) > 20]
+    assert private
+    with Broker(["orders"], settings, listen="PLAIN://127.0.0.1:0", shards=1) as broker:
+        (tmp_path / "word").write_text(SECRETS["user"])
+        at = ["--data", str(broker.data_dir)]
+        assert main(["user", "create", "alice", "--password-file", str(tmp_path / "word"), *at]) == 0
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("orders", SECRETS["record"], key=SECRETS["key"])
+        assert producer.flush(60) == 0
+        (broker.data_dir / "machine.json").write_text(json.dumps({"disk": 3, "access_key": SECRETS["file"]}))
+        log = tmp_path / "broker.log"
+        log.write_text(
+            f"start --ssl.key.password {SECRETS['log']}\nurl=https://me:{SECRETS['url']}@host/x\n"
+            f'{{"client_secret": "{SECRETS["log"]}"}}\nsasl.jaas.config=X password="{SECRETS["log"]}";\n'
+            f"{(tmp_path / 'broker.pem').read_text()}\nall is well\n"
+        )
+        out = tmp_path / "b.tar.gz"
+        command = ["bundle", "-o", str(out), "--minutes", "0", "--log", str(log), "--log", str(broker.log_path)]
+        trust = ["-X", f"ssl.ca.location={tmp_path / 'ca.pem'}"]
+        command += [*at, *trust, "--bootstrap", broker.bootstrap, "--json"]
+        capfd.readouterr()
+        assert main(command) == 0
+        told = json.loads(capfd.readouterr().out)
+        assert main(command) == 2  # it exists
+    assert told["missing"].keys() <= {"state/tiers.json"}
+    found = members(out)
+    assert os.stat(out).st_mode & 0o777 == 0o600
+    assert {
+        "bundle.json",
+        "settings.json",
+        "state/status.json",
+        "state/recovery.json",
+        "metrics/000.txt",
+    } <= found.keys()
+    assert {"tune.json", "machine.json", "host.json", "logs/0-broker.log"} <= found.keys()
+    assert b"all is well" in found["logs/0-broker.log"]
+    assert json.loads(found["settings.json"])["num.partitions"]["value"]
+    assert json.loads(found["machine.json"])["disk"] == 3
+    for content in found.values():
+        for secret in (*SECRETS.values(), *private):
+            assert secret.encode() not in content
+
+
+def test_a_broker_that_is_down_leaves_a_bundle_of_its_machine(tmp_path, capfd):
+    out = tmp_path / "b.tar.gz"
+    assert main(["bundle", "-o", str(out), "--bootstrap", "127.0.0.1:1", "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert {"settings.json", "state/status.json", "metrics/000.txt"} <= told["missing"].keys()
+    assert {"bundle.json", "host.json"} <= members(out).keys()
+
+
+def test_an_interrupt_keeps_what_is_there(broker, tmp_path):
+    out = tmp_path / "b.tar.gz"
+    command = [sys.executable, "-m", "millstream.cli", "bundle", "-o", str(out), "--bootstrap", broker.bootstrap]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+        assert "sampling metrics for 10 minutes" in run.stderr.readline()
+        run.send_signal(signal.SIGINT)
+        rest = run.stderr.read()
+    assert (run.returncode, "ended early" in rest) == (0, True), rest
+    assert {"settings.json", "state/cluster.json"} <= members(out).keys()
+    assert not list(tmp_path.glob("*.part"))

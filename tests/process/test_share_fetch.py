@@ -1,0 +1,272 @@
+"""Members of a share group take and acknowledge records of a real broker, by raw requests."""
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from millstream.testing.process import Broker
+from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from millstream.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareOffsetsTopic
+from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
+from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from millstream.wire.messages.read_share_group_state import (
+    ReadShareGroupStateRequest,
+    ReadStatePartition,
+    ReadStateTopic,
+)
+from millstream.wire.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from millstream.wire.messages.share_fetch import ShareFetchPartition, ShareFetchRequest, ShareFetchTopic
+from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from millstream.wire.records import iter_batches, iter_records
+from raw_line import Line
+from waits import until
+
+PARTITIONS = 4
+ACCEPT, RELEASE = 1, 2
+
+
+class Member:
+    """One member with a connection of its own."""
+
+    def __init__(self, broker, name, group="g"):
+        self.line = Line(broker.bootstrap)
+        self.name, self.group = name, group
+        self.epoch = 0
+        (topic,) = self.line.ask(MetadataRequest([MetadataRequestTopic(name="t")])).topics
+        self.topic_id = topic.topic_id
+        self.got = []
+
+    def join(self):
+        found = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
+        until(lambda: self.line.ask(found).coordinators[0].error_code == 0, "there is no coordinator")
+        request = ShareGroupHeartbeatRequest(self.group, self.name, 0, subscribed_topic_names=["t"])
+        until(lambda: self.line.ask(request).error_code == 0, "the member cannot join")
+        wanted = [ReadStatePartition(n, -1) for n in range(PARTITIONS)]
+        read = ReadShareGroupStateRequest(self.group, [ReadStateTopic(self.topic_id, wanted)])
+        until(lambda: all(not one.error_code for one in self.line.ask(read).results[0].partitions), "there is no state")
+        return self
+
+    def fetch(self, said=(), wait_ms=1000, most=500, **more):
+        """(partition, first, last, count) of what was acquired."""
+        says = dict(said)
+        first = self.epoch == 0
+        parts = [ShareFetchPartition(n, says.get(n, [])) for n in range(PARTITIONS) if first or n in says]
+        topics = [ShareFetchTopic(self.topic_id, parts)] if parts else []
+        request = ShareFetchRequest(
+            self.group, self.name, self.epoch, wait_ms, 1, 1 << 20, most, most, topics=topics, **more
+        )
+        answer = self.line.ask(request, 2)
+        assert answer.error_code == 0, answer
+        self.epoch += 1
+        taken = []
+        for topic in answer.responses:
+            for one in topic.partitions:
+                assert (one.error_code, one.acknowledge_error_code) == (0, 0), one
+                held = {}
+                for batch in iter_batches(bytes(one.records or b"")):
+                    held |= {record.offset: record.value for record in iter_records(batch)}
+                for each in one.acquired_records:
+                    taken.append((one.partition_index, each.first_offset, each.last_offset, each.delivery_count))
+                    self.got += [held[offset] for offset in range(each.first_offset, each.last_offset + 1)]
+        return taken
+
+    def say(self, taken, kind, epoch=None):
+        by_partition = {}
+        for index, first, last, _ in sorted(taken):
+            by_partition.setdefault(index, []).append(AcknowledgementBatch(first, last, [kind]))
+        parts = [AcknowledgePartition(index, batches) for index, batches in by_partition.items()]
+        request = ShareAcknowledgeRequest(
+            self.group,
+            self.name,
+            self.epoch if epoch is None else epoch,
+            topics=[AcknowledgeTopic(self.topic_id, parts)],
+        )
+        answer = self.line.ask(request, 2)
+        self.epoch += 1
+        assert answer.error_code == 0, answer
+        return {one.error_code for topic in answer.responses for one in topic.partitions}
+
+
+def produce(broker, first, count):
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(first, first + count):
+        producer.produce("t", str(number), partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def drained(member, count, kind=ACCEPT):
+    """Take and acknowledge until so many records have come."""
+    start = len(member.got)
+    while len(member.got) - start < count:
+        taken = member.fetch()
+        if taken and kind is not None:
+            assert member.say(taken, kind) == {0}
+    return sorted(int(value) for value in member.got[start:])
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one-shard", "two-shards"])
+def broker(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("share")
+    with Broker(None, {"internal.share.groups": "true"}, directory, shards=request.param) as started:
+        with Line(started.bootstrap) as line:
+            line.ask(CreateTopicsRequest([CreatableTopic("t", PARTITIONS, 1)], 60_000))
+        yield started
+
+
+@pytest.fixture
+def member(broker):
+    """Makes members, whose connections are closed after the test."""
+    made = []
+
+    def make(name, group):
+        made.append(Member(broker, name * 22, group))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.line.sock.close()
+
+
+def started(member, group):
+    """The first member of a group, which has found the end of each log: its share partitions start there."""
+    first = member("a", group).join()
+    for _ in range(5):
+        assert first.fetch(wait_ms=100) == []
+    return first
+
+
+def test_records_are_taken_once_by_competing_members_and_released_ones_again(broker, member):
+    first = started(member, "compete")
+    second = member("b", "compete")
+    assert second.fetch(wait_ms=10) == []
+    produce(broker, 0, 100)
+    taken = first.fetch(most=10, share_acquire_mode=1)
+    while not taken:
+        taken = first.fetch(most=10, share_acquire_mode=1)
+    assert sum(last - begin + 1 for _, begin, last, _ in taken) <= 10
+    held = len(first.got)
+    rest = drained(second, 100 - held)
+    assert not set(rest) & {int(value) for value in first.got}
+    assert first.say(taken, RELEASE) == {0}
+    again = second.fetch(wait_ms=20_000)
+    while sum(last - begin + 1 for _, begin, last, _ in again) < held:
+        again += second.fetch(wait_ms=20_000)
+    assert {count for _, _, _, count in again} == {2}
+    assert second.say(again, ACCEPT) == {0}
+    assert sorted({int(value) for value in second.got}) == list(range(100))
+
+
+def test_the_end_of_a_connection_releases_and_wakes(broker, member):
+    first = started(member, "leave")
+    second = member("b", "leave")
+    assert second.fetch(wait_ms=10) == []
+    produce(broker, 0, 20)
+    drained(first, 20, None)
+    first.line.sock.close()
+    assert drained(second, 20) == list(range(20))
+
+
+def test_what_was_acknowledged_is_not_delivered_after_a_kill(broker, member):
+    one = started(member, "kill")
+    produce(broker, 0, 40)
+    drained(one, 40)
+    produce(broker, 40, 8)
+    drained(one, 8, None)
+    broker.kill()
+    broker.start()
+    later = member("c", "kill").join()
+    assert drained(later, 8) == list(range(40, 48))
+    assert later.fetch(wait_ms=10) == []
+
+
+def test_sessions_are_checked(member):
+    one = member("d", "check").join()
+
+    def refused(request):
+        return one.line.ask(request, 2).error_code
+
+    assert refused(ShareFetchRequest("check", "", 0)) == 42
+    assert refused(ShareFetchRequest("check", "x" * 37, 0)) == 42
+    assert refused(ShareFetchRequest("check", "x", 7)) == 122
+    assert refused(ShareAcknowledgeRequest("check", "x", 0)) == 123
+    assert one.fetch(wait_ms=1) == []
+    assert refused(ShareFetchRequest("check", one.name, 5)) == 123
+    assert refused(ShareFetchRequest("check", one.name, 1, 5, is_renew_ack=True)) == 42
+    assert one.fetch(wait_ms=1) == []
+    beyond = [(0, 1_000_000, 1_000_000, 1)]
+    until(lambda: one.say(beyond, ACCEPT) == {42}, "what is beyond the window is not refused")
+    assert one.say([], ACCEPT, epoch=-1) == set()
+    assert refused(ShareFetchRequest("check", one.name, 3)) == 122
+
+
+def set_up(broker, group, **properties):
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    entries = [
+        ConfigEntry(f"share.{name.replace('_', '.')}", value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in properties.items()
+    ]
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+
+def test_what_was_aborted_is_not_delivered_to_who_reads_what_is_committed(broker, member):
+    set_up(broker, "committed", isolation_level="read_committed")
+    first = started(member, "committed")
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "share"})
+    producer.init_transactions()
+    for number, commits in enumerate((False, True, False, True)):
+        producer.begin_transaction()
+        producer.produce("t", str(number), partition=0)
+        producer.flush()
+        (producer.commit_transaction if commits else producer.abort_transaction)()
+    producer.begin_transaction()
+    producer.produce("t", "4", partition=0)
+    producer.flush()
+    values = set()
+
+    def fetched():
+        taken = first.fetch(wait_ms=100)
+        values.update(first.got)
+        first.got.clear()
+        return taken and first.say(taken, ACCEPT) == {0} and {b"1", b"3"} <= values
+
+    until(fetched, "the committed records do not come")
+    assert not values & {b"0", b"2", b"4"}
+    producer.abort_transaction()
+
+
+def test_a_group_whose_offsets_were_deleted_starts_again(broker, member):
+    set_up(broker, "again", auto_offset_reset="earliest")
+    produce(broker, 0, 4)
+    first = member("e", "again").join()
+    while taken := first.fetch(wait_ms=1_000):
+        assert first.say(taken, ACCEPT) == {0}
+    assert first.say([], ACCEPT, epoch=-1) == set()
+    leave = ShareGroupHeartbeatRequest("again", first.name, -1)
+    assert first.line.ask(leave).error_code == 0
+    gone = DeleteShareGroupOffsetsRequest("again", [DeleteShareOffsetsTopic("t")])
+    until(lambda: first.line.ask(gone).responses[0].error_code == 0, "the offsets are not deleted")
+    later = member("f", "again").join()
+    taken = until(later.fetch, "nothing is delivered again")
+    assert {count for _, _, _, count in taken} == {1}
+
+
+def test_a_stock_consumer_takes_all_from_the_earliest_record(broker):
+    set_up(broker, "stock", auto_offset_reset="earliest", record_lock_duration_ms="15000")
+    produce(broker, 1000, 40)
+    consumer = ck.ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": "stock"})
+    consumer.subscribe(["t"])
+    got = set()
+
+    def all_there():
+        got.update(int(message.value()) for message in consumer.poll(1.0))
+        return set(range(1000, 1040)) <= got
+
+    until(all_there, "the consumer has not got all records")
+    consumer.close()
