@@ -68,6 +68,7 @@ from millstream.app.service import (
 )
 from millstream.app.shard_queries import ShardQueries
 from millstream.app.shared import Shared
+from millstream.app.side_frames import SideSettings
 from millstream.app.slow_disk import DiskWatch
 from millstream.app.socket_file import SOCKET_FILE, remove_socket_file, serve_socket_file
 from millstream.app.stopped import StopWatch
@@ -198,7 +199,8 @@ class Supervisor:
         disk = ChunkDisk(load_disk(settings.internal_disk_factory))
         self.listeners, self.http_listener = claimed.listeners, claimed.http
         router = make_router(self, self.stats)
-        self.clients = OwnClients(self._registry_bootstrap())
+        bootstrap = self._own_bootstrap()
+        self.clients = OwnClients(bootstrap, SideSettings(bootstrap, "", "", False, b""))
         self.clients.registry.mount(router, self.stats)
         credentials = read_credentials(settings)
         log_expiry(credentials)
@@ -273,7 +275,7 @@ class Supervisor:
         if self.guard is not None and not self.guard.runs:
             self.queries.on_reactor(self.guard.start)
 
-    def _registry_bootstrap(self) -> str:
+    def _own_bootstrap(self) -> str:
         """Where the schema registry reaches this broker, whose callers have proved their rights before: a listener
         without TLS and login, or the socket file of a broker that leads everything itself; else empty.
         """

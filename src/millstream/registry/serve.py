@@ -1,4 +1,4 @@
-"""The registry's process: one request after the other, from a socket that its parent holds the other end of.
+"""The registry over its topic: one request after the other.
 
 ::
 
@@ -6,18 +6,14 @@
 
 It is a client of the broker like any other and holds nothing that has to survive. What it promises: an answer that says
 that something was written comes after the write was acknowledged by every in-sync replica and read back; a request that
-failed says whether it may have been written (error code 50002) or was not. It ends when the socket closes, which a
-parent that dies does, too.
+failed says whether it may have been written (error code 50002) or was not.
 
 A record of ``_schemas`` that makes no sense is skipped with a line in the log; the others are served.
 """
 
-import socket
 import traceback
 from collections.abc import Callable
 from typing import Final
-
-import msgspec
 
 from millstream.client.compacted_topic import CompactedTopic, TopicReset
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected
@@ -30,7 +26,6 @@ from millstream.registry.state import State
 from millstream.wire.records import Record
 
 TOPIC: Final = "_schemas"
-FRAME_BYTES_MAX: Final = 256 << 20
 
 
 class Registry:
@@ -86,45 +81,3 @@ class Registry:
             return
         if event is not None:
             self._service.state.apply(event)
-
-
-def serve(channel: socket.socket, registry: Registry) -> None:
-    """Answer requests from ``channel`` until it is closed."""
-    while (frame := receive_frame(channel)) is not None:
-        request = msgspec.msgpack.decode(frame, type=HttpRequest)
-        send_frame(channel, msgspec.msgpack.encode(registry.respond(request)))
-
-
-def send_frame(channel: socket.socket, frame: bytes) -> None:
-    """Send bytes with their number before them."""
-    channel.sendall(len(frame).to_bytes(4, "big") + frame)
-
-
-def receive_frame(channel: socket.socket) -> bytes | None:
-    """What ``send_frame`` sent on the other side; None if that is closed.
-
-    Raises:
-        OSError: the connection broke in the midst of a frame, or timed out.
-    """
-    head = _receive(channel, 4)
-    if head is None:
-        return None
-    size = int.from_bytes(head, "big")
-    if size > FRAME_BYTES_MAX:
-        raise OSError(f"a frame of {size} bytes")
-    body = _receive(channel, size)
-    if body is None:
-        raise ConnectionResetError("the other side ended in the midst of a frame")
-    return body
-
-
-def _receive(channel: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        piece = channel.recv(min(size - len(data), 1 << 20))
-        if not piece:
-            if data:
-                raise ConnectionResetError("the other side ended in the midst of a frame")
-            return None
-        data += piece
-    return bytes(data)
