@@ -3,93 +3,16 @@
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from share_member import ACCEPT, PARTITIONS, RELEASE, Member
 
 from millstream.testing.process import Broker
 from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from millstream.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareOffsetsTopic
-from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
-from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from millstream.wire.messages.read_share_group_state import (
-    ReadShareGroupStateRequest,
-    ReadStatePartition,
-    ReadStateTopic,
-)
-from millstream.wire.messages.share_acknowledge import (
-    AcknowledgementBatch,
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    ShareAcknowledgeRequest,
-)
-from millstream.wire.messages.share_fetch import ShareFetchPartition, ShareFetchRequest, ShareFetchTopic
+from millstream.wire.messages.share_acknowledge import ShareAcknowledgeRequest
+from millstream.wire.messages.share_fetch import ShareFetchRequest
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from millstream.wire.records import iter_batches, iter_records
 from raw_line import Line
 from waits import until
-
-PARTITIONS = 4
-ACCEPT, RELEASE = 1, 2
-
-
-class Member:
-    """One member with a connection of its own."""
-
-    def __init__(self, broker, name, group="g"):
-        self.line = Line(broker.bootstrap)
-        self.name, self.group = name, group
-        self.epoch = 0
-        (topic,) = self.line.ask(MetadataRequest([MetadataRequestTopic(name="t")])).topics
-        self.topic_id = topic.topic_id
-        self.got = []
-
-    def join(self):
-        found = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
-        until(lambda: self.line.ask(found).coordinators[0].error_code == 0, "there is no coordinator")
-        request = ShareGroupHeartbeatRequest(self.group, self.name, 0, subscribed_topic_names=["t"])
-        until(lambda: self.line.ask(request).error_code == 0, "the member cannot join")
-        wanted = [ReadStatePartition(n, -1) for n in range(PARTITIONS)]
-        read = ReadShareGroupStateRequest(self.group, [ReadStateTopic(self.topic_id, wanted)])
-        until(lambda: all(not one.error_code for one in self.line.ask(read).results[0].partitions), "there is no state")
-        return self
-
-    def fetch(self, said=(), wait_ms=1000, most=500, **more):
-        """(partition, first, last, count) of what was acquired."""
-        says = dict(said)
-        first = self.epoch == 0
-        parts = [ShareFetchPartition(n, says.get(n, [])) for n in range(PARTITIONS) if first or n in says]
-        topics = [ShareFetchTopic(self.topic_id, parts)] if parts else []
-        request = ShareFetchRequest(
-            self.group, self.name, self.epoch, wait_ms, 1, 1 << 20, most, most, topics=topics, **more
-        )
-        answer = self.line.ask(request, 2)
-        assert answer.error_code == 0, answer
-        self.epoch += 1
-        taken = []
-        for topic in answer.responses:
-            for one in topic.partitions:
-                assert (one.error_code, one.acknowledge_error_code) == (0, 0), one
-                held = {}
-                for batch in iter_batches(bytes(one.records or b"")):
-                    held |= {record.offset: record.value for record in iter_records(batch)}
-                for each in one.acquired_records:
-                    taken.append((one.partition_index, each.first_offset, each.last_offset, each.delivery_count))
-                    self.got += [held[offset] for offset in range(each.first_offset, each.last_offset + 1)]
-        return taken
-
-    def say(self, taken, kind, epoch=None):
-        by_partition = {}
-        for index, first, last, _ in sorted(taken):
-            by_partition.setdefault(index, []).append(AcknowledgementBatch(first, last, [kind]))
-        parts = [AcknowledgePartition(index, batches) for index, batches in by_partition.items()]
-        request = ShareAcknowledgeRequest(
-            self.group,
-            self.name,
-            self.epoch if epoch is None else epoch,
-            topics=[AcknowledgeTopic(self.topic_id, parts)],
-        )
-        answer = self.line.ask(request, 2)
-        self.epoch += 1
-        assert answer.error_code == 0, answer
-        return {one.error_code for topic in answer.responses for one in topic.partitions}
 
 
 def produce(broker, first, count):

@@ -107,6 +107,7 @@ from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, beco
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
 from millstream.share.home import SharePartitions
+from millstream.share.seats import Seats
 from millstream.share.sessions import ShareSessions
 from millstream.storage.processes.start import start_processes
 from millstream.storage.shard_storage import ShardStorage
@@ -341,7 +342,9 @@ class ShardProcess:
             transactions=transactions,
             share_states=share_states,
             share_partitions=share_partitions,
-            share_sessions=ShareSessions(shard.id, shard.count, share_partitions),
+            share_sessions=ShareSessions(
+                shard.id, shard.count, share_partitions, Seats(shard, settings.group_share_max_share_sessions)
+            ),
             coordinators=coordinators,
             end_offsets=end_offsets,
             acknowledgements=Acknowledgements(shard, coordinator),

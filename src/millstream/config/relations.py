@@ -51,6 +51,10 @@ def check_relations(settings: Settings) -> None:
             _ordered(settings, f"group.{kind}.min.{what}.ms", f"group.{kind}.{what}.ms")
             _ordered(settings, f"group.{kind}.{what}.ms", f"group.{kind}.max.{what}.ms")
         _ordered(settings, f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms")
+    _ordered(settings, "group.share.max.size", "group.share.max.share.sessions")
+    for what in ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks"):
+        _ordered(settings, f"group.share.min.{what}", f"group.share.{what}")
+        _ordered(settings, f"group.share.{what}", f"group.share.max.{what}")
     if settings.cache_warmup == (settings.cache_fill == "write") and {"cache.warmup", "cache.fill"} <= settings.given:
         raise ConfigError("cache.warmup", "contradicts cache.fill, expected cache.fill alone")
     # Otherwise no topic's configuration could be built, because these are every topic's defaults.

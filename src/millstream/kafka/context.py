@@ -230,6 +230,11 @@ class RequestContext(Exchange):
         """The bytes that an answer may have by the client's quota, ``room_bytes`` at most."""
         return room_bytes
 
+    def may_take(self, lock_us: int) -> bool:
+        """Whether a ShareFetch may acquire records now by the client's quota; ``lock_us`` is how long it holds them."""
+        _ = lock_us
+        return True
+
     def mutation_client(self, strict_from: ApiVersion) -> "MutationClient | None":
         """Whose quota of changes the request counts against. From version ``strict_from`` on it may be refused."""
         _ = strict_from

@@ -33,6 +33,9 @@ class Charges:
     def fetch_room(self, context: "MeteredContext", room_bytes: int) -> int:
         raise NotImplementedError
 
+    def may_take(self, context: "MeteredContext", lock_us: int) -> bool:
+        raise NotImplementedError
+
     def note_mutations(self, wait_us: int) -> None:
         raise NotImplementedError
 
@@ -51,25 +54,31 @@ class MeteredContext(RequestContext):
     """How long the client waits by what is known so far."""
     counted: bool
     """Whether the bytes of the answer are recorded."""
+    wait_max_us: int
+    """How long the client is muted at most after this request; 0: for as long as it waits."""
 
 
 def metered(plain: type[RequestContext], quotas: Charges) -> type[RequestContext]:
     """The class of contexts like ``plain`` whose requests are charged to ``quotas``."""
 
     class Metered(plain):
-        __slots__ = ("counted", "request_bytes", "wait_us")
+        __slots__ = ("counted", "request_bytes", "wait_max_us", "wait_us")
 
         def __init__(self, connection: "Connection", *arguments: Any) -> None:
             super().__init__(connection, *arguments)
             self.request_bytes = connection.frame_size or len(self._frame)
             self.wait_us = 0
             self.counted = False
+            self.wait_max_us = 0
 
         def charge_fetch(self, size: int) -> bool:
             return quotas.charge_fetch(self, size)  # type: ignore[arg-type]
 
         def fetch_room(self, room_bytes: int) -> int:
             return quotas.fetch_room(self, room_bytes)  # type: ignore[arg-type]
+
+        def may_take(self, lock_us: int) -> bool:
+            return quotas.may_take(self, lock_us)  # type: ignore[arg-type]
 
         def mutation_client(self, strict_from: ApiVersion) -> MutationClient | None:
             principal = self.connection.principal

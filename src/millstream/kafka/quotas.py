@@ -9,12 +9,17 @@
 |---|---|---|
 | ``producer_byte_rate`` | bytes of requests with records (``served.Served.quota``) | when they are answered |
 | ``consumer_byte_rate`` | bytes of records and events in answers | before a Fetch is answered: over it, it is empty |
+| | bytes of records in answers of ShareFetch | when they are answered: over it, it acquires nothing |
 | ``request_percentage`` | CPU time that decodes and handles requests; 100 is one core | when the next one is answered |
 | ``controller_mutation_rate`` | partitions created and deleted (``core.quota.mutations``) | by the controller |
 
 As in Kafka the answer leaves first, and the client is not read afterwards (``net.muting``). A Fetch over the quota is
 answered without data, and its session stays as it was. A client that has used nothing for a while gets its first answer
 of any size, or a batch larger than the quota could never be read.
+
+A ShareFetch is different, because each delivery counts, and acknowledgements come over the same connection. What it
+has acquired is always sent (Kafka drops it, and the records stay locked), and its client is muted for a part of the
+lock duration at most; the rest of the wait is the next one's, which acquires nothing.
 
 Not limited: the broker's own user (its socket file), logins, and ApiVersions, which has its throttle time where it
 cannot be filled in.
@@ -57,6 +62,8 @@ TELL_US: Final = 50_000
 _TOLD_AT_ONCE: Final = 200
 _EXPIRE_US: Final = 10_000_000
 _CLIENTS_MAX: Final = 10_000
+_LOCK_PART: Final = 3
+"""A member of a share group is muted for this part of the time that it holds records, at most."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Used]).decode
@@ -155,6 +162,8 @@ class Quotas(MetadataListener, Charges):
             context.wait_us = max(context.wait_us, self._record(kind, bounds, answer_bytes))
         if context.api_key != API_VERSIONS_KEY:
             context.wait_us = max(context.wait_us, self._cpu_wait_us(bounds))
+        if context.wait_max_us:
+            context.wait_us = min(context.wait_us, context.wait_max_us)
         return context.wait_us
 
     def charge_fetch(self, context: "MeteredContext", size: int) -> bool:
@@ -183,6 +192,12 @@ class Quotas(MetadataListener, Charges):
         if bound is None:
             return room_bytes
         return min(room_bytes, int(bound.value * max(1, self._windows - 1) * self._window_us / 1e6))
+
+    def may_take(self, context: "MeteredContext", lock_us: int) -> bool:
+        """Whether a ShareFetch may acquire records: its client is within its quota."""
+        context.wait_max_us = max(1, lock_us // _LOCK_PART)
+        bound = self._bounds_of(context.connection).get(CONSUMER_BYTE_RATE)
+        return bound is None or not self._usage.waits(CONSUMER_BYTE_RATE, bound, self._shard.reactor.now_us())
 
     def note_mutations(self, wait_us: int) -> None:
         """The controller throttles a client."""

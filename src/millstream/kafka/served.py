@@ -127,7 +127,7 @@ _TABLE: Final = (
 _SHARE_GROUPS: Final = (
     Served(76, "groups.share_group_heartbeat"),
     Served(77, "groups.share_group_describe", gathers=True),
-    Served(78, "data.share_fetch", gathers=True),
+    Served(78, "data.share_fetch", gathers=True, quota=CONSUMER_BYTE_RATE),
     Served(79, "data.share_acknowledge", gathers=True),
     Served(83, "groups.share_group_states", gathers=True),
     Served(84, "groups.share_group_states", gathers=True),

@@ -6,27 +6,32 @@ the late end of an old connection releases nothing of the member's next session.
 
 **Bad input.** Epoch 0 opens a session, in place of one that there is; -1 ends it; any other has to be the next one
 (INVALID_SHARE_SESSION_EPOCH), of a session that exists (SHARE_SESSION_NOT_FOUND). **Crash.** All sessions end, as do
-the locks. **Overload.** A table that is full takes no more (SHARE_SESSION_LIMIT_REACHED); none is evicted by age, for
-sessions hold locks.
+the locks. **Overload.** A broker without a free seat (``share.seats``) takes no more sessions
+(SHARE_SESSION_LIMIT_REACHED); none is evicted by age, for sessions hold locks.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from millstream.core.share.runs import SessionToken
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ShardId
 from millstream.share.home import SharePartitions
+from millstream.share.seats import Seats
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _LAST_EPOCH: Final = (1 << 31) - 1
 
-SESSIONS_MAX: Final = 2_000
-"""Of one shard: Kafka's default of a broker."""
-
 TopicPartition: TypeAlias = tuple[bytes, int]
 """Topic id and partition."""
+
+
+class Opener(Protocol):
+    """The connection that opens a session."""
+
+    @property
+    def closed(self) -> bool: ...
 
 
 class ShareSession:
@@ -34,7 +39,7 @@ class ShareSession:
 
     __slots__ = ("connection", "epoch", "group_id", "member_id", "partitions", "token", "wake", "woken")
 
-    def __init__(self, group_id: str, member_id: str, token: SessionToken, connection: object) -> None:
+    def __init__(self, group_id: str, member_id: str, token: SessionToken, connection: Opener) -> None:
         self.group_id = group_id
         self.member_id = member_id
         self.token = token
@@ -56,20 +61,35 @@ class ShareSession:
 class ShareSessions:
     """All sessions of one shard. Lifecycle: one per shard."""
 
-    def __init__(self, shard: ShardId, shards: int, home: SharePartitions) -> None:
+    def __init__(self, shard: ShardId, shards: int, home: SharePartitions, seats: Seats) -> None:
         self._home = home
+        self._seats = seats
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_token: dict[SessionToken, ShareSession] = {}
-        self._by_connection: dict[object, set[ShareSession]] = {}
+        self._by_connection: dict[Opener, set[ShareSession]] = {}
         self._next_token = shards + shard
         self._step = shards
         home.on_wake = self._woken
+        seats.on_lost = self._lost
 
-    def open(self, group_id: str, member_id: str, connection: object) -> ShareSession | ErrorCode:
-        """A request with epoch 0."""
+    def open(
+        self, group_id: str, member_id: str, connection: Opener, done: Callable[[ShareSession | ErrorCode], None]
+    ) -> None:
+        """A request with epoch 0; ``done`` gets the session, maybe before this returns."""
+
+        def seated(is_seated: bool) -> None:
+            if not is_seated:
+                done(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+                return
+            session = self._open(group_id, member_id, connection)
+            done(session)
+            if connection.closed:
+                self.end(session)  # its end came before the seat
+
+        self._seats.take(group_id, member_id, seated)
+
+    def _open(self, group_id: str, member_id: str, connection: Opener) -> ShareSession:
         old = self._sessions.get((group_id, member_id))
-        if old is None and len(self._sessions) >= SESSIONS_MAX:
-            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         token = SessionToken(self._next_token)
         self._next_token += self._step
         if old is not None:
@@ -100,9 +120,10 @@ class ShareSessions:
         """The member has ended its session: what it holds is released."""
         if self.is_open(session):
             self._forget(session)
+            self._seats.give_back(session.group_id, session.member_id)
             self._home.end_session(session.group_id, session.token)
 
-    def connection_closed(self, connection: object) -> None:
+    def connection_closed(self, connection: Opener) -> None:
         """The sessions that a connection has opened end with it."""
         for session in list(self._by_connection.get(connection, ())):
             self.end(session)
@@ -116,6 +137,12 @@ class ShareSessions:
             del self._by_connection[session.connection]
         if session.wake is not None:
             session.wake()
+
+    def _lost(self, group_id: str, member_id: str) -> None:
+        """The member has a new session on another shard, which has taken over what it holds."""
+        session = self._sessions.get((group_id, member_id))
+        if session is not None:
+            self._forget(session)
 
     def _woken(self, token: SessionToken) -> None:
         session = self._by_token.get(token)

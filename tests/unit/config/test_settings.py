@@ -137,6 +137,11 @@ def test_a_complaint_about_the_file_says_the_line(tmp_path):
             ["group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"],
         ),
         (
+            {"group_share_max_size": 500, "group_share_max_share_sessions": 499},
+            ["group.share.max.size", "group.share.max.share.sessions"],
+        ),
+        ({"group_share_delivery_count_limit": 9, "group_share_max_delivery_count_limit": 8}, ["delivery.count.limit"]),
+        (
             {"log_cleaner_min_compaction_lag_ms": 1000, "log_cleaner_max_compaction_lag_ms": 10},
             ["log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"],
         ),

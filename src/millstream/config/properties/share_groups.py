@@ -58,6 +58,14 @@ class ShareGroupProperties:
         doc="Maximum number of members of one share group.",
         hidden=True,
     )
+    group_share_max_share_sessions = Property(
+        "group.share.max.share.sessions",
+        Integer(1),
+        2_000,
+        doc="Maximum number of share sessions of one broker: members of share groups that fetch from it. Further ones "
+        "are answered SHARE_SESSION_LIMIT_REACHED.",
+        hidden=True,
+    )
     group_share_assignors = Property(
         "group.share.assignors",
         Choices("simple"),

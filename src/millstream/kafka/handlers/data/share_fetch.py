@@ -13,7 +13,8 @@ that comes first is another one in each epoch.
 **Bad input.** A request without group or member, with acknowledgements in epoch 0, or that renews and fetches, is
 INVALID_REQUEST and leaves the session as it is. A session that was replaced while its fetch waited is
 INVALID_SHARE_SESSION_EPOCH. **Overload.** Without memory for answers a fetch takes one batch at most. A full table of
-sessions is answered after the request's wait, or clients would spin.
+sessions is answered after the request's wait, or clients would spin. A client over its quota gets nothing
+(``kafka.quotas``).
 
 **Crash, or a client that has gone.** What was acquired is released with the session, or at its deadline.
 """
@@ -109,6 +110,9 @@ class ShareFetchCall:
 
     def take(self, finish: Finish) -> None:
         """Ask the shards, one after the other."""
+        if not self.ctx.may_take(self.node.share_partitions.limits_of(self.session.group_id).lock_us):
+            finish.settled()
+            return
         self.session.woken = False
         shards: dict[ShardId, list[tuple[TopicPartition, Place]]] = {}
         for topic_partition in self.session.in_turn():
@@ -119,6 +123,7 @@ class ShareFetchCall:
                 shards.setdefault(place[0], []).append((topic_partition, place[1]))
         self.todo = list(shards.items())
         room = min(self.request.max_bytes, self.node.settings.fetch_max_bytes, ROOM_MAX)
+        room = self.ctx.fetch_room(room)
         if not self.reserved and self.node.shard.arena.reserve(MemoryClass.FETCH, max(room, 1)):
             self.reserved = max(room, 1)
         self._take_next(self.request.max_records, finish)
@@ -279,22 +284,23 @@ def handle(node: Node, ctx: RequestContext, request: ShareFetchRequest) -> None:
         ctx.respond(refusal(ErrorCode.INVALID_REQUEST))
         return
     assert group_id is not None and member_id is not None
+
+    def found(session: ShareSession | ErrorCode) -> None:
+        if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            wait_us = min(max(request.max_wait_ms, 0), MAX_WAIT_MS) * 1000
+            node.shard.reactor.call_later(wait_us, lambda: ctx.respond(refusal(session)))
+        elif isinstance(session, ErrorCode):
+            ctx.respond(refusal(session))
+        else:
+            change(
+                session,
+                ((topic.topic_id, one.partition_index) for topic in request.topics for one in topic.partitions),
+                ((topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions),
+            )
+            ShareFetchCall(node, ctx, request, session).run(batches)
+
     if epoch == INITIAL_EPOCH:
-        session = node.share_sessions.open(group_id, member_id, ctx.connection)
+        node.share_sessions.open(group_id, member_id, ctx.connection, found)
     else:
-        session = node.share_sessions.find(group_id, member_id, epoch)
-    if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
-        wait_us = min(max(request.max_wait_ms, 0), MAX_WAIT_MS) * 1000
-        node.shard.reactor.call_later(wait_us, lambda: ctx.respond(refusal(ErrorCode.SHARE_SESSION_LIMIT_REACHED)))
-        ctx.hold()
-        return
-    if isinstance(session, ErrorCode):
-        ctx.respond(refusal(session))
-        return
-    change(
-        session,
-        ((topic.topic_id, one.partition_index) for topic in request.topics for one in topic.partitions),
-        ((topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions),
-    )
-    ShareFetchCall(node, ctx, request, session).run(batches)
+        found(node.share_sessions.find(group_id, member_id, epoch))
     ctx.hold()

@@ -1,0 +1,79 @@
+"""What limits members of share groups: sessions of a broker, and quotas of bytes."""
+
+import time
+
+import confluent_kafka as ck
+import pytest
+from share_member import ACCEPT, PARTITIONS, Member
+
+from millstream.testing.process import Broker
+from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterEntryData, OpData
+from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from millstream.wire.messages.describe_client_quotas import EntityData
+from millstream.wire.messages.share_fetch import ShareFetchRequest
+from raw_line import Line
+from waits import until
+
+SESSIONS = 3
+LOCK_MS = 3_000
+LIMIT_REACHED = 133
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    settings = {
+        "internal.share.groups": "true",
+        "group.share.max.size": str(SESSIONS),
+        "group.share.max.share.sessions": str(SESSIONS),
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": str(LOCK_MS),
+    }
+    with Broker(None, settings, tmp_path_factory.mktemp("limits"), shards=2) as started:
+        with Line(started.bootstrap) as line:
+            line.ask(CreateTopicsRequest([CreatableTopic("t", PARTITIONS, 1)], 60_000))
+        yield started
+
+
+def test_a_broker_takes_as_many_sessions_as_set_on_all_shards_together(broker):
+    lines = [Line(broker.bootstrap) for _ in range(SESSIONS)]
+    for name, one in zip("abc", lines, strict=True):
+        assert one.ask(ShareFetchRequest("full", name * 22, 0, 1), 2).error_code == 0
+    with Line(broker.bootstrap) as line:
+        late = ShareFetchRequest("full", "d" * 22, 0, 300)
+        began = time.monotonic()
+        assert line.ask(late, 2).error_code == LIMIT_REACHED
+        assert time.monotonic() - began >= 0.295
+        lines[1].sock.close()
+        until(lambda: line.ask(late, 2).error_code == 0, "the seat of a closed connection is not free")
+        assert lines[0].ask(ShareFetchRequest("full", "e" * 22, 0, 1), 2).error_code == LIMIT_REACHED
+    for one in lines:
+        one.sock.close()
+
+
+def set_rate(line, rate):
+    """Of all clients that call themselves as a ``Line`` does."""
+    entry = AlterEntryData([EntityData("client-id", "test")], [OpData("consumer_byte_rate", rate or 0.0, rate is None)])
+    assert line.ask(AlterClientQuotasRequest([entry], False)).entries[0].error_code == 0
+
+
+def test_a_member_over_its_quota_acquires_nothing_and_is_muted_for_a_part_of_its_lock(broker):
+    first, second = (Member(broker, name * 22, "quota").join() for name in "ab")
+    until(lambda: first.fetch(wait_ms=1) == second.fetch(wait_ms=1) == [], "there are records")
+    with Line(broker.bootstrap) as line:
+        set_rate(line, 1_000.0)
+        producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("t", bytes(200_000), partition=0)
+        assert producer.flush(60) == 0
+        taken = until(first.fetch, "nothing is delivered")
+        assert taken == [(0, 0, 0, 1)] and first.throttle_ms == LOCK_MS // 3
+        told = time.monotonic()
+        until(lambda: second.fetch(wait_ms=1) == [] and second.throttle_ms, "the other shard does not hear of it")
+        producer.produce("t", bytes(200_000), partition=0)
+        assert producer.flush(60) == 0
+        assert second.fetch(wait_ms=60_000) == [] and second.throttle_ms == LOCK_MS // 3
+        assert first.say(taken, ACCEPT) == {0}
+        assert time.monotonic() - told >= LOCK_MS / 3_000 - 0.1
+        set_rate(line, None)
+        until(lambda: (0, 1, 1, 1) in second.fetch(), "the second record does not come")
+    for one in (first, second):
+        one.line.sock.close()
