@@ -87,6 +87,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
     start: Offset = Offset(UNKNOWN)
     complete: int = UNKNOWN
     batches: Sequence[Batch] = ()
+    created_ms: int = UNKNOWN
 
 
 Asked: TypeAlias = tuple[int, Ask]
@@ -315,7 +316,7 @@ def _request(ask: Ask, token: object) -> stored.Request:
         return stored.Read(token, ask.key, ask.leader_epoch)
     if ask.kind == WRITE:
         epochs = ask.state_epoch, ask.leader_epoch
-        return stored.Report(token, ask.key, *epochs, ask.start, ask.complete, list(ask.batches))
+        return stored.Report(token, ask.key, *epochs, ask.start, ask.complete, list(ask.batches), ask.created_ms)
     if ask.kind == DELETE:
         return stored.Delete(token, ask.key)
     return stored.Summary(token, ask.key)

@@ -101,22 +101,25 @@ class SharePartitions:
 
     # Here
 
-    def _find(self, place: Place) -> ServedPartition | ErrorCode:
-        """The share partition, which is made by its first fetch."""
+    def _find(self, place: Place, *, makes: bool) -> ServedPartition | ErrorCode:
+        """The share partition, which is made by its first fetch (``makes``)."""
         (group_id, topic_id, index), raft_group = place
         partition = self._table.by_group.get(raft_group)
         if partition is None:
             return self._table.gone(raft_group)
         if partition.refusal is not ErrorCode.NONE:
             return partition.refusal
-        of_group = self._served.setdefault(group_id, {})
-        found = of_group.get((topic_id, index))
+        if not partition.group.is_serving:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # it does not know yet what is committed
+        found = self._served.get(group_id, {}).get((topic_id, index))
         if found is None:
+            if not makes:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
             if self._count >= SERVED_MAX:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._count += 1
             found = ServedPartition(place[0], partition, self)
-            of_group[topic_id, index] = found
+            self._served.setdefault(group_id, {})[topic_id, index] = found
         return found
 
     def forget(self, served: ServedPartition) -> None:
@@ -152,7 +155,7 @@ class SharePartitions:
 
         def next_one(left: int) -> None:
             while len(taken) < len(ask.places):
-                found = self._find(ask.places[len(taken)])
+                found = self._find(ask.places[len(taken)], makes=True)
                 if isinstance(found, ErrorCode):
                     taken.append(Taken(found))
                     continue
@@ -173,7 +176,7 @@ class SharePartitions:
         next_one(ask.request.records_max)
 
     def _acknowledge_here(self, ask: AcknowledgeAsk, done: Callable[[ErrorCode], None]) -> None:
-        found = self._find(ask.place)
+        found = self._find(ask.place, makes=False)
         if isinstance(found, ErrorCode):
             done(found)
         else:

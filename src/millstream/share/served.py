@@ -5,13 +5,18 @@
     loading ──► serving ──► closed      (the log has another leader, the state was reset, or all sessions have ended)
        └── the coordinator is away: again after `AGAIN_US`
 
+A group may be deleted and made again, or given other offsets, while its old state is served. So a new session takes
+nothing before the state that is served has been compared with the one that is stored.
+
 A fetch reads the log where the core says, and acquires of what was read. It is answered at once, maybe with nothing;
 then its session is woken once, when there may be something: records, a release, an end of a lock, room in the window.
 
-**Writes.** What changed in a turn is reported at its end, in one write; while one is in flight the next waits. After a
-failure the next write waits for `AGAIN_US`. An answer that another leader or another state has taken over closes the
-share partition: the next fetch loads it again. **Crash.** The next leader loads what is stored. **Overload.** A log
-without memory for a read from its files gives nothing now.
+**Writes.** What changed in a turn is reported at its end, in one write; while one is in flight the next waits. A write
+that finds no coordinator is sent again every `AGAIN_US`, as the same report, until `PATIENCE_US` have passed; then its
+acknowledgements fail. An answer that another leader or another state has taken over closes the share partition: the
+next fetch loads it again. **Crash.** The next leader loads what is stored. **Overload.** A log without memory for a
+read from its files gives nothing now. A session that has ended, or was replaced, while its log was read from files gets
+nothing of it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,12 +36,14 @@ from millstream.partition.partition import Partition
 from millstream.partition.read.batches import Aborted, FetchResult, read_here, read_older
 from millstream.partition.read.headers import batch_headers
 from millstream.partition.read.list_offsets import READ_UNCOMMITTED, Found, list_offset
+from millstream.share.known import KnownMembers
 from millstream.wire.batch import CONTROL, OVERHEAD_BYTES, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from millstream.shard.reactor import Reactor, Timer
 
 AGAIN_US: Final = 200_000
+PATIENCE_US: Final = 5_000_000
 _READS_MAX: Final = 8
 """Reads of one fetch, while what is read has nothing for it."""
 
@@ -108,16 +115,17 @@ class ServedPartition:
         self.error = ErrorCode.NONE
         """Why it is closed; NONE while it is not."""
         self._owner = owner
-        self._reactor = owner.reactor
-        self._epochs = UNKNOWN, partition.leader_epoch
-        """Of the state and of the leader, as every write names them."""
+        self._leader_epoch = partition.leader_epoch
+        self._identity = UNKNOWN, UNKNOWN
+        """Epoch and creation time of the state that is served; every write names them."""
         self._waiters: set[Waiter] = set()
-        self._sessions: dict[str, SessionToken] = {}
-        """Sessions that have fetched, by member. After the last one the share partition is closed."""
+        self._members = KnownMembers()
+        """Whose sessions have fetched. After the last one the share partition is closed."""
+        self._is_reading = False
+        """What is stored is being read."""
         self._timer: Timer | None = None
         self._is_storing = False
         """A write is prepared at the end of this turn, or waits after a failure."""
-        self._load()
 
     @property
     def closed(self) -> bool:
@@ -127,26 +135,45 @@ class ServedPartition:
     # Loading
 
     def _load(self) -> None:
-        if not self.closed:
-            self._owner.states.ask_all([Ask(READ, self.key, leader_epoch=self._epochs[1])], self._loaded)
+        """Read what is stored, for the sessions that are there now."""
+        self._is_reading = False
+        if self.core is None and not self._members.sessions:
+            self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # who comes later loads it again
+        if not self.closed and (self._members.unproved or self.core is None):
+            self._is_reading = True
+            kind = UNKNOWN if self.core is not None else self._leader_epoch
+            waiting = frozenset(self._members.unproved)
+            self._owner.states.ask_all(
+                [Ask(READ, self.key, leader_epoch=kind)], lambda answers: self._read(answers, waiting)
+            )
 
-    def _loaded(self, answers: Sequence[Answered]) -> None:
+    def _read(self, answers: Sequence[Answered], waiting: frozenset[SessionToken]) -> None:
         if self.closed:
             return
         code, image = answers[0]
         error = ErrorCode(code)
         if error is ErrorCode.NONE and image is not None:
+            self._members.unproved -= waiting
             self._state_read(image)
         elif error in _LOST:
-            fenced = error is ErrorCode.FENCED_LEADER_EPOCH
-            self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER if fenced else ErrorCode.UNKNOWN_SERVER_ERROR)
+            if self.core is None and error is not ErrorCode.FENCED_LEADER_EPOCH:
+                self.close(ErrorCode.UNKNOWN_SERVER_ERROR)  # it stays in the table until a fetch has got this answer
+            else:
+                self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
-            self._reactor.call_later(AGAIN_US, self._load)
+            self._owner.reactor.call_later(AGAIN_US, self._load)
 
     def _state_read(self, image: Image) -> None:
         """Serve from the stored start on, or from where the group is to start."""
-        log = self.partition
-        self._epochs = image.state_epoch, self._epochs[1]
+        log, identity = self.partition, (image.state_epoch, image.created_ms)
+        if self.core is not None:
+            if identity != self._identity or image.leader_epoch != self._leader_epoch:
+                self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return
+            self._load()
+            self._wake_all()
+            return
+        self._identity = identity
         reset = self._owner.reset_of(self.key[0])
         if image.start != UNKNOWN:
             self._serve(image, max(image.start, log.log_start_offset))
@@ -157,34 +184,51 @@ class ServedPartition:
             def found(result: Found) -> None:
                 error, _, offset, _ = result
                 if error:
-                    self._reactor.call_later(AGAIN_US, self._load)
+                    self._owner.reactor.call_later(AGAIN_US, self._load)
                 else:
                     self._serve(image, log.high_watermark if offset < 0 else offset)
 
-            list_offset(log, self._reactor.wall_ms() - reset, -1, READ_UNCOMMITTED, found)
+            list_offset(log, self._owner.reactor.wall_ms() - reset, -1, READ_UNCOMMITTED, found)
 
     def _serve(self, image: Image, start: int) -> None:
         if not self.closed:
             limits = self._owner.limits_of(self.key[0])
             is_stored = image.start != UNKNOWN
             self.core = SharePartition(Offset(start), image.batches, limits=limits, is_stored=is_stored)
+            self._load()
+            self._changed()
             self._wake_all()
 
     # Requests
 
     def fetch(self, request: Request, max_bytes: int, waiter: Waiter, done: Done) -> None:
         """Take records for a member; ``done`` is called once, maybe before this returns."""
+        if self.closed:
+            self._owner.forget(self)
+            done(Taken(self.error))
+            return
         self._waiters.add(waiter)
-        self._sessions[request.member] = request.token
+        if not self._members.has(request.member, request.token):
+            self._has(request.member, request.token)
+            if self.closed:
+                self._owner.wake(waiter)  # the next one is loaded again, or learns why not
+                done(Taken(ErrorCode.NONE))
+                return
         self._fetch(request, max_bytes, done, _READS_MAX)
+
+    def _has(self, member: str, token: SessionToken) -> None:
+        """A member has a session that was not known."""
+        self._members.put(member, token)
+        if not self._is_reading:
+            self._load()
 
     def _fetch(self, request: Request, max_bytes: int, done: Done, reads: int) -> None:
         core, log = self.core, self.partition
-        if self.closed or core is None or reads == 0:
+        if self.closed or core is None or reads == 0 or request.token in self._members.unproved:
             done(Taken(self.error))
             return
         core.limits = self._owner.limits_of(self.key[0])
-        core.expire(self._reactor.now_us())
+        core.expire(self._owner.reactor.now_us())
         self._changed()
         core.move_log_start(log.log.start_offset)
         offset = core.next_offset()
@@ -207,7 +251,8 @@ class ServedPartition:
     ) -> None:
         """Acquire of what was read from ``offset`` on."""
         core, data = self.core, result.data
-        if self.closed or core is None or data is None:
+        has_gone = not self._members.has(request.member, request.token)
+        if self.closed or core is None or data is None or has_gone:
             if data is not None:
                 data.release()
             out_of_range = result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -217,7 +262,7 @@ class ServedPartition:
         spans = _spans(data)
         end = Offset(spans[-1].last + 1)
         there = [(one.first, one.last) for one in not_aborted(spans, result.aborted or [])]
-        given = core.acquire(request, offset, there, end, self._reactor.now_us())
+        given = core.acquire(request, offset, there, end, self._owner.reactor.now_us())
         self._changed()
         if given:
             done(Taken(ErrorCode.NONE, given, _part_of(data, spans, given)))
@@ -234,7 +279,7 @@ class ServedPartition:
             done(self.error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         self.core.limits = self._owner.limits_of(self.key[0])
-        error = self.core.acknowledge(member, given, done, self._reactor.now_us())
+        error = self.core.acknowledge(member, given, done, self._owner.reactor.now_us())
         self._changed()
         if error is not None:
             done(error)
@@ -242,7 +287,9 @@ class ServedPartition:
     def end_session(self, token: SessionToken) -> None:
         """A session has ended: no fetch waits in it, and what was acquired in it is released."""
         self._waiters = {waiter for waiter in self._waiters if waiter[1] != token}
-        self._sessions = {member: one for member, one in self._sessions.items() if one != token}
+        self._members.end(token)
+        if self.closed and not self._members.sessions:
+            self._owner.forget(self)
         if self.core is not None and not self.closed:
             freed = self.core.end_session(token)
             self._changed()
@@ -251,8 +298,8 @@ class ServedPartition:
 
     def replace_session(self, member: str, token: SessionToken) -> None:
         """A member has a new session, which takes over what it holds."""
-        if member in self._sessions:
-            self._sessions[member] = token
+        if member in self._members.sessions:
+            self._has(member, token)
         if self.core is not None and not self.closed:
             self.core.replace_session(member, token)
 
@@ -282,15 +329,15 @@ class ServedPartition:
         assert self.core is not None
         deadline_us = self.core.next_deadline_us
         if deadline_us is not None and self._timer is None:
-            self._timer = self._reactor.call_at(deadline_us, self._time_passed)
+            self._timer = self._owner.reactor.call_at(deadline_us, self._time_passed)
         if not self._is_storing:
             self._is_storing = True
-            self._reactor.end_of_turn(self._store)
+            self._owner.reactor.end_of_turn(self._store)
 
     def _time_passed(self) -> None:
         self._timer = None
         if self.core is not None and not self.closed:
-            freed = self.core.expire(self._reactor.now_us())
+            freed = self.core.expire(self._owner.reactor.now_us())
             self._changed()
             if freed:
                 self._wake_all()
@@ -301,25 +348,41 @@ class ServedPartition:
             return
         write = self.core.take_write()
         if write is not None:
-            ask = Ask(WRITE, self.key, *self._epochs, write.start, write.complete, write.batches)
-            self._owner.states.ask_all([ask], self._written)
-        elif not self._sessions and not self.core.is_writing:
+            state_epoch, created_ms = self._identity
+            ask = Ask(
+                WRITE,
+                self.key,
+                state_epoch,
+                self._leader_epoch,
+                write.start,
+                write.complete,
+                write.batches,
+                created_ms,
+            )
+            self._write(ask, self._owner.reactor.now_us() + PATIENCE_US)
+        elif not self._members.sessions and not self.core.is_writing:
             self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # who comes later finds what is stored then
 
-    def _written(self, answers: Sequence[Answered]) -> None:
+    def _write(self, ask: Ask, until_us: int) -> None:
+        if not self.closed:
+            self._owner.states.ask_all([ask], lambda answers: self._written(ErrorCode(answers[0][0]), ask, until_us))
+
+    def _written(self, error: ErrorCode, ask: Ask, until_us: int) -> None:
         core = self.core
         if self.closed or core is None:
             return
-        error = ErrorCode(answers[0][0])
         if error in _LOST:
             self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        for one in core.written(error, self._reactor.now_us()):
+        if error is not ErrorCode.NONE and self._owner.reactor.now_us() < until_us:
+            self._owner.reactor.call_later(AGAIN_US, lambda: self._write(ask, until_us))
+            return
+        for one in core.written(error, self._owner.reactor.now_us()):
             assert callable(one.request)
             one.request(error)
         if error is not ErrorCode.NONE:
             self._is_storing = True
-            self._reactor.call_later(AGAIN_US, self._store)
+            self._owner.reactor.call_later(AGAIN_US, self._store)
         self._changed()
         offset = core.next_offset()
         if offset is not None and offset < self.partition.high_watermark:

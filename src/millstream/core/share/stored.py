@@ -125,6 +125,8 @@ class Report(msgspec.Struct, frozen=True):
     start: Offset
     complete: int
     batches: list[Batch]
+    created_ms: int = UNKNOWN
+    """Of the state that the leader has read: a group that was deleted and made again has the same epochs."""
 
 
 class Delete(msgspec.Struct, frozen=True):
@@ -399,6 +401,8 @@ def _refusal(request: Request, image: Image | None) -> ErrorCode:
         return ErrorCode.FENCED_STATE_EPOCH
     if isinstance(request, Initialize):
         return _NONE
+    if isinstance(request, Report) and request.created_ms not in (UNKNOWN, image.created_ms):
+        return ErrorCode.FENCED_STATE_EPOCH
     if request.leader_epoch != UNKNOWN and request.leader_epoch < image.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if isinstance(request, Report) and any(batch.first > batch.last for batch in request.batches):

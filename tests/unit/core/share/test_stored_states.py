@@ -1,4 +1,5 @@
 """What the coordinator of share partitions stores, refuses and forgets."""
+# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 
 import itertools
 
@@ -89,6 +90,18 @@ def test_old_epochs_are_fenced_and_newer_ones_of_a_write_are_not_adopted():
     image = log.read().image
     assert (image.state_epoch, image.leader_epoch) == (3, 5)
     assert Log(log.records).read().image == image
+
+
+def test_a_report_on_a_state_that_was_deleted_and_made_again_is_fenced():
+    log = Log()
+    log.begin()
+    old = log.read().image.created_ms
+    log.ask(Delete("t", KEY))
+    log.settle(log.core.ask(Initialize("t", KEY, 1, 0), 1, old + 1))
+    done = [Batch(0, 9, ACKNOWLEDGED, 1)]
+    assert log.ask(Report("t", KEY, 1, -1, 10, 0, done, old)).error is ErrorCode.FENCED_STATE_EPOCH
+    assert log.read().image.start == 0
+    assert log.ask(Report("t", KEY, 1, -1, 10, 0, done, old + 1)).error is NONE
 
 
 def test_a_start_goes_back_only_when_the_group_says_so():
