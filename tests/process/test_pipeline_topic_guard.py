@@ -33,8 +33,12 @@ def guard(topic, place):
 
 def test_another_state_directory_is_refused_and_takes_over_where_it_is_told_to(cluster, topic, tmp_path):
     one, two = guard(topic, tmp_path / "one"), guard(topic, tmp_path / "two")
+    one.inspect(cluster)
     one.claim(cluster)
+    one.inspect(cluster)
     one.require(cluster)
+    with pytest.raises(Rejected, match="written from another state directory"):
+        two.inspect(cluster)
     with pytest.raises(Rejected, match=r"written from another state directory \(host .*, process .*--replay"):
         two.claim(cluster)
     one.require(cluster)

@@ -39,6 +39,7 @@ from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
 from millstream.pipeline.start import open_logs
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import open_table, shown_target
+from millstream.pipeline.topic_guard import topic_guard
 from millstream.pipeline.wire_schemas import fitted, keep_columns, pinned, with_kept_columns
 from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
@@ -180,6 +181,7 @@ class Run:
         self._inspect_tables()
         logs = open_logs(self._pipeline)
         try:
+            self._inspect_topics(logs)
             self._watch.phase("starting Spark")
             spark = self._session(self._pipeline)
             self._watch.phase("opening tables")
@@ -204,6 +206,18 @@ class Run:
                     declared = fitted(self._pipeline, table.columns())
                     schema = row_schema(decoder_of(declared.source).fields)
                 table.inspect(schema)
+
+    def _inspect_topics(self, logs: Logs) -> None:
+        """Refuse topics that are written from another state directory, before a table is taken from a run there.
+
+        Raises:
+            Rejected: one is, and nothing is to be written again.
+        """
+        for sink in self._pipeline.sinks:
+            if kind_of(sink) == "topic" and not self._replay:
+                guard = topic_guard(self._pipeline, sink, self._state.sink(sink_name(sink)))
+                if guard is not None:
+                    guard.inspect(logs.cluster)
 
     def _opened(self, index: int, run_id: str, spark: "SparkSession", logs: Logs) -> SinkQuery:
         from millstream.pipeline.keyed_query import KeyedQuery

@@ -34,6 +34,9 @@ from millstream.client.transactional import (
 )
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
+from millstream.pipeline.checks import sink_name
+from millstream.pipeline.model import Pipeline, Sink
+from millstream.pipeline.state import SinkState
 from millstream.pipeline.tables.guard import TakenOver
 
 _CLAIM_TIMEOUT_MS: Final = 60_000
@@ -58,6 +61,14 @@ class TopicGuard:
         by = f"host {socket.gethostname()}, process {os.getpid()}"
         self._own = _Guard(state, uuid.uuid4().hex, by)
 
+    def inspect(self, cluster: Cluster) -> None:
+        """Refuse a sink that ``claim`` would refuse; claims nothing.
+
+        Raises:
+            Rejected: it is written from another state directory.
+        """
+        self._require_state(self._read(Coordinators(cluster))[0])
+
     def claim(self, cluster: Cluster, *, replay: bool = False) -> None:
         """Claim the sink for this run.
 
@@ -70,12 +81,8 @@ class TopicGuard:
         committed = False
         try:
             found, number = self._read(coordinators)
-            if found is not None and found.state != self._own.state and not replay:
-                raise Rejected(
-                    f"{self._what}: it is written from another state directory ({found.by}), and only that one knows "
-                    "which records are there. Run the pipeline there, or copy that directory; 'millstream pipeline run "
-                    "--replay' takes over and writes every row again"
-                )
+            if not replay:
+                self._require_state(found)
             metadata = msgspec.json.encode(self._own).decode()
             transaction.add_offset(self._group, (self._topic, 0), MarkedOffset(number + 1, metadata))
             self._end(coordinators, transaction, cluster.timeout_s)
@@ -99,6 +106,14 @@ class TopicGuard:
         found, _ = self._read(Coordinators(cluster))
         if found is not None and found.run != self._own.run:
             raise TakenOver(f"{self._what}: another run of this pipeline has taken over ({found.by}); this run ends")
+
+    def _require_state(self, found: _Guard | None) -> None:
+        if found is not None and found.state != self._own.state:
+            raise Rejected(
+                f"{self._what}: it is written from another state directory ({found.by}), and only that one knows "
+                "which records are there. Run the pipeline there, or copy that directory; 'millstream pipeline run "
+                "--replay' takes over and writes every row again"
+            )
 
     def _begin(self, coordinators: Coordinators) -> Transaction:
         try:
@@ -125,3 +140,10 @@ class TopicGuard:
         failed = end_transactions(coordinators, [transaction.open], commit=True, timeout_s=timeout_s)
         for error in failed.values():
             raise error
+
+
+def topic_guard(pipeline: Pipeline, sink: Sink, state: SinkState) -> TopicGuard | None:
+    """The guard of a topic sink; None where rows may be there twice."""
+    if sink.delivery == "at-least-once":
+        return None
+    return TopicGuard(pipeline.pipeline, sink_name(sink), str(sink.topic), state.identity())

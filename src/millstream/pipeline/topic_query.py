@@ -29,7 +29,7 @@ from millstream.pipeline.source import ROWS_FORMAT, TOPIC_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import open_logs
 from millstream.pipeline.task import clear_reports, read_reports
-from millstream.pipeline.topic_guard import TopicGuard
+from millstream.pipeline.topic_guard import topic_guard
 from millstream.spark.logs import Logs, topic_error
 
 _JSON: Final = {
@@ -66,9 +66,8 @@ class TopicQuery(SinkQuery):
         self._frame = records_of(frame, self._sink, self._index)
         if "key" not in self._frame.columns:
             self._require_uncompacted(topic)
-        self._guard = None
-        if self._delivery == "exactly-once":
-            self._guard = TopicGuard(self._pipeline.pipeline, self.name, topic, self._state.identity())
+        self._guard = topic_guard(self._pipeline, self._sink, self._state)
+        if self._guard is not None:
             self._guard.claim(logs.cluster, replay=self.replay)  # last: what is wrong above claims nothing
 
     def _require_uncompacted(self, topic: str) -> None:
