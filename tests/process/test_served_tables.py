@@ -28,7 +28,8 @@ from millstream.pipeline.serving import table_runner
 from millstream.pipeline.serving.claim import Claim, ClaimLost
 from millstream.pipeline.serving.server import Options, Server
 from millstream.pipeline.serving.topics import find_tables
-from millstream.pipeline.sink_query import BatchDone
+from millstream.pipeline.sink_figures import BatchDone, SinkFigures
+from millstream.pipeline.source_position import SourcePosition
 
 pytestmark = pytest.mark.process
 
@@ -89,7 +90,7 @@ class Topic:
 class Sink:
     def __init__(self, topic):
         self.topic, self.name = topic, "topic-delta-t"
-        self.ends, self.total_rows, self.total_rejected, self.total_bytes = {}, 0, 0, 0
+        self.figures, self.position = SinkFigures(), SourcePosition(None)
 
 
 class FakeRun:
@@ -115,8 +116,8 @@ class FakeRun:
             with Cluster(self.pipeline.brokers) as cluster:
                 while not self.stopped.is_set():
                     end = cluster.list_offsets({(topic, 0): LATEST})[topic, 0].offset
-                    if end > sink.ends.get(topic, {}).get("0", 0):
-                        sink.ends, sink.total_rows = {topic: {"0": end}}, end
+                    if end > sink.position.ends.get(topic, {}).get("0", 0):
+                        sink.position.ends, sink.figures.total_rows = {topic: {"0": end}}, end
                         done = BatchDone(
                             number=0, read=0, rows=end, rejected=0, seconds=0, repeated=False, version=str(end)
                         )

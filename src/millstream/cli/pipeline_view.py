@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from millstream.pipeline.plan import SinkPlan
     from millstream.pipeline.replay import Replayed
     from millstream.pipeline.runner import Summary
-    from millstream.pipeline.sink_query import BatchDone, SinkQuery
+    from millstream.pipeline.sink_figures import BatchDone
+    from millstream.pipeline.sink_query import SinkQuery
     from millstream.pipeline.state import PipelineState
 
 
@@ -62,16 +63,16 @@ class RunView:
         if self._phase is not None:
             self._bar.remove_task(self._phase)
         for sink in sinks:
-            self._tasks[sink.name] = self._bar.add_task(
-                sink.name, total=sink.backlog, note=f"{sink.backlog:,} offsets to read"
-            )
+            backlog = sink.position.backlog
+            self._tasks[sink.name] = self._bar.add_task(sink.name, total=backlog, note=f"{backlog:,} offsets to read")
             if not self._live:
-                remark(f"{self._name}: {sink.name}: {sink.backlog:,} offsets to read into {sink.target}")
+                remark(f"{self._name}: {sink.name}: {backlog:,} offsets to read into {sink.target}")
 
     def batch(self, sink: SinkQuery, done: BatchDone) -> None:
-        note = f"{sink.rows:,} rows, {sink.rejected:,} rejected"
-        total = max(sink.backlog, sink.read)
-        self._bar.update(self._tasks[sink.name], completed=sink.read, total=total, note=note)
+        note = f"{sink.figures.rows:,} rows, {sink.figures.rejected:,} rejected"
+        read = sink.position.read
+        total = max(sink.position.backlog, read)
+        self._bar.update(self._tasks[sink.name], completed=read, total=total, note=note)
         if not self._live:
             again = ", committed before the restart" if done.repeated else ""
             remark(

@@ -69,13 +69,45 @@ class Outcome(msgspec.Struct, frozen=True):
     repeated: bool
 
 
+class Writer(msgspec.Struct, frozen=True):
+    """Who commits: a run of a sink of a pipeline. ``run`` is for people. A backfill or a replay of dead letters is a
+    sink whose name is that of its main sink, ``~`` and what it does.
+    """
+
+    pipeline: str
+    sink: str
+    run: str
+
+    @property
+    def owner(self) -> str:
+        """Whose records its commits are."""
+        return f"{self.pipeline}.{self.sink}"
+
+    @property
+    def main(self) -> str:
+        """The sink that a backfill or a replay brings older records for; else the sink itself."""
+        return self.sink.partition("~")[0]
+
+    @property
+    def brings_older(self) -> bool:
+        return self.main != self.sink
+
+
+class Reads:
+    """What a sink reads, for the records of its commits: the ``cluster`` and the ``registry``, and ``begin``, where the
+    sink started, for the first of them. The query that fills the sink sets them before the first batch.
+    """
+
+    def __init__(self) -> None:
+        self.begin = self.cluster = self.registry = ""
+
+
 class TableSink:
     """Commits the batches of one sink. Open it before the first batch; one thread at a time.
 
     Invariants: batches come in order; ``last`` is the record of the sink's last commit, of this run or an earlier
-    one. ``begin`` is where the sink started, for its first record, ``cluster`` and ``registry`` what it reads. With
-    ``replay`` a table that was set back is taken from where it stands, and ``lost`` is the record that it was set
-    back behind.
+    one. With ``replay`` a table that was set back is taken from where it stands, and ``lost`` is the record that it
+    was set back behind.
     """
 
     def __init__(
@@ -92,15 +124,12 @@ class TableSink:
         self.table = table
         self.dead_letters = dead_letters
         self.last: CommitRecord | None = None
-        self.begin = ""
-        self.cluster = ""
-        self.registry = ""
+        self.reads = Reads()
         self.lost: CommitRecord | None = None
         self._replay = replay
         self._guard: CommitRecord | None = None
-        self._writer = f"host {socket.gethostname()}, process {os.getpid()}, run {uuid.uuid4().hex[:8]}"
-        self._pipeline = pipeline
-        self._sink = sink
+        run = f"host {socket.gethostname()}, process {os.getpid()}, run {uuid.uuid4().hex[:8]}"
+        self._writer = Writer(pipeline, sink, run)
         self.upkeep = Schedule(compact=compact)
         self._pause = pause
         self._was_missing = False
@@ -127,10 +156,10 @@ class TableSink:
             try:
                 self._claim()
             except Moved as moved:
-                _LOG.info("%s: %s", self._owner, moved.message)
+                _LOG.info("%s: %s", self._writer.owner, moved.message)
             else:
                 return
-        raise Unavailable(f"{self._owner}: other runs of this pipeline claim its table at the same time")
+        raise Unavailable(f"{self._writer.owner}: other runs of this pipeline claim its table at the same time")
 
     def _claim(self) -> None:
         """One attempt to claim the table.
@@ -138,8 +167,8 @@ class TableSink:
         Raises:
             Moved: another run was faster.
         """
-        found = self.table.guard(self._owner)
-        last = self.table.standing(self._owner)
+        found = self.table.guard(self._writer.owner)
+        last = self.table.standing(self._writer.owner)
         lost = found if found is not None and not reaches(last, found) else None
         if lost is not None and not self._replay:
             raise Rejected(set_back(self.table.shown, lost, last).message)
@@ -147,25 +176,21 @@ class TableSink:
         epoch = 1 if found is None else found.epoch + 1
         claim = self._of(begun, epoch) if begun is not None else self._empty(epoch)
         attempted(self.table, claim, lambda: self.table.claim(claim, found), self._pause, claim=True)
-        guard = self.table.guard(self._owner)
+        guard = self.table.guard(self._writer.owner)
         if guard is None or (guard.epoch, guard.writer) != (claim.epoch, claim.writer):
             raise Moved("another run has claimed the table at the same time")
         self._guard, self.last = guard, guard if guard.begun else None
         self.lost = lost
 
     def _of(self, record: CommitRecord, epoch: int) -> CommitRecord:
-        return msgspec.structs.replace(record, epoch=epoch, writer=self._writer)
+        return msgspec.structs.replace(record, epoch=epoch, writer=self._writer.run)
 
     def _empty(self, epoch: int) -> CommitRecord:
         nothing = dict.fromkeys(("rows", "rejected", "bytes", "total_rows", "total_rejected", "total_bytes"), 0)
         return CommitRecord(
-            pipeline=self._pipeline, sink=self._sink, query="", batch=-1, offsets="",
-            epoch=epoch, writer=self._writer, **nothing,
+            pipeline=self._writer.pipeline, sink=self._writer.sink, query="", batch=-1, offsets="",
+            epoch=epoch, writer=self._writer.run, **nothing,
         )  # fmt: skip
-
-    @property
-    def _owner(self) -> str:
-        return f"{self._pipeline}.{self._sink}"
 
     def open_dead_letters(self) -> Any:
         """Make the table of dead letters, if they are kept; returns the schema of its files."""
@@ -186,17 +211,17 @@ class TableSink:
             self._take()
             if self._was_missing and self.last is not None:
                 raise Unavailable(
-                    f"{self._owner}: another run of this pipeline started at the same time; start it again"
+                    f"{self._writer.owner}: another run of this pipeline started at the same time; start it again"
                 )
         if self.last is not None:
             self._publish(self.last)
         if self.dead_letters is not None:
-            finish_replay(self.table, self.dead_letters, self._owner, self._pause)
+            finish_replay(self.table, self.dead_letters, self._writer.owner, self._pause)
         return written
 
     def holds(self, query: str, number: int) -> bool:
         """Whether the table has a batch already."""
-        done = self.table.committed(self._owner, query)
+        done = self.table.committed(self._writer.owner, query)
         return done is not None and done >= number
 
     def commit(self, batch: Batch) -> Outcome:
@@ -207,7 +232,7 @@ class TableSink:
             OutcomeUnknown: it may have been added; the next attempt finds out.
         """
         if self.holds(batch.query, batch.number):
-            last = self.table.guard(self._owner)
+            last = self.table.guard(self._writer.owner)
             assert last is not None, "a table that holds a batch has its record"
             require_own(self.table.shown, last, self._of(last, self._epoch))
             self._guard = self.last = last
@@ -228,8 +253,8 @@ class TableSink:
         size = batch.bytes + sum(file.bytes for file in batch.files)
         last = self.last
         return CommitRecord(
-            pipeline=self._pipeline,
-            sink=self._sink,
+            pipeline=self._writer.pipeline,
+            sink=self._writer.sink,
             query=batch.query,
             batch=batch.number,
             offsets=batch.offsets,
@@ -240,11 +265,11 @@ class TableSink:
             total_rejected=batch.rejected + (last.total_rejected if last else 0),
             total_bytes=size + (last.total_bytes if last else 0),
             dead_letters=batch.dead_letters if self.dead_letters is not None else (),
-            begin=last.begin if last is not None else self.begin,
+            begin=last.begin if last is not None else self.reads.begin,
             epoch=self._epoch,
-            writer=self._writer,
-            cluster=self.cluster,
-            registry=self.registry,
+            writer=self._writer.run,
+            cluster=self.reads.cluster,
+            registry=self.reads.registry,
             generations=batch.generations,
             ranges=batch.ranges,
             key=self.table.key,

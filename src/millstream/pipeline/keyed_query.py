@@ -42,18 +42,24 @@ class KeyedQuery(TableQuery):
     """Fills a table with keys: tasks write rows and tombstones, the driver makes changes of them."""
 
     def open(self, spark: SparkSession, logs: Logs) -> None:
-        self._key = key_of(self._sink) or open_table(self._sink, self._directory).key
+        self._key = key_of(self._sink) or open_table(self._sink, self._given.directory).key
         super().open(spark, logs)
         self._reader = ChangeReader(self._pipeline.source, self._written, self._key)
 
     def _table_sink(self, table: Table, letters: Table | None) -> TableSink:
         self._keyed = keyed_sink(
-            self._pipeline.pipeline, self._sink, self._directory, table, letters, self.name, replay=self.replay
+            self._pipeline.pipeline,
+            self._sink,
+            self._given.directory,
+            table,
+            letters,
+            self.name,
+            replay=self._given.replay,
         )
         return self._keyed
 
     def _open_table(self, schema: Any) -> Any:
-        require_mergeable(self._frame, schema, self._key, query_path(self._pipeline, self._index))
+        require_mergeable(self._frame, schema, self._key, query_path(self._pipeline, self._given.index))
         self._written = self._table.open(schema)
         return ChangeReader.row_schema(self._written, self._key)
 
@@ -84,7 +90,7 @@ class KeyedQuery(TableQuery):
             bytes=sum(file.bytes for file in files),
             generations=generations,
         )
-        return self._keyed.filled(batch, read.changes, f"part-{batch_name(self._run_id, batch.number)}")
+        return self._keyed.filled(batch, read.changes, f"part-{batch_name(self._given.run_id, batch.number)}")
 
     def _staged(self, files: Sequence[WrittenFile], schema: Any) -> Any:
         """What tasks have written beside the checkpoint."""

@@ -42,11 +42,11 @@ class KeyedSink(TableSink):
     def generations(self, offsets: str | None = None) -> Generations:
         """The generations of the topics, with those that start in a batch that ends at these offsets."""
         known = self._known_generations()
-        if not self._brings_older:
+        if not self._writer.brings_older:
             assert offsets is not None, "only a replay has no end"
             ends = {} if self.last is None else offsets_of(self.last)
             return advanced(known, ends, read_offset(json.loads(offsets)))
-        main = self.table.last(f"{self._pipeline}.{self._main}")
+        main = self.table.last(f"{self._writer.pipeline}.{self._writer.main}")
         known = later(known, main.generations if main is not None else {})
         return known if offsets is None else {**advanced({}, {}, read_offset(json.loads(offsets))), **known}
 
@@ -55,15 +55,6 @@ class KeyedSink(TableSink):
 
     def _known_generations(self) -> Generations:
         return self.last.generations if self.last is not None else {}
-
-    @property
-    def _main(self) -> str:
-        """The sink that a backfill or a replay brings older records for."""
-        return self._sink.partition("~")[0]
-
-    @property
-    def _brings_older(self) -> bool:
-        return self._main != self._sink
 
 
 class ChangelogSink(KeyedSink):

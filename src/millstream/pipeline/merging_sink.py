@@ -84,8 +84,8 @@ class MergingSink(KeyedSink):
         fields = [schema.field(name) for name in (*key, *(name for name in PLACES if name not in (*key, GENERATION)))]
         at = pa.timestamp("us", tz="UTC")
         deletes.prepare(pa.schema([*fields, pa.field(GENERATION, pa.int64()), pa.field(_DELETED_AT, at)]))
-        forgotten = deletes.last(f"{self._pipeline}.{self._main}{_FORGOTTEN}")
-        if self._brings_older and forgotten is not None:
+        forgotten = deletes.last(f"{self._writer.pipeline}.{self._writer.main}{_FORGOTTEN}")
+        if self._writer.brings_older and forgotten is not None:
             raise Rejected(
                 f"{self.table.shown} has forgotten keys that were deleted before {forgotten.begin} (keep_deletes), and "
                 "older records could bring them back: read the topic from its beginning into a new table instead"
@@ -97,7 +97,7 @@ class MergingSink(KeyedSink):
 
     def _known_generations(self) -> Generations:
         found, deletes = super()._known_generations(), self._deletes
-        kept = deletes.last(self._owner) if deletes is not None else None
+        kept = deletes.last(self._writer.owner) if deletes is not None else None
         return found if kept is None else later(found, kept.generations)
 
     def _commit(self, record: CommitRecord, batch: Batch) -> str:
@@ -142,8 +142,8 @@ class MergingSink(KeyedSink):
     def _forget(self, deletes: Table) -> None:
         """Remove deleted keys that were kept for long enough."""
         before = dt.datetime.now(dt.UTC) - self._keep
-        owner = f"{self._main}{_FORGOTTEN}"
-        last = deletes.last(f"{self._pipeline}.{owner}")
+        owner = f"{self._writer.main}{_FORGOTTEN}"
+        last = deletes.last(f"{self._writer.pipeline}.{owner}")
         record = msgspec.structs.replace(
             self._empty(0), sink=owner, query="forgotten", batch=0 if last is None else last.batch + 1,
             offsets="{}", begin=before.isoformat(timespec="seconds"),

@@ -32,19 +32,23 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 METRICS: Final[tuple[Metric, ...]] = (
-    Metric("rows_total", "counter", "Rows written since the sink's first batch.", lambda s: s.total_rows),
+    Metric("rows_total", "counter", "Rows written since the sink's first batch.", lambda s: s.figures.total_rows),
     Metric(
         "rejected_total", "counter", "Records that did not decode, since the sink's first batch.",
-        lambda s: s.total_rejected,
+        lambda s: s.figures.total_rejected,
     ),
-    Metric("bytes_total", "counter", "Bytes written since the sink's first batch.", lambda s: s.total_bytes),
-    Metric("batches_total", "counter", "Batches committed by this run.", lambda s: s.batches),
-    Metric("restarts", "gauge", "Restarts of the sink's query since its last batch.", lambda s: s.restarts),
+    Metric("bytes_total", "counter", "Bytes written since the sink's first batch.", lambda s: s.figures.total_bytes),
+    Metric("batches_total", "counter", "Batches committed by this run.", lambda s: s.figures.batches),
+    Metric("restarts", "gauge", "Restarts of the sink's query since its last batch.", lambda s: s.figures.restarts),
     Metric("offsets_left", "gauge", "Offsets between the last batch and the end of the source.", lambda s: s.left()),
-    Metric("last_batch_rows", "gauge", "Rows of the last batch.", lambda s: s.done.rows if s.done else None),
-    Metric("last_batch_seconds", "gauge", "Duration of the last batch.", lambda s: s.done.seconds if s.done else None),
+    Metric("last_batch_rows", "gauge", "Rows of the last batch.", lambda s: d.rows if (d := s.figures.done) else None),
     Metric(
-        "last_batch_timestamp_seconds", "gauge", "Time of the last commit, in seconds since 1970.", lambda s: s.done_at
+        "last_batch_seconds", "gauge", "Duration of the last batch.",
+        lambda s: d.seconds if (d := s.figures.done) else None,
+    ),
+    Metric(
+        "last_batch_timestamp_seconds", "gauge", "Time of the last commit, in seconds since 1970.",
+        lambda s: s.figures.done_at,
     ),
 )  # fmt: skip
 """Names follow the prefix ``millstream_pipeline_``; labels are ``pipeline`` and ``sink``."""

@@ -35,7 +35,7 @@ from millstream.pipeline.model import Pipeline
 from millstream.pipeline.ranges import Bounds
 from millstream.pipeline.reach import RUN_PATIENCE_S, require_topics
 from millstream.pipeline.rows import row_schema
-from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, Watch
+from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, SinkRun, Watch
 from millstream.pipeline.start import open_logs
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import open_table, shown_target
@@ -227,8 +227,16 @@ class Run:
         sink = self._pipeline.sinks[index]
         name = sink_name(sink)
         kind = TopicQuery if kind_of(sink) == "topic" else TableQuery if sink.mode == "append" else KeyedQuery
-        state, bounds = self._state.sink(name), self._bounds.get(name)
-        made = kind(self._pipeline, index, self._directory, state, run_id, self._watch, bounds, replay=self._replay)
+        given = SinkRun(
+            pipeline=self._pipeline,
+            index=index,
+            directory=self._directory,
+            state=self._state.sink(name),
+            run_id=run_id,
+            bounds=self._bounds.get(name),
+            replay=self._replay,
+        )
+        made = kind(given, self._watch)
         made.open(spark, logs)
         return made
 
@@ -296,11 +304,11 @@ class Run:
                         waiting[waiting.index(sink)] = made = self._reopened(sink, failure)
                         made.start(first)
                         continue
-                    if not failure.transient or sink.restarts >= RESTARTS:
+                    if not failure.transient or sink.figures.restarts >= RESTARTS:
                         raise
-                    sink.restarts += 1
-                    _LOG.warning("%s; restart %d of %d", failure.message, sink.restarts, RESTARTS)
-                    time.sleep(restart_pause_s(sink.restarts))
+                    sink.figures.restarts += 1
+                    _LOG.warning("%s; restart %d of %d", failure.message, sink.figures.restarts, RESTARTS)
+                    time.sleep(restart_pause_s(sink.figures.restarts))
                     sink.start(first)
                     continue
                 if once or self._stopping:
@@ -333,16 +341,17 @@ def _own_session(pipeline: Pipeline) -> "SparkSession":
 
 
 def _summary(sink: SinkQuery) -> SinkSummary:
+    figures = sink.figures
     return SinkSummary(
         sink=sink.name,
         target=sink.target,
-        batches=sink.batches,
-        rows=sink.rows,
-        rejected=sink.rejected,
-        bytes=sink.bytes,
-        total_rows=sink.total_rows,
-        total_rejected=sink.total_rejected,
-        version=sink.version,
-        read=sink.origins,
-        offsets=sink.ends,
+        batches=figures.batches,
+        rows=figures.rows,
+        rejected=figures.rejected,
+        bytes=figures.bytes,
+        total_rows=figures.total_rows,
+        total_rejected=figures.total_rejected,
+        version=figures.version,
+        read=figures.origins,
+        offsets=sink.position.ends,
     )

@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -20,16 +20,16 @@ from millstream.errors import MillstreamError
 from millstream.pipeline.checks import sink_name
 from millstream.pipeline.layout import encode_schema
 from millstream.pipeline.locations import Location
-from millstream.pipeline.model import Pipeline
-from millstream.pipeline.ranges import Bounds, Ranges, after
+from millstream.pipeline.model import Pipeline, Sink
+from millstream.pipeline.ranges import Bounds
+from millstream.pipeline.sink_figures import BatchDone, SinkFigures
+from millstream.pipeline.source_position import SourcePosition, positions
 from millstream.pipeline.start import Offsets, encode_offsets, find_start, source_options
 from millstream.pipeline.state import Progress, SinkState
 from millstream.pipeline.tables.open_table import shown_target
 from millstream.pipeline.tables.table import CommitRecord, TableChanged
 from millstream.pipeline.task import Report, SourceSettings
 from millstream.spark.logs import Logs
-from millstream.spark.offsets import read_offset
-from millstream.spark.stats import ReadStats
 from millstream.spark.workers import lost_worker
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
@@ -40,16 +40,19 @@ _PYTHON_ERROR: Final = re.compile(
 )
 
 
-class BatchDone(msgspec.Struct, frozen=True, kw_only=True):
-    """A micro-batch that has been committed. ``read`` counts the offsets that it went over."""
+class SinkRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run gives to the query of a sink: the pipeline and the number of the sink in it, what relative paths are
+    relative to, the sink's state, and an id of the run. ``bounds`` says what a backfill reads; None is everything,
+    without an end. ``replay``: what a table or a topic lost by being set back or made again is read again.
+    """
 
-    number: int
-    read: int
-    rows: int
-    rejected: int
-    seconds: float
-    repeated: bool
-    version: str
+    pipeline: Pipeline
+    index: int
+    directory: str
+    state: SinkState
+    run_id: str
+    bounds: Bounds | None = None
+    replay: bool = False
 
 
 class Watch(Protocol):
@@ -106,53 +109,36 @@ class _StopRequested(Exception):
 class SinkQuery:
     """One sink of a run. Made, opened, started one or several times, closed.
 
-    ``rows``, ``rejected``, ``bytes`` and ``batches`` count this run, and ``origins`` the records that it read.
-    ``backlog`` is how many offsets lie ahead when it opens, ``read`` how many of them and of later ones it has gone
-    over. ``ends`` is where the last batch ended, ``done`` what it did, ``done_at`` when (seconds since 1970).
-    ``bounds`` says what a backfill reads; None is everything, without an end.
-    ``replay``: what a table or a topic lost by being set back or made again is read again.
-    ``restarts`` counts those since the last batch; the runner owns it, and a batch sets it to 0.
+    ``figures`` are what it counts, ``position`` is how far it has read. ``stopping`` is set by any thread: no further
+    batch starts.
     """
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        index: int,
-        directory: str,
-        state: SinkState,
-        run_id: str,
-        watch: Watch,
-        bounds: Bounds | None = None,
-        *,
-        replay: bool = False,
-    ) -> None:
-        self.replay = replay
-        self.name = sink_name(pipeline.sinks[index])
-        self.target = shown_target(pipeline.sinks[index], directory)
+    def __init__(self, given: SinkRun, watch: Watch) -> None:
         self.stopping = False
-        self.batches = self.rows = self.rejected = self.bytes = 0
-        self.total_rows = self.total_rejected = self.total_bytes = 0
-        self.backlog = self.read = 0
-        self.restarts = 0
-        self.origins = ReadStats()
-        self.version = ""
-        self.done: BatchDone | None = None
-        self.done_at: float | None = None
-        self.ends: Offsets = {}
-        self._pipeline = pipeline
-        self._sink = pipeline.sinks[index]
-        self._index = index
-        self._directory = directory
-        self._state = state
-        self._run_id = run_id
+        self.figures = SinkFigures()
+        self.position = SourcePosition(given.bounds)
+        self._given = given
+        self._pipeline = given.pipeline
+        self._state = given.state
         self._watch = watch
-        self._bounds = bounds
-        self._starts: Offsets = {}
         self._frame: DataFrame | None = None
         self._query: StreamingQuery | None = None
         self._failure: BaseException | None = None
         self._left_out: set[int] = set()
         self._settings: SourceSettings
+
+    @property
+    def name(self) -> str:
+        return sink_name(self._sink)
+
+    @property
+    def target(self) -> str:
+        """What the sink writes to, for people."""
+        return shown_target(self._sink, self._given.directory)
+
+    @property
+    def _sink(self) -> Sink:
+        return self._given.pipeline.sinks[self._given.index]
 
     def open(self, spark: SparkSession, logs: Logs) -> None:
         """Prepare everything that can be wrong before a record is read."""
@@ -200,23 +186,15 @@ class SinkQuery:
 
     def go_on_from(self, before: "SinkQuery") -> None:
         """Take over the counts of a query that this one replaces within a run."""
-        self.batches, self.rows, self.rejected, self.bytes = before.batches, before.rows, before.rejected, before.bytes
-        self.origins = before.origins
-        self.read, self.backlog = before.read, before.read + self.backlog
+        self.figures.continue_from(before.figures)
+        self.position.continue_from(before.position)
 
     def left(self) -> int:
         """Offsets behind the last batch, as far as the source has reported the end of its topics."""
         progress = self._query.lastProgress if self._query is not None else None
         sources: Any = json.loads(progress.json)["sources"] if progress is not None else []
         newest = sources[0].get("latestOffset") if sources else None
-        if not isinstance(newest, dict):
-            return max(0, self.backlog - self.read)
-        ends, found = self.ends, _positions(cast("dict[str, Any]", newest))
-        return sum(
-            max(0, end - ends.get(topic, {}).get(partition, 0))
-            for topic, partitions in found.items()
-            for partition, end in partitions.items()
-        )
+        return self.position.left(cast("dict[str, Any]", newest) if isinstance(newest, dict) else None)
 
     def close(self) -> None:
         """Stop what still runs; a batch that is cut off is repeated by the next run."""
@@ -234,7 +212,7 @@ class SinkQuery:
 
     def _note_origins(self, reports: Sequence[Report]) -> None:
         for report in reports:
-            self.origins.add(report.origins)
+            self.figures.origins.add(report.origins)
             for schema_id, names in report.left_out.items():
                 if schema_id not in self._left_out:
                     self._left_out.add(schema_id)
@@ -249,55 +227,28 @@ class SinkQuery:
             query = self._state.query_id()
             assert query is not None, "Spark writes a checkpoint's metadata before its first batch"
             done = self._process(frame, number, query)
-            done = msgspec.structs.replace(done, seconds=time.monotonic() - begun, read=self._advance(number))
+            read = self.position.advance(self._ends_of(number))
+            done = msgspec.structs.replace(done, seconds=time.monotonic() - begun, read=read)
         except BaseException as error:
             self._failure = error
             raise
-        self.batches += 1
-        self.restarts = 0
-        self.rows += done.rows
-        self.rejected += done.rejected
-        self.read += done.read
-        self.version = done.version
-        self.done, self.done_at = done, time.time()
+        self.figures.add(done)
         self._state.write_progress(self._progress(done, query))
         self._watch.batch(self, done)
 
-    def _advance(self, number: int) -> int:
-        """Move ``ends`` to where a batch ends; returns how many offsets that is."""
-        new = self._ends_of(number)
-        count = 0
-        for topic, partitions in new.items():
-            before = self.ends.get(topic, {})
-            count += sum(max(0, end - before.get(partition, end)) for partition, end in partitions.items())
-        self.ends = new
-        return count
-
     def _ends_of(self, number: int) -> Offsets:
         """Where a batch ends."""
-        return _positions(self._state.offsets(number))
+        return positions(self._state.offsets(number))
 
     def _begin_at(self, logs: Logs, last: CommitRecord | None) -> dict[str, str]:
         """Options of the source; also finds out how much lies ahead."""
-        bounds = self._bounds
+        bounds = self._given.bounds
         if bounds is None:
-            starts = find_start(self._pipeline, self._state, last, logs, replay=self.replay)
+            starts = find_start(self._pipeline, self._state, last, logs, replay=self._given.replay)
         else:
             starts = {topic: dict(offsets) for topic, offsets in bounds.start.items()}
-        self._starts = starts
         finished = self._state.finished_batch()
-        self.ends = _positions(self._state.offsets(finished)) if finished is not None else starts
-        source_partitions = logs.source_partitions()
-        newest, oldest = logs.latest(source_partitions), logs.earliest(source_partitions)
-        self.backlog = 0
-        for place in source_partitions:
-            at = self.ends.get(place.topic, {}).get(str(place.partition), -2)
-            at = oldest[place.key].offset if at < 0 else at
-            self.ends.setdefault(place.topic, {})[str(place.partition)] = at
-            end = newest[place.key].offset
-            if bounds is not None:
-                end = min(end, bounds.until.get(place.topic, {}).get(str(place.partition), 0))
-            self.backlog += max(0, end - at)
+        self.position.open(starts, self._state.offsets(finished) if finished is not None else None, logs)
         options = source_options(self._pipeline)
         if bounds is not None:
             options["endingOffsets"] = encode_offsets(bounds.until)
@@ -310,7 +261,7 @@ class SinkQuery:
         kept = dead_letters if mode == "dead_letter" else None
         schema = None if kept is None or letters_schema is None else encode_schema(letters_schema)
         fail = self._pipeline.errors.on_schema == "fail"
-        return SourceSettings(self._pipeline.source, mode, self._run_id, reports, kept, table, schema, fail)
+        return SourceSettings(self._pipeline.source, mode, self._given.run_id, reports, kept, table, schema, fail)
 
     def _progress(self, done: BatchDone, query: str) -> Progress:
         return Progress(
@@ -318,22 +269,17 @@ class SinkQuery:
             target=self.target,
             query=query,
             batch=done.number,
-            rows=self.total_rows,
-            rejected=self.total_rejected,
-            bytes=self.total_bytes,
+            rows=self.figures.total_rows,
+            rejected=self.figures.total_rejected,
+            bytes=self.figures.total_bytes,
             version=done.version,
             updated_at=time.time(),
             batch_seconds=done.seconds,
             batch_rows=done.rows,
-            offsets=self.ends,
-            left=max(0, self.backlog - self.read),
-            ranges=self._held(self.ends),
+            offsets=self.position.ends,
+            left=self.position.left(),
+            ranges=self.position.held(self.position.ends),
         )
-
-    def _held(self, ends: Mapping[str, Mapping[str, int]]) -> Ranges:
-        """The ranges that backfills have read into the table when this one has read so far; none of another query."""
-        bounds = self._bounds
-        return {} if bounds is None else after(bounds.done, bounds.start, ends)
 
     def _failed(self, error: StreamingQueryException) -> SinkFailed:
         if isinstance(self._failure, MillstreamError):
@@ -346,11 +292,3 @@ class SinkQuery:
         failed.transient = lost_worker(error)
         failed.schema_changed = _CHANGED in str(error)
         return failed
-
-
-def _positions(offset: Mapping[str, Any]) -> Offsets:
-    found = read_offset(offset)
-    return {
-        topic.name: {str(partition): position.offset for partition, position in topic.partitions.items()}
-        for topic in found.topics.values()
-    }

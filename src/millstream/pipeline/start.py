@@ -8,13 +8,14 @@ to offsets by asking the cluster). What was resolved is pinned before the first 
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from millstream.errors import Rejected
 from millstream.pipeline.checks import option_text, size, start_ms, topics_of
 from millstream.pipeline.model import Pipeline
+from millstream.pipeline.source_position import positions
 from millstream.pipeline.state import Offsets, SinkState
 from millstream.pipeline.tables.guard import offsets_of
 from millstream.pipeline.tables.table import CommitRecord
@@ -146,7 +147,7 @@ def check_checkpoint(state: SinkState, last: CommitRecord | None, table: str, *,
         return True
     if last is not None and last.query != query:
         ends = offsets_of(last)
-        at = _positions(state.offsets(finished)) if finished is not None else state.start() or {}
+        at = positions(state.offsets(finished)) if finished is not None else state.start() or {}
         ahead = any(
             offset > ends.get(topic, {}).get(partition, 0)
             for topic, partitions in at.items()
@@ -169,13 +170,6 @@ def check_checkpoint(state: SinkState, last: CommitRecord | None, table: str, *,
             "made again or set back. 'millstream pipeline run --replay' sends again what it lacks"
         )
     return True
-
-
-def _positions(offset: Mapping[str, Any]) -> Offsets:
-    return {
-        topic.name: {str(partition): position.offset for partition, position in topic.partitions.items()}
-        for topic in read_offset(offset).topics.values()
-    }
 
 
 def _complete(offsets: Mapping[str, Mapping[str, int]], source_partitions: Sequence[SourcePartition]) -> Offsets:

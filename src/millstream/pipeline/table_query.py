@@ -30,7 +30,8 @@ from millstream.pipeline.raw_records import raw_records
 from millstream.pipeline.result_rows import Result, Target, write_result
 from millstream.pipeline.row_letters import with_records
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
-from millstream.pipeline.sink_query import BatchDone, SinkQuery
+from millstream.pipeline.sink_figures import BatchDone
+from millstream.pipeline.sink_query import SinkQuery
 from millstream.pipeline.source import FILES_FORMAT, ROWS_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import check_checkpoint, decode_offsets, encode_offsets
@@ -50,12 +51,12 @@ class TableQuery(SinkQuery):
     def open(self, spark: SparkSession, logs: Logs) -> None:
         pipeline, sink = self._pipeline, self._sink
         keeps = pipeline.errors.mode == "dead_letter"
-        table = open_table(sink, self._directory)
-        letters = open_table(sink, self._directory, suffix=DEAD_LETTERS_SUFFIX) if keeps else None
+        table = open_table(sink, self._given.directory)
+        letters = open_table(sink, self._given.directory, suffix=DEAD_LETTERS_SUFFIX) if keeps else None
         self._table = self._table_sink(table, letters)
         if sink.upkeep is not None:
             self._table.upkeep.expire(sink.upkeep)
-        self._table.cluster = logs.cluster.metadata([]).cluster_id or ""
+        self._table.reads.cluster = logs.cluster.metadata([]).cluster_id or ""
         self._recall()
         letters_schema = self._table.open_dead_letters()
         letters_address = letters.location.address if letters is not None else None
@@ -70,25 +71,26 @@ class TableQuery(SinkQuery):
         self._unfit.remove()
         self._take_hand_over()
         options = self._begin_at(logs, self._table.last)
-        self._table.begin = encode_offsets(self._starts if self._bounds is None else self._bounds.hand_over)
+        bounds = self._given.bounds
+        self._table.reads.begin = encode_offsets(self.position.starts if bounds is None else bounds.hand_over)
         if self._direct:
             self._frame = stream(spark, FILES_FORMAT, format_options(self._settings, self._schema, options))
         else:
             source = stream(spark, ROWS_FORMAT, format_options(self._settings, None, options))
-            result = result_of(spark, pipeline, source, self._directory)
-            self._frame = share_of(spark, result, sink, self._index)
-            if self._bounds is not None:
+            result = result_of(spark, pipeline, source, self._given.directory)
+            self._frame = share_of(spark, result, sink, self._given.index)
+            if bounds is not None:
                 require_single_rows(self._frame, "backfilled")
             self._schema = self._open_table(arrow_schema(self._frame))
             self._origins = origins_of(self._frame)
             self._unfit.make()
-        self.version = table.version()
+        self.figures.version = table.version()
 
     def _table_sink(self, table: Table, letters: Table | None) -> TableSink:
         """What commits the batches."""
         return TableSink(
             table, letters,
-            pipeline=self._pipeline.pipeline, sink=self.name, compact=self._sink.compact, replay=self.replay,
+            pipeline=self._pipeline.pipeline, sink=self.name, compact=self._sink.compact, replay=self._given.replay,
         )  # fmt: skip
 
     def _open_table(self, schema: Any) -> Any:
@@ -103,7 +105,7 @@ class TableQuery(SinkQuery):
 
     def _take_hand_over(self) -> None:
         """Start where a backfill ends that was there before the first run. Another one may decide at the same time."""
-        if self._bounds is None and self._table.last is None and self._state.start() is None:
+        if self._given.bounds is None and self._table.last is None and self._state.start() is None:
             backfill = self._table.table.last(f"{self._pipeline.pipeline}.{self.name}~backfill")
             if backfill is not None:
                 self._state.pin_start(decode_offsets(backfill.begin))
@@ -111,28 +113,27 @@ class TableQuery(SinkQuery):
     def _recall(self) -> None:
         """Claim the table, and learn from it how far this sink has come and whether its checkpoint fits."""
         last = self._table.take()
-        if self._bounds is not None and held_of(last) != self._bounds.done:
+        if self._given.bounds is not None and held_of(last) != self._given.bounds.done:
             raise Unavailable(f"{self.name}: another backfill has read since; the same command reads what is left")
         lost = self._table.lost
-        self._table.registry = registry_mark(self._pipeline.source)
-        if last is not None and not self.replay:
+        self._table.reads.registry = registry_mark(self._pipeline.source)
+        if last is not None and not self._given.replay:
             require_same_registry(self._pipeline.source, last.registry, self.name)
         if lost is not None:
             _LOG.warning("%s: the table was set back; what it lost is read again", self.name)
             self._state.forget()
             if last is None and lost.begin:
                 self._state.pin_start(decode_offsets(lost.begin))
-        elif not check_checkpoint(self._state, last, self.target, replay=self.replay):
+        elif not check_checkpoint(self._state, last, self.target, replay=self._given.replay):
             _LOG.warning("%s: the checkpoint here is not that of the table's last batch; the table counts", self.name)
             self._state.forget()
         if last is not None:
-            self.total_rows, self.total_rejected = last.total_rows, last.total_rejected
-            self.total_bytes = last.total_bytes
+            self.figures.set_totals(last.total_rows, last.total_rejected, last.total_bytes)
 
     def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
         table = self._table
         offsets = msgspec.json.encode(self._state.offsets(number)).decode()
-        batch = Batch(query=query, number=number, offsets=offsets, ranges=self._held(self._ends_of(number)))
+        batch = Batch(query=query, number=number, offsets=offsets, ranges=self.position.held(self._ends_of(number)))
         if not table.holds(query, number):
             result = self._write(frame, number)
             reports = read_reports(self._settings, number)
@@ -141,10 +142,9 @@ class TableQuery(SinkQuery):
         outcome = table.commit(batch)
         self._clear(number)
         record = outcome.record
-        self.total_rows, self.total_rejected = record.total_rows, record.total_rejected
-        self.total_bytes = record.total_bytes
+        self.figures.set_totals(record.total_rows, record.total_rejected, record.total_bytes)
         if not outcome.repeated:
-            self.bytes += record.bytes
+            self.figures.bytes += record.bytes
         return BatchDone(
             number=number,
             read=0,
@@ -173,7 +173,7 @@ class TableQuery(SinkQuery):
     def _write(self, frame: DataFrame, number: int) -> Result:
         if self._direct:
             return Result(written(frame.collect()), DEAD_LETTER_SCHEMA.empty_table())
-        stem = f"part-{batch_name(self._run_id, number)}"
+        stem = f"part-{batch_name(self._given.run_id, number)}"
         target = Target(self._place, self._unfit.address, stem, self._schema)
         result = write_result(frame, target, self._origins)
         if self._table.dead_letters is None:
@@ -192,7 +192,7 @@ class TableQuery(SinkQuery):
         table, schema = self._table.dead_letters, self._table.letters_schema
         if table is None or not letters.num_rows:
             return ()
-        stem = f"part-{batch_name(self._run_id, number)}-driver-{uuid.uuid4().hex[:6]}"
+        stem = f"part-{batch_name(self._given.run_id, number)}-driver-{uuid.uuid4().hex[:6]}"
         writer = FileWriter(table.location, stem, schema)
         for part in letters.combine_chunks().to_batches():
             writer.write(conform(part, schema))

@@ -24,7 +24,8 @@ from millstream.pipeline.model import Sink
 from millstream.pipeline.query import require_repeatable, result_of, share_of, stream
 from millstream.pipeline.query_names import QueryProblem
 from millstream.pipeline.reach import is_compacted
-from millstream.pipeline.sink_query import BatchDone, SinkQuery
+from millstream.pipeline.sink_figures import BatchDone
+from millstream.pipeline.sink_query import SinkQuery
 from millstream.pipeline.source import ROWS_FORMAT, TOPIC_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import open_logs
@@ -60,15 +61,17 @@ class TopicQuery(SinkQuery):
         options = self._begin_at(logs, None)
         before = self._state.progress()
         if before is not None:
-            self.total_rows, self.total_rejected, self.total_bytes = before.rows, before.rejected, before.bytes
+            self.figures.set_totals(before.rows, before.rejected, before.bytes)
         source = stream(spark, ROWS_FORMAT, format_options(self._settings, None, options))
-        frame = share_of(spark, result_of(spark, self._pipeline, source, self._directory), self._sink, self._index)
-        self._frame = records_of(frame, self._sink, self._index)
+        frame = share_of(
+            spark, result_of(spark, self._pipeline, source, self._given.directory), self._sink, self._given.index
+        )
+        self._frame = records_of(frame, self._sink, self._given.index)
         if "key" not in self._frame.columns:
             self._require_uncompacted(topic)
         self._guard = topic_guard(self._pipeline, self._sink, self._state)
         if self._guard is not None:
-            self._guard.claim(logs.cluster, replay=self.replay)  # last: what is wrong above claims nothing
+            self._guard.claim(logs.cluster, replay=self._given.replay)  # last: what is wrong above claims nothing
 
     def _require_uncompacted(self, topic: str) -> None:
         """Refuse records without a key for a topic that keeps the last record of each key.
@@ -81,7 +84,7 @@ class TopicQuery(SinkQuery):
             compacted = is_compacted(self._pipeline, topic)
         if compacted:
             message = f"topic {topic} is compacted, so its records need a key: name a column with key:"
-            raise QueryProblem(message, ("sinks", self._index, "topic"))
+            raise QueryProblem(message, ("sinks", self._given.index, "topic"))
 
     def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
         name = f"{self._pipeline.pipeline}.{self.name}.{query}"
@@ -103,10 +106,9 @@ class TopicQuery(SinkQuery):
         clear_reports(self._settings, number)
         found = counted.get
         count, size = int(found["rows"]), int(found["bytes"] or 0)
-        self.total_rows += count
-        self.total_rejected += rejected
-        self.total_bytes += size
-        self.bytes += size
+        figures = self.figures
+        figures.set_totals(figures.total_rows + count, figures.total_rejected + rejected, figures.total_bytes + size)
+        figures.bytes += size
         return BatchDone(
             number=number, read=0, rows=count, rejected=rejected, seconds=0, repeated=False, version=self._delivery
         )

@@ -238,8 +238,8 @@ def test_a_replay_that_ends_between_its_commits_is_finished_by_whoever_opens_the
 
 
 def test_every_record_says_where_its_sink_began(bench):
-    bench.sink.begin = "here"
+    bench.sink.reads.begin = "here"
     bench.sink.commit(bench.batch(0, 1))
-    bench.reopen().sink.begin = "elsewhere"
+    bench.reopen().sink.reads.begin = "elsewhere"
     bench.sink.commit(bench.batch(1, 2))
     assert bench.rows.last("p.s").begin == "here"

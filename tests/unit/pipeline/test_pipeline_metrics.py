@@ -13,7 +13,8 @@ from millstream.errors import Unavailable
 from millstream.pipeline.checks import problems_of
 from millstream.pipeline.metrics import METRICS, PREFIX, served
 from millstream.pipeline.model import Pipeline, Sink, Source
-from millstream.pipeline.sink_query import BatchDone, NoWatch, SinkQuery
+from millstream.pipeline.sink_figures import BatchDone
+from millstream.pipeline.sink_query import NoWatch, SinkQuery, SinkRun
 from millstream.pipeline.state import SinkState
 
 PIPELINE = Pipeline(pipeline="p", source=Source(topic="orders"), sinks=[Sink(delta="t", name="s")])
@@ -21,7 +22,9 @@ PIPELINE = Pipeline(pipeline="p", source=Source(topic="orders"), sinks=[Sink(del
 
 @pytest.fixture
 def sink(tmp_path):
-    return SinkQuery(PIPELINE, 0, str(tmp_path), SinkState(str(tmp_path / "s")), "run", NoWatch())
+    state = SinkState(str(tmp_path / "s"))
+    given = SinkRun(pipeline=PIPELINE, index=0, directory=str(tmp_path), state=state, run_id="run")
+    return SinkQuery(given, NoWatch())
 
 
 def scrape(url):
@@ -36,8 +39,9 @@ def test_a_scrape_has_every_figure_as_it_is_now(sink):
         before = scrape(url)
         assert PREFIX + "last_batch_seconds" not in before
         assert before[PREFIX + "rows_total"] == "0"
-        sink.total_rows, sink.backlog, sink.read, sink.done_at = 1_234_567_890_123, 10, 4, 1.5
-        sink.done = BatchDone(number=1, read=4, rows=3, rejected=1, seconds=0.25, repeated=False, version="1")
+        sink.figures.total_rows, sink.position.backlog, sink.position.read = 1_234_567_890_123, 10, 4
+        sink.figures.done_at = 1.5
+        sink.figures.done = BatchDone(number=1, read=4, rows=3, rejected=1, seconds=0.25, repeated=False, version="1")
         found = scrape(url)
         assert set(found) == {PREFIX + metric.name for metric in METRICS}
         assert found[PREFIX + "rows_total"] == "1234567890123"

@@ -16,7 +16,7 @@ from millstream.cli.pipeline import plain_errors
 from millstream.errors import Unavailable
 from millstream.pipeline.model import Pipeline, Sink, Source
 from millstream.pipeline.runner import Run
-from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery
+from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, SinkRun
 from millstream.pipeline.start import find_start, open_logs
 from millstream.pipeline.state import PipelineState, SinkState
 from millstream.spark.logs import FoundOffset, Logs, SourcePartition
@@ -31,7 +31,8 @@ class ScriptedSink(SinkQuery):
     """Fails with each of the texts in turn, then ends."""
 
     def __init__(self, directory, *texts):
-        super().__init__(PIPELINE, 0, directory, SinkState(f"{directory}/s"), "run", NoWatch())
+        state = SinkState(f"{directory}/s")
+        super().__init__(SinkRun(pipeline=PIPELINE, index=0, directory=directory, state=state, run_id="r"), NoWatch())
         self.texts, self.starts = list(texts), 0
 
     def start(self, every_s):

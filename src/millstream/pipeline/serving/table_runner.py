@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from millstream.pipeline.sink_query import BatchDone, SinkQuery
+    from millstream.pipeline.sink_figures import BatchDone
+    from millstream.pipeline.sink_query import SinkQuery
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
 _POLL_S: Final = 0.5
@@ -157,14 +158,14 @@ class TableRunner(threading.Thread):
     def committed(self, sink: "SinkQuery", done: "BatchDone", claim: Claim) -> None:
         """A batch is in the table."""
         self._pause_s = 1.0
-        offsets = dict(sink.ends.get(self.table.topic, {}))
+        offsets = dict(sink.position.ends.get(self.table.topic, {}))
         claim.commit(self.table.topic, offsets)
         self._say(
             state="running",
             committed_at=time.time(),
-            rows=sink.total_rows,
-            rejected=sink.total_rejected,
-            bytes=sink.total_bytes,
+            rows=sink.figures.total_rows,
+            rejected=sink.figures.total_rejected,
+            bytes=sink.figures.total_bytes,
             batch=done.number,
             version=done.version,
             offsets=offsets,
@@ -172,8 +173,10 @@ class TableRunner(threading.Thread):
 
     def began(self, sinks: "list[SinkQuery]") -> None:
         """The query reads."""
-        offsets = dict(sinks[0].ends.get(self.table.topic, {}))
-        self._say(state="running", rows=sinks[0].total_rows, rejected=sinks[0].total_rejected, offsets=offsets)
+        offsets = dict(sinks[0].position.ends.get(self.table.topic, {}))
+        self._say(
+            state="running", rows=sinks[0].figures.total_rows, rejected=sinks[0].figures.total_rejected, offsets=offsets
+        )
 
     def _longer(self) -> float:
         """The pause before the next attempt; the one after that is twice as long."""
