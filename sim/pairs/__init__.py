@@ -8,6 +8,7 @@
     several      a cluster of three                   member       the same with a controller
     archiving    what both archive with               truth        what clients know
     judge        what must hold                       resting      what must end
+    sharing      a share group of the topic
     history      one pair, played                     campaign     all of them
     planted      bugs put in on purpose
 

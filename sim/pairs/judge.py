@@ -3,8 +3,8 @@
 The broker lives; nothing is refused to open; no line of the log needs a person. Every acknowledged record is read back
 in order, once, unless deletion, retention or compaction may have removed it; nothing is read that was never written.
 No end of a log goes back. Look-ups by time and MAX_TIMESTAMP equal a naive search of what is read. What a group has
-committed is what it was answered. ``log verify`` finds nothing. Before all that, what waits has come to rest
-(`sim.pairs.resting`).
+committed is what it was answered. A share group gets all that it has not finished, and nothing else (`sharing`).
+``log verify`` finds nothing. Before all that, what waits has come to rest (`sim.pairs.resting`).
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def _judge(world: World, index: int) -> list[Read]:
     _check_records(truth, start, records)
     _check_committed(world, index, truth, start)
     _check_times(world, index, batches, start)
+    world.sharing.drain(index, records)
     return records
 
 

@@ -245,6 +245,15 @@ def _commit_offset(world: World) -> None:
     world.commit_offset(world.chance.randint(0, world.latest()))
 
 
+def _leave_reads(world: World) -> None:
+    world.begin_reads(world.chance.randint(1, 4))
+
+
+def _share(world: World) -> None:
+    """Members of a share group take records. What they hold and do not give back is released when they leave."""
+    world.sharing.take(world.chance.randrange(len(world.controller.topics[TOPIC].partitions)))
+
+
 def _stop_and_start(world: World) -> None:
     world.send()
     world.stop()
@@ -373,6 +382,8 @@ OPERATIONS: Final[dict[str, Callable[[World], None]]] = {
     "add a partition": _add_partition,
     "delete and create again": _create_again,
     "commit an offset": _commit_offset,
+    "leave reads unanswered": _leave_reads,
+    "take records as a share group": _share,
     "stop and start": _stop_and_start,
     "kill and start": _kill_and_start,
     "clock a day ahead": _clock(DAY_MS),
@@ -437,6 +448,7 @@ REFUSALS: Final = (
     ),
     (".*", "alter .*", "a compacted topic cannot be", "compaction rewrites what is archived"),
     (".*", ".* the bucket", "the store has nothing of the topic", "the topic is not archived"),
+    (".*events.*", "take records as a share group", "INVALID_REQUEST", "events are acknowledged in their order"),
     (".*events.*", "alter to zstd", "keep consumers from reading ranges", "data are read in parts"),
     (".*events.*", "alter to shared", "an event topic cannot be shared", "its chunks are files"),
     (".*events.*", "alter to compact.*", "event", "events have no keys"),

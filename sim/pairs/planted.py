@@ -4,12 +4,15 @@ Each is of a kind that has been a fault of the product, or of one that no part a
 pairs until one finds it, of those that can.
 """
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import random
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from millstream.app import tiers
 from millstream.cluster.take_overs import TakeOvers
@@ -25,6 +28,8 @@ from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.read import list_offsets
 from millstream.partition.replica import following
 from millstream.raft.sole_voter import SoleVoterGroup
+from millstream.share import served
+from millstream.share.served import ServedPartition
 from millstream.storage.log.log import Log
 from millstream.tiers import archiver
 from millstream.tiers.shared_filling import SharedObject
@@ -139,6 +144,16 @@ def _never_leaves(of: Any, shard: Any, storage: Any, table: Any, place: Any) -> 
         _change_replicas(of, shard, storage, table, place)
 
 
+def _without_states(self: ServedPartition, image: Any, start: int) -> None:
+    _serve(self, msgspec.structs.replace(image, batches=[]), start)
+
+
+def _aborted_or_not(spans: Any, aborted: Any) -> list[Any]:
+    _ = aborted
+    return list(spans)
+
+
+_serve = ServedPartition._serve
 _change_replicas = lifecycle.change_replicas
 _configure = Lifecycle.configure
 _open = Lifecycle.open
@@ -274,5 +289,17 @@ PLANTED: Final = (
         ((TakeOvers, "carry_out", _nothing),),
         40,
         _where("shared, taken over", "kill the leader|produce"),
+    ),
+    PlantedBug(
+        "a share group forgets what it has finished",
+        ((ServedPartition, "_serve", _without_states),),
+        20,
+        _where("local|tiered", "take records as a share group|kill and start"),
+    ),
+    PlantedBug(
+        "a share group that reads what is committed gets what was aborted",
+        ((served, "not_aborted", _aborted_or_not),),
+        20,
+        _where("local|tiered", "take records as a share group|abort a transaction"),
     ),
 )

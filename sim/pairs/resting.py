@@ -30,6 +30,7 @@ def rest(world: World) -> None:
     world.heal()
     world.set_store(Faults())
     world.slow_us = 2_000
+    world.sharing.leave()
     waited = 0
     while True:
         world.wait(world.look_us)
@@ -53,6 +54,8 @@ def _busy(world: World) -> Iterator[str]:
                 world.lag(topic.name, index),
             )
             yield from (f"{topic.name}/{index} {reason}" for reason in reasons if reason)
+    if waiting := world.waiting_reads():
+        yield f"{waiting} reads are not answered"
     for broker in world.lives():
         yield from _held(broker)
 

@@ -30,6 +30,7 @@ from sim.engine.timeline import SECOND
 from sim.engine.violation import Violation
 from sim.pairs.kinds import INTERNAL
 from sim.pairs.member import Member
+from sim.pairs.sharing import Sharing
 from sim.pairs.world import MINUTE, TRIES, Refused, World
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Several(World):
         for name in (GROUP_METADATA, TRANSACTION_STATE):
             self.create(name, self.kind.configs if name == self.kind.name else INTERNAL, BROKERS)
         self.committed.clear()
+        self.sharing = Sharing(self)
 
     # Brokers
 
@@ -332,9 +334,9 @@ class Several(World):
         """A partition, once it is led."""
         return self.home(name, index)[1]
 
-    def node_of(self, name: str, index: int) -> Any:
-        """What the handlers of the leader see."""
-        return self.home(name, index)[0].node
+    def broker_of(self, name: str, index: int) -> Any:
+        """The leader's."""
+        return self.home(name, index)[0]
 
     def coordinate(self, request: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         """Ask the coordinator of transactions."""

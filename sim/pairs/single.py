@@ -18,6 +18,7 @@ from sim.engine.objects import Faults
 from sim.engine.timeline import SECOND
 from sim.pairs.broker import Broker
 from sim.pairs.kinds import INTERNAL
+from sim.pairs.sharing import Sharing
 from sim.pairs.world import Refused, World
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Single(World):
         for name in (GROUP_METADATA, TRANSACTION_STATE):
             self.create(name, self.kind.configs if name == self.kind.name else INTERNAL)
         self.committed.clear()
+        self.sharing = Sharing(self)
 
     @property
     def controller(self) -> ControllerState:
@@ -194,10 +196,10 @@ class Single(World):
         assert found is not None
         return found
 
-    def node_of(self, name: str, index: int) -> Any:
-        """What handlers see."""
+    def broker_of(self, name: str, index: int) -> Any:
+        """The only one."""
         _ = name, index
-        return self.up.node
+        return self.up
 
     def coordinate(self, request: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         """Ask the coordinator of transactions."""

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+class Refused(Exception):
+    """The broker refuses what an operation asks for; the text is its sentence, or the name of its error."""
+
+
 class Written(NamedTuple):
     """A record of a client. ``timestamp`` is None where the broker sets it."""
 

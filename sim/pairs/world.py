@@ -33,7 +33,8 @@ from millstream.partition.partition import Partition
 from millstream.partition.read.batches import read_here, read_older
 from millstream.partition.read.list_offsets import LATEST, list_offset
 from millstream.storage.chunks import ChunkDisk
-from millstream.wire.records import build_batch
+from millstream.wire.batch import CONTROL
+from millstream.wire.records import batch_crc_ok, build_batch, iter_batches, iter_records, unpack_header
 from sim.brokers.transactions import AGAIN
 from sim.engine.disk import SimDisk
 from sim.engine.local_storage import DATA_DIR
@@ -50,7 +51,8 @@ from sim.engine.requests import (
 from sim.engine.timeline import SECOND
 from sim.engine.violation import Violation
 from sim.pairs.kinds import KINDS, TOPIC
-from sim.pairs.truth import Truth, Written
+from sim.pairs.sharing import Sharing
+from sim.pairs.truth import Refused, Truth, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,10 +70,6 @@ _ANSWER_US: Final = 120 * SECOND
 """Every verb is answered within this time."""
 TRIES: Final = 40
 _RETRIABLE: Final = AGAIN | {ErrorCode.OFFSET_NOT_AVAILABLE}
-
-
-class Refused(Exception):
-    """The broker refuses what an operation asks for; the text is its sentence, or the name of its error."""
 
 
 class Producing(NamedTuple):
@@ -116,12 +114,16 @@ class World:
         self.truths: dict[tuple[bytes, int], Truth] = {}
         self.committed: dict[str, int] = {}
         """The offset that each group was answered to have committed."""
+        self.sharing = Sharing(self)
+        """The share group, if an operation uses it."""
         self.errors: list[str] = []
         """Lines of the brokers' log that need a person."""
         self.expected: list[str] = []
         """What such lines may say, because an operation did what they speak of."""
         self._sent: list[tuple[Truth, Sequence[Written], list[Produced]]] = []
         """Batches whose answers no verb waits for."""
+        self._reads: list[tuple[Any, list[int]]] = []
+        """Of reads that no verb waits for: the partitions of the broker that was asked, and the error."""
         self._value = 0
         self._idempotent = 1 << 40
         self.found()
@@ -208,9 +210,13 @@ class World:
         """A partition where it is led, once it is. Raises Refused if that cannot be."""
         raise NotImplementedError
 
+    def broker_of(self, name: str, index: int) -> Any:
+        """The broker that leads a partition, once there is one."""
+        raise NotImplementedError
+
     def node_of(self, name: str, index: int) -> Any:
         """What the handlers of the broker see that leads a partition."""
-        raise NotImplementedError
+        return self.broker_of(name, index).node
 
     def coordinate(self, request: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
         """Ask the coordinator of transactions; ``request`` makes a request of the token for its answer."""
@@ -556,6 +562,36 @@ class World:
         self.until(lambda: bool(answers), "a fetch is not answered")
         return answers[0]
 
+    def begin_reads(self, count: int) -> None:
+        """Read from some offsets without waiting for the answers: the next verbs meet the reads."""
+        partition, truth = self.serving(TOPIC), self.truth_of()
+        start, table = partition.log.start_offset, self.broker_of(TOPIC, 0).table
+        for _ in range(count):
+            offset = Offset(self.chance.randint(start, max(start, partition.high_watermark - 1)))
+            answers: list[int] = []
+            self._reads.append((table, answers))
+
+            def read(found: FetchResult, answers: list[int] = answers) -> None:
+                answers.append(found.error_code)
+                if found.data is not None:
+                    if not partition.config.has_events:
+                        _check_values(truth, memoryview(bytes(found.data.copy(0, len(found.data)))))
+                    found.data.release()
+
+            watch: Any = Polling()
+            committed = self.chance.random() < 0.5
+            cached = read_here(partition, offset, 8_000, -1, watch, minimum_one=True, committed=committed)
+            if cached is not None:
+                read(cached)
+            else:
+                read_older(partition, offset, 8_000, read, minimum_one=True, committed=committed)
+
+    def waiting_reads(self) -> int:
+        """Reads that a broker which is up has not answered."""
+        tables = [one.table for one in self.lives()]
+        self._reads = [one for one in self._reads if one[0] in tables and not one[1]]
+        return len(self._reads)
+
     def commit_offset(self, offset: int) -> None:
         """OffsetCommit of one of the groups."""
         group = self.chance.choice(GROUPS)
@@ -585,6 +621,17 @@ class World:
     def set_store(self, chances: StoreFaults) -> None:
         """How the store fails from now on."""
         self.faulty.chances = chances
+
+
+def _check_values(truth: Truth, data: memoryview) -> None:
+    """A read has whole batches of what clients wrote."""
+    for batch in iter_batches(data):
+        if not batch_crc_ok(batch):
+            raise Violation("a read has a batch with wrong bytes")
+        if not unpack_header(batch, 0)[5] & CONTROL:
+            for one in iter_records(batch):
+                if not truth.known(one.value or b""):
+                    raise Violation(f"a read has what no client wrote: {one.value!r}")
 
 
 def _begin(*_: object) -> Callable[[], None]:
