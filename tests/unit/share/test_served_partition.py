@@ -1,5 +1,4 @@
 """A share partition over its log: what it serves of an old state, of an old session, and without a coordinator."""
-# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false
 
 from types import SimpleNamespace
 

@@ -1,5 +1,4 @@
 """What the coordinator of share partitions stores, refuses and forgets."""
-# pyright: basic, reportArgumentType=false, reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 
 import itertools
 
