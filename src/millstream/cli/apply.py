@@ -39,7 +39,7 @@ def apply(
     dry_run: bool,
     prune: bool,
     as_json: bool,
-    registry: str,
+    registry: str | None,
     data: str | None,
     bootstrap: str,
     timeout: float,
@@ -50,7 +50,7 @@ def apply(
     from millstream.config.yaml_file import InvalidFile, complaints
 
     loaded = _load(file)
-    own = None if not loaded.wanted.schemas else _OwnRegistry(registry)
+    own = None if not loaded.wanted.schemas else _OwnRegistry(registry, "" if data is not None else bootstrap)
     with administrator(data, bootstrap, timeout, file) as connection:
         login = identity.security().login
         user = login.username if data is None and login is not None else ""
@@ -74,15 +74,17 @@ def _load(file: str) -> Loaded:
 class _OwnRegistry:
     """The registry of ``--registry``, as the command's caller."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str | None, bootstrap: str) -> None:
+        from millstream.cli.broker_http import registry_of
+
+        self._at = registry_of(url, bootstrap)
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """As `millstream.apply.cluster.Registry`."""
         from millstream.cli.schema import Refusal, ask
 
         try:
-            return 200, ask(self._url, method, path, body)
+            return 200, ask(self._at, method, path, body)
         except Refusal as refusal:
             return refusal.status, str(refusal)
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cli import identity
 from millstream.cli.connect import admin_client, broker_configs
-from millstream.cli.failure import CommandFailed
+from millstream.cli.failure import CommandFailed, WrongUsage
+from millstream.cli.options import REGISTRY_DEFAULT
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 if TYPE_CHECKING:
     import ssl
+
+    from millstream.client.schema_registry import RegistryAccess
 
 
 def http_url(bootstrap: str, timeout_s: float, path: str, lacks: str) -> str:
@@ -59,28 +62,24 @@ def login_headers(url: str) -> dict[str, str]:
         raise CommandFailed(error.message) from None
 
 
-def registry_conf(url: str) -> dict[str, Any]:
-    """Settings of a client of a schema registry, which logs in as the command does if the registry is a broker's."""
-    from millstream.client.security import is_brokers_host
+def registry_of(url: str | None, bootstrap: str | None = None) -> RegistryAccess:
+    """The schema registry of a command and how it logs in there: by the registry's own properties, else as it does at
+    the brokers, if the registry is on a host of theirs.
 
-    security, found = identity.security(), {"url": url}
-    is_own = is_brokers_host(url, identity.bootstrap() or "")
-    if security.login is not None and security.login.username and is_own:
-        login_headers(url)  # refuses a login in clear
-        found["basic.auth.user.info"] = f"{security.login.username}:{security.login.password}"
-    if url.startswith("https:") and security.tls.truststore_location and security.tls.truststore_type == "PEM":
-        found["ssl.ca.location"] = security.tls.truststore_location
-    return found
-
-
-def registry_headers(url: str) -> dict[str, str]:
-    """How a command whose only address is a registry's logs in there. An address among its properties, as each profile
-    has, says which hosts the login is for: no other one gets it.
+    Args:
+        url: of ``--registry``; None for ``schema.registry.url`` among the properties, or the default.
+        bootstrap: the brokers' addresses. None where the command's only address is the registry's: the properties may
+            name brokers, as each profile does, and if they name none, their login is meant for the registry.
     """
-    from millstream.client.security import is_brokers_host
+    from millstream.client.schema_registry import REGISTRY_URL, registry_access
+    from millstream.errors import Rejected
 
-    known = identity.bootstrap()
-    return login_headers(url) if known is None or is_brokers_host(url, known) else {}
+    found = identity.properties()
+    known = identity.bootstrap() if bootstrap is None else bootstrap
+    try:
+        return registry_access(url or found.get(REGISTRY_URL) or REGISTRY_DEFAULT, found, identity.security(), known)
+    except Rejected as error:
+        raise WrongUsage(error.message) from None
 
 
 def https_context() -> ssl.SSLContext:

@@ -11,6 +11,7 @@ import socket
 import click
 
 from millstream.cli import identity
+from millstream.cli.broker_http import registry_of
 from millstream.cli.failure import CommandFailed, WrongUsage, with_port
 from millstream.cli.options import bootstrap_option
 from millstream.cli.output import remark
@@ -38,8 +39,14 @@ def console(
         host, port = parse_endpoint(listen)
     except ValueError:
         raise WrongUsage(f"--listen: {listen!r} is not valid, expected HOST:PORT") from None
-    if registry is not None and not registry.startswith(("http://", "https://")):
-        raise WrongUsage(f"--registry: {registry!r} is no URL such as http://127.0.0.1:9644")
+    from millstream.client.schema_registry import REGISTRY_URL, is_registry_name
+
+    of_registry = {name: text for name, text in identity.properties().items() if is_registry_name(name)}
+    registry = registry or of_registry.pop(REGISTRY_URL, None)
+    if registry is not None:
+        registry_of(registry, bootstrap)  # refuses what is not valid
+    if login is not None and ("@" in (registry or "") or any(".auth." in name for name in of_registry)):
+        raise WrongUsage("--login: the schema registry is read as each visitor; leave out its own login")
     bootstrap = ",".join(with_port(address.strip()) for address in bootstrap.split(","))
     security = identity.security()
     if not is_loopback(host) and login is None and security != type(security)():
@@ -48,7 +55,7 @@ def console(
             "log in with --login"
         )
     names = {"127.0.0.1", "localhost", "::1", host, *hosts}
-    settings = Settings(bootstrap, security, registry, login, read_only, tuple(sorted(names)))
+    settings = Settings(bootstrap, security, registry, login, read_only, tuple(sorted(names)), of_registry)
     with _bound(host, port) as listener:
         at = listener.getsockname()
         shown = f"[{at[0]}]" if ":" in at[0] else at[0]

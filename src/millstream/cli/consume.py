@@ -95,7 +95,7 @@ def consume(
     isolation: str,
     template: str | None,
     decode: bool,
-    registry: str,
+    registry: str | None,
     as_json: bool,
     bootstrap: str,
     timeout: float,
@@ -124,7 +124,7 @@ def consume(
         source = GroupSource(topics, group, start, isolation, bootstrap, timeout)
     with (
         _terminated_like_interrupted(),
-        Reading(source, render, _decoding(registry) if decode else None) as reading,
+        Reading(source, render, _decoding(registry, bootstrap) if decode else None) as reading,
         suppress(KeyboardInterrupt),  # the ordinary way to leave
     ):
         reading.run(count, exit_at_end=exit_at_end)
@@ -148,10 +148,11 @@ def matching(pattern: str, in_group: bool, bootstrap: str, timeout_s: float) -> 
     return found
 
 
-def _decoding(registry: str) -> Decoding:
+def _decoding(registry: str | None, bootstrap: str) -> Decoding:
+    from millstream.cli.broker_http import registry_of
     from millstream.cli.decoding import Decoding
 
-    return Decoding(registry)
+    return Decoding(registry_of(registry, bootstrap))
 
 
 def _rendering(template: str | None, *, as_json: bool) -> Callable[[Message], bytes]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.cli.records import Message
+    from millstream.client.schema_registry import RegistryAccess
 
 _SUBJECT: Final = "{topic}-value"
 
@@ -38,8 +39,8 @@ class DecodedMessage:
 class Decoding:
     """Decodes the records of topics. A decoder is made when a topic's first record comes."""
 
-    def __init__(self, registry: str) -> None:
-        self._url = registry
+    def __init__(self, registry: RegistryAccess) -> None:
+        self._registry = registry
         self._decoders: dict[str, Any] = {}
         self._reported: set[str] = set()
 
@@ -66,7 +67,7 @@ class Decoding:
         try:
             found = decoder.decode(pa.array([shown[place].value() for place in places], pa.binary()))
         except MillstreamError as error:
-            raise CommandFailed(f"{self._url}: {error.message}") from None
+            raise CommandFailed(f"{self._registry.url}: {error.message}") from None
         rows, errors = found.columns.to_pylist(), found.errors.to_pylist()
         for place, row, error in zip(places, rows, errors, strict=True):
             if error is None:
@@ -78,18 +79,17 @@ class Decoding:
 
     def _decoder(self, topic: str) -> Any:
         if topic not in self._decoders:
-            from millstream.cli.broker_http import registry_conf
             from millstream.errors import MillstreamError, Rejected
             from millstream.spark.schemas import RegistrySchemas, registry_decoder
 
             subject = _SUBJECT.format(topic=topic)
             try:
                 self._decoders[topic] = registry_decoder(
-                    RegistrySchemas(registry_conf(self._url)), subject, stop_at_boundary=False
+                    RegistrySchemas(self._registry), subject, stop_at_boundary=False
                 )
             except Rejected as error:
                 self._decoders[topic] = None
                 remark(f"values of topic '{topic}' are shown as they are: {error.message}")
             except MillstreamError as error:
-                raise CommandFailed(f"{self._url}: {error.message}") from None
+                raise CommandFailed(f"{self._registry.url}: {error.message}") from None
         return self._decoders[topic]

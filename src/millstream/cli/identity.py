@@ -57,8 +57,15 @@ def bootstrap() -> str | None:
 
 
 def properties() -> dict[str, str]:
-    """The security properties of the command that runs, references not resolved."""
+    """The properties of the command that runs, but for the address; references not resolved."""
     return {name: value for name, value in _current.properties.items() if name != BOOTSTRAP}
+
+
+def brokers_properties() -> dict[str, str]:
+    """Those that are not a schema registry's."""
+    from millstream.client.schema_registry import is_registry_name
+
+    return {name: value for name, value in properties().items() if not is_registry_name(name)}
 
 
 def security() -> Security:

@@ -83,7 +83,7 @@ def repartition(
                     batch_bytes=batch_bytes,
                     watch=watch,
                     stopped=lambda: bool(stopping),
-                    properties=identity.properties(),
+                    properties=identity.brokers_properties(),
                 )
             finally:
                 spark.stop()

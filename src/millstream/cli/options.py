@@ -43,7 +43,7 @@ def _identity_options(command: _Command) -> _Command:
             "--command-config",
             "identity_file",
             metavar="FILE",
-            help="Properties of a Kafka client: security.protocol, ssl.*, sasl.*.",
+            help="Properties of a Kafka client: security.protocol, ssl.*, sasl.*, and of a schema registry's.",
             **own,
         ),
         click.option(
@@ -72,26 +72,27 @@ def bootstrap_option(command: _Command) -> _Command:
     )(_identity_options(command))
 
 
-_REGISTRY: Final = "http://127.0.0.1:9644"
+REGISTRY_DEFAULT: Final = "http://127.0.0.1:9644"
 _registry: Final[dict[str, Any]] = {
     "envvar": "MILLSTREAM_REGISTRY",
     "metavar": "URL",
-    "help": "Schema registry to ask: a broker's HTTP address, or any with Confluent's REST API.",
+    "help": "Schema registry to ask: a broker's HTTP address, or any with Confluent's REST API; else "
+    "schema.registry.url of --command-config.",
 }
-registry_option = click.option("--registry", default=_REGISTRY, **_registry)
+registry_option = click.option("--registry", default=None, show_default=REGISTRY_DEFAULT, **_registry)
 
 
 def own_registry_option(command: _Command) -> _Command:
     """``--registry`` of a command that asks nothing else, and how to prove oneself there."""
-    return click.option("--registry", default=None, show_default=_REGISTRY, callback=_chosen_registry, **_registry)(
-        _identity_options(command)
-    )
+    return click.option(
+        "--registry", default=None, show_default=REGISTRY_DEFAULT, callback=_chosen_registry, **_registry
+    )(_identity_options(command))
 
 
-def _chosen_registry(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+def _chosen_registry(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The registry, and with it the identity of the command."""
     _chosen_bootstrap(ctx, param, value)
-    return _REGISTRY if value is None else value
+    return value
 
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of a table.")

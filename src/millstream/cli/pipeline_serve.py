@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from millstream.cli import identity
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import bootstrap_option
 from millstream.cli.output import remark
@@ -50,6 +51,7 @@ def serve(
     and another takes over when that one ends.
     """
     from millstream.cli.pipeline import plain_errors, quiet_engine, signals_to
+    from millstream.client.schema_registry import REGISTRY_URL
     from millstream.pipeline.extra import need_extra
 
     with plain_errors():
@@ -58,15 +60,19 @@ def serve(
     from millstream.pipeline.session import SharedSession
     from millstream.spark.class_archive import made_meanwhile
 
+    if registry is not None and "@" in registry:
+        raise WrongUsage("--registry: the URL is shown in the status of tables; say the user by basic.auth.user.info")
     session = SharedSession("millstream pipeline serve", dict(_pairs("--spark", spark)))
     options = Options(
         brokers=bootstrap,
         directory=directory,
-        registry=registry,
+        security=identity.properties(),
+        registry=registry or identity.properties().get(REGISTRY_URL),
         catalog=dict(_pairs("--catalog", catalog)) if catalog else None,
         replay=frozenset(replay),
     )
-    server = Server(options, session, session.alive)
+    with plain_errors():
+        server = Server(options, session, session.alive)
     _log_to_terminal()
     with plain_errors(), quiet_engine(os.path.join(server.directory, ".millstream", "serve")):
         try:

@@ -30,12 +30,16 @@ def complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: st
 @click.option("--use/--no-use", "in_use", default=True, help="Use it where a command names no profile.")
 def create(name: str, bootstrap: str, file: str | None, pairs: tuple[str, ...], in_use: bool) -> None:
     """Create a profile, or replace it. Its file can be read by you alone."""
+    from millstream.client.schema_registry import unknown_registry_name
     from millstream.client.security import read_security
 
     found = identity.gathered(None, file, pairs or (), has_address=True)
     found = {identity.BOOTSTRAP: bootstrap} | {key: found[key] for key in found if key != identity.BOOTSTRAP}
     try:
         read_security(found)
+        for key in found:
+            if (fault := unknown_registry_name(key)) is not None:
+                raise Rejected(f"{key}: {fault}")
     except (Rejected, ConfigError) as error:
         raise WrongUsage(str(error)) from None
     path = identity.write_profile(name, found)

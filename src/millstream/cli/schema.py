@@ -1,27 +1,27 @@
 """``millstream schema``: register, list, show and check schemas at a registry with Confluent's REST API.
 
-One request a step, over ``urllib``; what the registry refuses is shown in its own words. A schema's type follows from
+One request a step; what the registry refuses is shown in its own words. A schema's type follows from
 the file's name (``.avsc``, ``.proto``, ``.json``), unless ``--type`` says it.
 """
 
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.broker_http import https_context, registry_headers
+from millstream.cli.broker_http import registry_of
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import TIMEOUT_DEFAULT_S, as_json_option, own_registry_option
 from millstream.cli.output import emit, print_json, print_table, remark
 
+if TYPE_CHECKING:
+    from millstream.client.schema_registry import RegistryAccess, RegistryRefused
+
 _TYPES = {".avsc": "AVRO", ".avro": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
-_MEDIA = "application/vnd.schemaregistry.v1+json"
 _NOT_COMPATIBLE = 409
 
 subject_argument = click.argument("subject", metavar="SUBJECT", help="Subject, such as orders-value.")
@@ -57,15 +57,16 @@ class Refusal(CommandFailed):
 @as_json_option
 @own_registry_option
 def register(
-    subject: str, file: str, kind: str | None, references: tuple[str, ...], as_json: bool, registry: str
+    subject: str, file: str, kind: str | None, references: tuple[str, ...], as_json: bool, registry: str | None
 ) -> None:
     """Register a schema under a subject, as its next version. A schema that is registered already keeps its version and
     id.
     """
+    at = registry_of(registry)
     body = _body(file, kind, references)
     path = f"/subjects/{_quoted(subject)}"
-    found = ask(registry, "POST", f"{path}/versions", body)
-    known = ask(registry, "POST", path, body)
+    found = ask(at, "POST", f"{path}/versions", body)
+    known = ask(at, "POST", path, body)
     if as_json:
         print_json({"subject": subject, "version": known["version"], "id": found["id"]})
     else:
@@ -75,12 +76,13 @@ def register(
 @click.command("list")
 @as_json_option
 @own_registry_option
-def list_schemas(as_json: bool, registry: str) -> None:
+def list_schemas(as_json: bool, registry: str | None) -> None:
     """List the subjects with their latest versions."""
+    at = registry_of(registry)
     entries: list[dict[str, Any]] = []
-    for subject in sorted(ask(registry, "GET", "/subjects")):
-        latest = ask(registry, "GET", f"/subjects/{_quoted(subject)}/versions/latest")
-        level = ask(registry, "GET", f"/config/{_quoted(subject)}?defaultToGlobal=true")
+    for subject in sorted(ask(at, "GET", "/subjects")):
+        latest = ask(at, "GET", f"/subjects/{_quoted(subject)}/versions/latest")
+        level = ask(at, "GET", f"/config/{_quoted(subject)}?defaultToGlobal=true")
         entries.append(
             {
                 "subject": subject,
@@ -105,9 +107,10 @@ def list_schemas(as_json: bool, registry: str) -> None:
 @click.option("--version", default="latest", metavar="N", help="Version; latest by default.")
 @as_json_option
 @own_registry_option
-def show(subject: str, version: str, as_json: bool, registry: str) -> None:
+def show(subject: str, version: str, as_json: bool, registry: str | None) -> None:
     """Show a schema: its text on stdout, version and id beside it."""
-    found = ask(registry, "GET", f"/subjects/{_quoted(subject)}/versions/{_quoted(version)}")
+    at = registry_of(registry)
+    found = ask(at, "GET", f"/subjects/{_quoted(subject)}/versions/{_quoted(version)}")
     if as_json:
         print_json(found)
         return
@@ -125,11 +128,12 @@ def show(subject: str, version: str, as_json: bool, registry: str) -> None:
 @type_option
 @reference_option
 @own_registry_option
-def check(subject: str, file: str, kind: str | None, references: tuple[str, ...], registry: str) -> None:
+def check(subject: str, file: str, kind: str | None, references: tuple[str, ...], registry: str | None) -> None:
     """Check whether a schema can become the next version of a subject. Registers nothing."""
+    at = registry_of(registry)
     body = _body(file, kind, references)
     path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
-    found = ask(registry, "POST", path, body)
+    found = ask(at, "POST", path, body)
     if not found["is_compatible"]:
         reasons = "".join(f"\n  {reason}" for reason in found.get("messages", ()))
         raise CommandFailed(f"{file} does not fit {subject}:{reasons}")
@@ -160,41 +164,29 @@ def _quoted(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
-def ask(registry: str, method: str, path: str, body: Any = None) -> Any:
+def ask(at: RegistryAccess, method: str, path: str, body: Any = None) -> Any:
     """What the registry answers.
 
     Raises:
         Refusal: an error of the registry.
-        CommandFailed: no answer, or none of a registry.
-        WrongUsage: the address is no URL.
+        CommandFailed: no answer, or none of a registry; or the login cannot be used.
     """
-    if not registry.startswith(("http://", "https://")):
-        raise WrongUsage(f"{registry!r} is no URL such as http://127.0.0.1:9644")
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Accept": _MEDIA, "Content-Type": _MEDIA, **registry_headers(registry)}
-    context = https_context() if registry.startswith("https:") else None
-    request = urllib.request.Request(registry.rstrip("/") + path, data, headers, method=method)  # noqa: S310 (checked)
+    from millstream.client.schema_registry import RegistryRefused
+    from millstream.client.schema_registry import ask as ask_registry
+    from millstream.errors import MillstreamError, Unavailable
+
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_DEFAULT_S, context=context) as answer:  # noqa: S310 (checked)
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise _refusal(error) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        words = reason.strerror.lower() if isinstance(reason, OSError) and reason.strerror else reason
-        raise CommandFailed(
-            f"no schema registry answers at {registry} ({words}); name one with --registry URL"
-        ) from None
+        return ask_registry(at, method, path, body, timeout_s=TIMEOUT_DEFAULT_S)
+    except RegistryRefused as refusal:
+        raise _refusal(refusal) from None
+    except Unavailable as error:
+        raise CommandFailed(f"{error.message}; name one with --registry URL") from None
+    except MillstreamError as error:
+        raise CommandFailed(error.message) from None
 
 
-def _refusal(error: urllib.error.HTTPError) -> Refusal:
-    with error:
-        try:
-            said: object = json.load(error)
-        except ValueError:
-            said = None
-    message = said.get("message") if isinstance(said, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    sentence = str(message or error.reason)  # pyright: ignore[reportUnknownArgumentType]
-    if error.code == _NOT_COMPATIBLE:
+def _refusal(refusal: RegistryRefused) -> Refusal:
+    sentence = refusal.message
+    if refusal.status == _NOT_COMPATIBLE:
         sentence += "; 'millstream schema check' shows the reasons alone"
-    return Refusal(f"the registry refuses that: {sentence.rstrip('.')}", error.code)
+    return Refusal(f"the registry refuses that: {sentence.rstrip('.')}", refusal.status)

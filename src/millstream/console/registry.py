@@ -9,22 +9,18 @@ import io
 import json
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from millstream.client.security import PLAIN, Security, context_of, http_login, is_brokers_host
-from millstream.errors import MillstreamError, Rejected, Unavailable
+from millstream.client.schema_registry import RegistryAccess, RegistryRefused, ask
+from millstream.errors import MillstreamError, Rejected
 from millstream.wire.varint import read_varlong
 
 CACHED_MAX: Final = 1000
 RETRY_S: Final = 10.0
 _TIMEOUT_S: Final = 5.0
-_BYTES_MAX: Final = 8 << 20
 _DEPTH_MAX: Final = 16
-_ACCEPT: Final = "application/vnd.schemaregistry.v1+json"
 
 
 class Decoded(NamedTuple):
@@ -36,19 +32,11 @@ class Decoded(NamedTuple):
 
 
 class Registry:
-    """A registry at a URL. Safe for threads."""
+    """A registry. Safe for threads."""
 
-    def __init__(self, url: str, security: Security = PLAIN, bootstrap: str = "") -> None:
-        """``security`` logs in if the registry is on a host of ``bootstrap``, or on this machine.
-
-        Raises:
-            Rejected: the address is no URL.
-        """
-        if not url.startswith(("http://", "https://")):
-            raise Rejected(f"{url!r} is no URL such as http://127.0.0.1:9644")
-        self.url = url.rstrip("/")
-        self._security = security
-        self._login = security if is_brokers_host(url, bootstrap) else PLAIN
+    def __init__(self, access: RegistryAccess) -> None:
+        self.url = access.url
+        self._access = access
         self._lock = threading.Lock()
         self._decoders: dict[int, Callable[[bytes], Any] | None] = {}
         self._formats: dict[int, str] = {}
@@ -62,18 +50,10 @@ class Registry:
             Unavailable: nothing answers there.
         """
         path = "/".join(urllib.parse.quote(part, safe="") for part in parts)
-        url = f"{self.url}/{path}{query}"
-        headers = {"Accept": _ACCEPT, **http_login(self._login, url)}
-        context = context_of(self._security) if url.startswith("https:") else None
-        request = urllib.request.Request(url, headers=headers)  # noqa: S310 (checked above)
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:  # noqa: S310
-                return json.loads(answer.read(_BYTES_MAX))
-        except urllib.error.HTTPError as error:
-            raise Rejected(f"the schema registry says: {_said(error)}") from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise Unavailable(f"no schema registry answers at {self.url}: {reason}") from None
+            return ask(self._access, "GET", f"/{path}{query}", timeout_s=_TIMEOUT_S)
+        except RegistryRefused as error:
+            raise Rejected(f"the schema registry says: {error.message}") from None
 
     def subjects(self) -> list[str]:
         """All subjects, sorted."""
@@ -223,12 +203,3 @@ def _message_places(raw: bytes) -> tuple[list[int], int]:
         place, at = read_varlong(raw, at)
         places.append(place)
     return places, at
-
-
-def _said(error: urllib.error.HTTPError) -> str:
-    with error:
-        try:
-            said = json.loads(error.read(1 << 16))["message"]
-        except (ValueError, KeyError, TypeError, OSError):
-            said = f"{error.code} {error.reason}"
-    return str(said)

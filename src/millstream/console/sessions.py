@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, cast
 
 from flask import Blueprint, Response, current_app, g, make_response, redirect, render_template, request, session
 
+from millstream.client.schema_registry import registry_access
 from millstream.client.security import Login, Security
 from millstream.console.access import Access
 from millstream.console.registry import Registry
@@ -105,9 +106,10 @@ class Sessions:
         return found
 
     def _made(self, security: Security) -> _LoggedIn:
-        registry = (
-            Registry(self.settings.registry, security, self.settings.bootstrap) if self.settings.registry else None
-        )
+        settings, registry = self.settings, None
+        if settings.registry:
+            access = registry_access(settings.registry, settings.registry_properties, security, settings.bootstrap)
+            registry = Registry(access)
         return _LoggedIn(Access(self.settings.bootstrap, security), registry, time.monotonic() + LOGIN_S)
 
 

@@ -1,5 +1,7 @@
 """What a console is started with."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from millstream.client.security import PLAIN, Security
@@ -19,3 +21,8 @@ class Settings(msgspec.Struct, frozen=True):
     login: str | None = None
     read_only: bool = False
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
+    registry_properties: Mapping[str, str] = {}
+    """Confluent's, for its login and TLS."""
+
+    def __repr__(self) -> str:
+        return f"Settings({self.bootstrap}, {self.security})"

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from millstream.client.schema_registry import is_registry_name, unknown_registry_name
 from millstream.config.yaml_file import Path, Problem
 from millstream.errors import Rejected
 from millstream.pipeline.model import SINK_KINDS, TABLE_KINDS, PartitionPart, Pipeline, SideTable, Sink, Source
@@ -181,6 +182,9 @@ def _problems(pipeline: Pipeline) -> Iterator[Problem]:
     yield from _transform_problems(pipeline)
     yield from _sink_problems(pipeline)
     yield from _error_problems(pipeline)
+    for name in pipeline.security:
+        if (fault := unknown_registry_name(name)) is not None:
+            yield Problem(("security", name), fault, at_key=True)
     if pipeline.metrics is not None and not re.fullmatch(r"(\[[^\]]+\]|[^:]+):\d{1,5}", pipeline.metrics):
         yield Problem(("metrics",), f"{pipeline.metrics!r} is no address such as 127.0.0.1:9180")
     try:
@@ -215,6 +219,9 @@ def _source_problems(source: Source) -> Iterator[Problem]:
         if (instead := _TAKEN_OPTIONS.get(name.lower())) is not None:
             yield Problem(path, f"option {name} belongs to the pipeline itself; say {instead}", at_key=True)
             continue
+        if is_registry_name(name.lower()):
+            yield Problem(path, f"option {name} belongs to the pipeline itself; say security", at_key=True)
+            continue
         try:
             parse_options({name: option_text(value)}, READ)
         except Rejected as error:
@@ -227,7 +234,7 @@ def option_text(value: str | int | bool) -> str:
 
 
 def _schema_problems(path: Path, declared: Source | SideTable) -> Iterator[Problem]:
-    for name in ("pinned", "columns"):
+    for name in ("pinned", "columns", "reached"):
         if getattr(declared, name) is not None:
             yield Problem((*path, name), f"{name} is set by the runner; name registry and subject", at_key=True)
     if declared.message is not None and declared.format != "protobuf":

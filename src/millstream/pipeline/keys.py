@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from millstream.errors import Rejected
 from millstream.pipeline.changes import PLACE
 from millstream.pipeline.model import Source
+from millstream.pipeline.wire_schemas import registry_of
 from millstream.spark.declared import Field
 from millstream.spark.fitting import Fault, fault_of
 from millstream.spark.registry_values import RegistryDecoder, latest_schema
@@ -91,12 +92,12 @@ class KeyDecoder:
             return StringDecoder()
         if kind == "json":
             return JsonDecoder([Field(field.name, field.type, required=True) for field in self._fields])
-        assert source.registry is not None, "a checked declaration names its registry"
         topics = [source.topic] if isinstance(source.topic, str) else source.topic
         subject = f"{topics[0]}-key"
-        pinned = latest_schema(source.registry, subject)
+        registry = registry_of(source)
+        pinned = latest_schema(registry, subject)
         subjects = [f"{topic}-key" for topic in topics]
-        return RegistryDecoder(kind, source.registry, subject, pinned, subjects=subjects)
+        return RegistryDecoder(kind, registry, subject, pinned, subjects=subjects)
 
     def decode(self, keys: Any) -> tuple[list[Any], Any, Any]:
         """The columns, and for each key the reason why it does not decode and the column at fault.

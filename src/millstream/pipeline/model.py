@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from millstream.client.schema_registry import is_registry_name
+
 Format = Literal["raw", "string", "json", "avro", "protobuf"]
 ErrorMode = Literal["fail", "dead_letter", "drop"]
 SchemaErrorMode = Literal["fail", "dead_letter"]
@@ -24,7 +26,8 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ``schema`` declares the fields of a JSON value: a mapping of field to type, or one text in Spark's DDL; without it
     they are inferred by the first run. ``registry`` is the URL of a schema registry, for records with schema ids, and
     ``subject`` names the schema there (``<topic>-value``), ``message`` the Protobuf message in full (by default the
-    first one). ``pinned`` and ``columns`` are set by the runner alone: that schema, and columns that fields go into.
+    first one). ``pinned``, ``columns`` and ``reached`` are set by the runner alone: that schema, columns that fields go
+    into, and the properties by which the registry is reached, references not resolved.
     ``key_format`` says what the keys of tombstones are, for tables with a row for each key.
     ``start`` (``earliest``, ``latest`` or a time in ISO 8601) counts for the first run only. ``options`` are further
     options of the Spark source (``docs/spark.md``).
@@ -38,6 +41,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     message: str | None = None
     pinned: str | None = None
     columns: str | None = None
+    reached: dict[str, str] | None = None
     key_format: KeyFormat | None = None
     start: str = "earliest"
     max_records: int | None = None
@@ -48,7 +52,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class SideTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A topic that the query joins with: read whole when a run starts, visible to SQL under the name of its key. Of a
     compacted topic it is the latest value of each key.
-    ``format`` to ``columns`` are as in ``Source``.
+    ``format`` to ``reached`` are as in ``Source``.
     """
 
     topic: str
@@ -59,6 +63,7 @@ class SideTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     message: str | None = None
     pinned: str | None = None
     columns: str | None = None
+    reached: dict[str, str] | None = None
 
 
 class Transform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -159,7 +164,8 @@ class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     ``state`` is the directory of its checkpoints, on a disk that driver and workers share. ``metrics`` is where its
     figures are served while it runs, as ``host:port``. ``security`` has properties of a Kafka client, such as
-    ``security.protocol``; a value may be ``${env:NAME}`` or ``${file:PATH}``.
+    ``security.protocol``, and of a schema registry's client, such as ``basic.auth.user.info``; a value may be
+    ``${env:NAME}`` or ``${file:PATH}``.
     """
 
     pipeline: str
@@ -178,10 +184,17 @@ class Pipeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def reach(self) -> dict[str, str]:
         """Options of Spark's reader and writer with which its brokers are reached."""
-        texts = {
-            name: str(value).lower() if isinstance(value, bool) else value for name, value in self.security.items()
-        }
-        return {"kafka.bootstrap.servers": self.brokers} | {f"kafka.{name}": text for name, text in texts.items()}
+        texts = {f"kafka.{name}": text for name, text in self._secured.items() if not is_registry_name(name)}
+        return {"kafka.bootstrap.servers": self.brokers} | texts
+
+    @property
+    def registry_reach(self) -> dict[str, str]:
+        """Properties with which its schema registries are reached: theirs, and what is known of the brokers."""
+        return {"bootstrap.servers": self.brokers} | self._secured
+
+    @property
+    def _secured(self) -> dict[str, str]:
+        return {name: str(value).lower() if isinstance(value, bool) else value for name, value in self.security.items()}
 
 
 EXACTLY_ONCE: Final = "exactly-once"

@@ -28,6 +28,7 @@ from millstream.pipeline.reach import is_compacted
 from millstream.pipeline.row_letters import Origins
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.source import TOPIC_FORMAT, FilesSource, RowsSource, TopicSource
+from millstream.pipeline.wire_schemas import resolved
 from millstream.spark.workers import patiently
 
 _POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
@@ -191,6 +192,8 @@ def _side_table(spark: SparkSession, pipeline: Pipeline, table: SideTable) -> Da
     if is_compacted(pipeline, table.topic):
         raw = latest_values(raw)
     schema = _value_schema(table)
+
+    table = resolved(table)
 
     def decode(batches: Any) -> Any:
         decoder = decoder_of(table)

@@ -19,6 +19,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from millstream.client.schema_registry import is_registry_name
 from millstream.errors import Rejected
 from millstream.pipeline.checks import METADATA_NAMES, key_of, kind_of, sink_name
 from millstream.pipeline.explain import shares
@@ -111,11 +112,11 @@ def _definitions(pipeline: Pipeline, directory: str, columns: list[list[str]]) -
     source = pipeline.source
     parts = [_head(pipeline, directory)]
     options = {name: text for name, text in source_options(pipeline).items() if name not in _LIMITS}
-    options |= _value_options(source) | declared_start(pipeline)
+    options |= _value_options(pipeline, source) | declared_start(pipeline)
     read = f'spark.readStream.format("millstream").options(\n        **{_mapping(options)}\n    ).load()'
     parts.append(_view("records", read))
     for name, table in pipeline.tables.items():
-        options = pipeline.reach | {"subscribe": table.topic, **_value_options(table)}
+        options = pipeline.reach | {"subscribe": table.topic, **_value_options(pipeline, table)}
         read = f'spark.read.format("millstream").options(\n        **{_mapping(options)}\n    ).load()'
         rows = f"{read}{_good(table, 'drop')}.drop({', '.join(map(_text, METADATA_NAMES))})"
         parts.append(_view(name, rows))
@@ -151,7 +152,7 @@ def _head(pipeline: Pipeline, directory: str) -> str:
     return "\n".join(lines)
 
 
-def _value_options(declared: Source | SideTable) -> dict[str, str]:
+def _value_options(pipeline: Pipeline, declared: Source | SideTable) -> dict[str, str]:
     """Options of the source that decode values."""
     if declared.format == "raw":
         return {}
@@ -161,6 +162,7 @@ def _value_options(declared: Source | SideTable) -> dict[str, str]:
         return {
             "value.format": declared.format, "schema.registry.url": declared.registry,
             "value.subject": subject_of(declared), **message,
+            **{name: text for name, text in pipeline.registry_reach.items() if is_registry_name(name)},
         }  # fmt: skip
     if declared.format == "string":
         return {"value.format": "string"}

@@ -22,6 +22,7 @@ from millstream.pipeline.files import FILE_COLUMNS
 from millstream.pipeline.layout import decode_schema, encode_schema
 from millstream.pipeline.rows import TOPIC_COLUMNS, row_schema
 from millstream.pipeline.task import SourceSettings, decoded_rows, written_files
+from millstream.pipeline.wire_schemas import resolved
 from millstream.spark.options import READ, Options, parse_options
 from millstream.spark.plan import check_read_options
 from millstream.spark.source import MillstreamDataSource, TopicStreamReader
@@ -33,6 +34,8 @@ FILES_FORMAT: Final = "millstream-files"
 TOPIC_FORMAT: Final = "millstream-topic"
 SETTINGS_OPTION: Final = "pipeline.settings"
 SCHEMA_OPTION: Final = "pipeline.schema"
+REACH_OPTION: Final = "pipeline.secret"
+"""How the registry is reached. By its name Spark shows no value of it."""
 
 _COLUMNS: Final = tuple(Column(name) for name in TOPIC_COLUMNS)
 
@@ -60,10 +63,13 @@ class RowsSource(DataSource):
 
     @property
     def _settings(self) -> SourceSettings:
-        return msgspec.json.decode(self.options[SETTINGS_OPTION], type=SourceSettings)
+        settings = msgspec.json.decode(self.options[SETTINGS_OPTION], type=SourceSettings)
+        reached = msgspec.json.decode(self.options.get(REACH_OPTION, "null"), type=dict[str, str] | None)
+        source = msgspec.structs.replace(settings.source, reached=reached)
+        return msgspec.structs.replace(settings, source=resolved(source))
 
     def _read_options(self) -> Options:
-        own = {SETTINGS_OPTION, SCHEMA_OPTION}
+        own = {SETTINGS_OPTION, SCHEMA_OPTION, REACH_OPTION}
         options = parse_options({name: text for name, text in dict(self.options).items() if name not in own}, READ)
         check_read_options(options, streaming=True)
         return options
@@ -130,7 +136,11 @@ def current_batch() -> int:
 
 def source_options(settings: SourceSettings, schema: Any, options: Mapping[str, str]) -> dict[str, str]:
     """Options for a reader of one of the formats; ``schema`` is that of the table that tasks write to, if they do."""
+    reached = settings.source.reached
+    settings = msgspec.structs.replace(settings, source=msgspec.structs.replace(settings.source, reached=None))
     own = {SETTINGS_OPTION: msgspec.json.encode(settings).decode()}
+    if reached is not None:
+        own[REACH_OPTION] = msgspec.json.encode(reached).decode()
     if schema is not None:
         own[SCHEMA_OPTION] = encode_schema(schema)
     return {**options, **own}

@@ -11,10 +11,12 @@ write into a table directly, fields go into the columns that the table has (``fi
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from millstream.client.schema_registry import RegistryAccess, registry_access
+from millstream.client.security import read_security, resolve
 from millstream.errors import Rejected
 from millstream.pipeline.changes import CHANGE, GENERATION
 from millstream.pipeline.layout import decode_schema, encode_schema
@@ -23,6 +25,8 @@ from millstream.pipeline.model import Pipeline, SideTable, Source
 from millstream.pipeline.rows import METADATA, row_schema
 from millstream.pipeline.state import PipelineState
 from millstream.spark.registry_values import RegistryDecoder, latest_schema, mark_of, schema_mark
+
+_Declared = TypeVar("_Declared", Source, SideTable)
 
 WIRE_FORMATS: Final = ("avro", "protobuf")
 _OWN_NAMES: Final = frozenset((*(name for name, _, _ in METADATA), GENERATION, CHANGE))
@@ -40,7 +44,7 @@ def registry_decoder_of(declared: Source | SideTable, *, fail_on_schema: bool = 
     topics = (declared.topic,) if isinstance(declared.topic, str) else declared.topic
     decoder = RegistryDecoder(
         declared.format,
-        declared.registry,
+        registry_of(declared),
         subject,
         declared.pinned,
         table=decode_schema(declared.columns) if declared.columns is not None else None,
@@ -52,6 +56,25 @@ def registry_decoder_of(declared: Source | SideTable, *, fail_on_schema: bool = 
         if field.name.lower() in _OWN_NAMES:
             raise Rejected(f"{subject} has a field {field.name}, the name of a column of the pipeline's own")
     return decoder
+
+
+def registry_of(declared: Source | SideTable) -> RegistryAccess:
+    """How the registry of a source is reached.
+
+    Raises:
+        Rejected: a property is wrong.
+    """
+    reached = dict(declared.reached or {})
+    bootstrap = reached.pop("bootstrap.servers", "")
+    return registry_access(declared.registry, reached, read_security(reached), bootstrap)
+
+
+def resolved(declared: _Declared) -> _Declared:
+    """The declaration for another machine: what its properties refer to is on this one."""
+    if declared.reached is None:
+        return declared
+    reached = {name: resolve(text) for name, text in declared.reached.items()}
+    return msgspec.structs.replace(declared, reached=reached)
 
 
 def with_kept_columns(pipeline: Pipeline, state: PipelineState) -> Pipeline:
@@ -117,8 +140,9 @@ def pinned(pipeline: Pipeline) -> Pipeline:
         Missing: the registry has no such subject, or the schema no such message.
         Unavailable: the registry does not answer, or its libraries are not installed.
     """
-    source = _pinned(pipeline.source, ("source",))
-    tables = {name: _pinned(table, ("tables", name)) for name, table in pipeline.tables.items()}
+    reach = pipeline.registry_reach
+    source = _pinned(pipeline.source, ("source",), reach)
+    tables = {name: _pinned(table, ("tables", name), reach) for name, table in pipeline.tables.items()}
     return msgspec.structs.replace(pipeline, source=source, tables=tables)
 
 
@@ -139,21 +163,23 @@ def require_same_registry(source: Source, mark: str, sink: str) -> None:
     if not mark or source.registry is None:
         return
     schema_id = int(mark.partition(":")[0])
-    found = mark_of(source.registry, schema_id)
+    registry = registry_of(source)
+    found = mark_of(registry, schema_id)
     if found != mark:
         what = "no schema" if found is None else "another schema"
         raise Rejected(
-            f"{sink}: the table has rows of another registry: {source.registry} has {what} under id {schema_id}, whose "
+            f"{sink}: the table has rows of another registry: {registry.url} has {what} under id {schema_id}, whose "
             "schema the table's record knows, and ids in records would be misread. Name the registry that the "
             "records were written with; 'millstream pipeline run --replay' continues with this one"
         )
 
 
-def _pinned(declared: Any, path: tuple[str, ...]) -> Any:
+def _pinned(declared: _Declared, path: tuple[str, ...], reach: Mapping[str, str]) -> _Declared:
     if not has_schema_ids(declared):
         return declared
+    declared = msgspec.structs.replace(declared, reached=dict(reach))
     try:
-        schema = latest_schema(declared.registry, subject_of(declared), declared.message)
+        schema = latest_schema(registry_of(declared), subject_of(declared), declared.message)
     except Rejected as error:
         place = "message" if declared.message else "subject" if declared.subject else "registry"
         raise Missing(error.message, (*path, place)) from None

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.client.schema_registry import RegistryAccess, is_registry_name, registry_access
 from millstream.client.security import PLAIN, Security, read_security
 from millstream.errors import Rejected
 from millstream.spark.wanted import BYTE_LIMIT, ROW_LIMIT
@@ -191,7 +192,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("value.schema", _text, None, "Fields of JSON values, in Spark DDL: id bigint not null, name string."),
     Option(
         "schema.registry.url", _text, None,
-        "Schema registry for records with schema ids: avro, protobuf, and json with JSON Schema.",
+        "Schema registry for records with schema ids: avro, protobuf, and json with JSON Schema. With "
+        "basic.auth.*, bearer.auth.* and schema.registry.ssl.*, by Confluent's names; values as of "
+        "kafka.security.protocol. Without them the brokers' login is used, if the registry is on a host of theirs.",
     ),
     Option("value.subject", _text, None, "Subject whose latest schema the columns have; <topic>-value."),
     Option("value.message", _text, None, "Protobuf message that the columns are of, named in full; the first one."),
@@ -304,6 +307,8 @@ class Options(msgspec.Struct, frozen=True):
     given: frozenset[str]
     ignored: tuple[str, ...] = ()
     security: Security = PLAIN
+    registry: RegistryAccess | None = None
+    """How the registry of ``schema.registry.url`` is reached."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -344,7 +349,11 @@ def parse_options(raw: Mapping[str, str], use: str) -> Options:
     given: set[str] = set()
     ignored: list[str] = []
     secured: dict[str, str] = {}
+    registered: dict[str, str] = {}
     for name, text in raw.items():
+        if is_registry_name(name.lower()) and name.lower() not in _BY_NAME:
+            registered[name.lower()] = text
+            continue
         if name.lower().startswith(_SECURITY):
             secured[name.lower().removeprefix("kafka.")] = text
             continue
@@ -364,7 +373,21 @@ def parse_options(raw: Mapping[str, str], use: str) -> Options:
     security = _security(secured)
     if not (security.speaks_tls or security.login):
         ignored += [f"kafka.{name}" for name in secured if name != "security.protocol"]
-    return Options(values, frozenset(given), tuple(sorted(ignored)), security)
+    registry = _registry(values, registered, security)
+    return Options(values, frozenset(given), tuple(sorted(ignored)), security, registry)
+
+
+def _registry(values: Mapping[str, Any], properties: Mapping[str, str], security: Security) -> RegistryAccess | None:
+    """How the registry of a query is reached; None without one."""
+    url = values["schema.registry.url"]
+    if url is None:
+        if properties:
+            raise Rejected(f"option {min(properties)} is for a schema registry: set schema.registry.url")
+        return None
+    try:
+        return registry_access(url, properties, security, values["kafka.bootstrap.servers"] or "")
+    except Rejected as error:
+        raise Rejected(f"option {error.message}") from None
 
 
 def _security(properties: Mapping[str, str]) -> Security:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from millstream.client.schema_registry import RegistryAccess
 from millstream.errors import Rejected, Unavailable, how_to_install
 from millstream.spark.declared import Field
 from millstream.spark.values import Decoded
@@ -37,7 +38,7 @@ class RegistryDecoder:
     def __init__(
         self,
         value_format: str,
-        registry: str,
+        registry: RegistryAccess,
         subject: str,
         pinned: str,
         *,
@@ -48,7 +49,7 @@ class RegistryDecoder:
     ) -> None:
         """Args:
             value_format: ``avro``, ``protobuf`` or ``json``.
-            registry: the URL of the registry.
+            registry: how the registry is reached.
             subject: names the schema in sentences.
             pinned: what ``latest_schema`` returned.
             table: the Arrow schema of columns that are there and that fields are written into; None without.
@@ -65,7 +66,7 @@ class RegistryDecoder:
         reader = msgspec.json.decode(held.reader, type=schemas.Resolved)
         if reader.schema.type != value_format.upper():
             raise Rejected(f"{subject} is a schema of type {reader.schema.type}, and format is {value_format}")
-        source = schemas.RegistrySchemas({"url": registry})
+        source = schemas.RegistrySchemas(registry)
         columns = schemas.columns_of(schemas.members_of(reader, held.message), table, own)
         named = {"message": held.message} if reader.schema.type == "PROTOBUF" else {}
         kinds = {"avro": schemas.AvroDecoder, "protobuf": schemas.ProtobufDecoder, "json": schemas.JsonSchemaDecoder}
@@ -95,7 +96,7 @@ class RegistryDecoder:
         return Decoded(found.columns, found.errors, found.places)
 
 
-def latest_schema(registry: str, subject: str, message: str | None = None) -> str:
+def latest_schema(registry: RegistryAccess, subject: str, message: str | None = None) -> str:
     """The latest schema of a subject with all that it refers to, as text.
 
     ``message`` names the Protobuf message that the columns are of, in full. Without one it is the first message of the
@@ -106,7 +107,7 @@ def latest_schema(registry: str, subject: str, message: str | None = None) -> st
         Unavailable: the registry does not answer, or its libraries are not installed.
     """
     schemas = _schemas()
-    source = schemas.RegistrySchemas({"url": registry})
+    source = schemas.RegistrySchemas(registry)
     reader = source.latest(subject)
     if reader.schema.type == "PROTOBUF":
         message = schemas.message_of(source, reader, message)
@@ -121,13 +122,13 @@ def schema_mark(pinned: str) -> str:
     return _mark(reader)
 
 
-def mark_of(registry: str, schema_id: int) -> str | None:
+def mark_of(registry: RegistryAccess, schema_id: int) -> str | None:
     """The mark of a schema that a registry has under an id; None if it has none.
 
     Raises:
         Unavailable: the registry does not answer.
     """
-    found = _schemas().RegistrySchemas({"url": registry}).by_id(schema_id)
+    found = _schemas().RegistrySchemas(registry).by_id(schema_id)
     return None if found is None else _mark(found)
 
 

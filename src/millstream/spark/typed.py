@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.client.schema_registry import RegistryAccess
 from millstream.errors import Rejected
 from millstream.spark.declared import ArrowType, Field, parse_schema
 from millstream.spark.options import Options
@@ -47,7 +48,7 @@ class ValueFormat(msgspec.Struct, frozen=True):
 
     format: str
     schema: str | None = None
-    registry: str | None = None
+    registry: RegistryAccess | None = None
     subject: str | None = None
     message: str | None = None
     topics: tuple[str, ...] = ()
@@ -85,7 +86,7 @@ def value_format(options: Options) -> ValueFormat | None:
         subject = f"{names[0]}-value"
     if message is not None and kind != "protobuf":
         raise Rejected(f"option value.message is for value.format=protobuf, not for {kind}")
-    return ValueFormat(kind, schema, registry, subject, message, tuple(options["subscribe"] or ()))
+    return ValueFormat(kind, schema, options.registry, subject, message, tuple(options["subscribe"] or ()))
 
 
 def settled(value: ValueFormat) -> ValueFormat:

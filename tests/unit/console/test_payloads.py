@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from millstream.client.schema_registry import registry_access
 from millstream.console.charts import SERIES_MAX, History, line, rates
 from millstream.console.messages import cursor_text, read_cursor, share
 from millstream.console.payloads import SHOWN_MAX, read_payload
@@ -47,7 +48,7 @@ def test_a_large_payload_is_cut():
 
 
 def test_a_registry_that_does_not_answer_leaves_the_payload_as_it_is():
-    registry = Registry("http://127.0.0.1:9")
+    registry = Registry(registry_access("http://127.0.0.1:9", {}))
     shown = read_payload(b"\0\0\0\0\x07abc", registry)
     assert shown.format == "binary"
     assert "schema 7: no schema registry answers" in shown.note

@@ -6,11 +6,16 @@ import threading
 
 import pytest
 
+from millstream.client.schema_registry import registry_access
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.checks import problems_of
 from millstream.pipeline.model import Create, Upkeep
 from millstream.pipeline.serving import topics
 from millstream.pipeline.serving.topics import Decided, TopicTable, decide, declared, subject_type
+
+
+def at(url):
+    return registry_access(url, {})
 
 
 def table(**more):
@@ -66,25 +71,25 @@ def test_most_of_the_first_records_decide(monkeypatch, values, kind):
 def test_the_registrys_subject_decides_before_any_record(registry, monkeypatch):
     url, answers = registry
     monkeypatch.setattr(topics, "sample", lambda options: [b"text"])
-    assert decide(table(), "127.0.0.1:1", url) == Decided("string")
+    assert decide(table(), "127.0.0.1:1", at(url)) == Decided("string")
     answers["/subjects/orders-value/versions/latest"] = 200, {"schema": "{}"}
-    assert decide(table(), "127.0.0.1:1", url) == Decided("avro", url)
+    assert decide(table(), "127.0.0.1:1", at(url)) == Decided("avro", url)
     answers["/subjects/orders-value/versions/latest"] = 200, {"schemaType": "PROTOBUF"}
-    assert decide(table(format="protobuf"), "127.0.0.1:1", url) == Decided("protobuf", url)
-    assert decide(table(format="string"), "127.0.0.1:1", url) == Decided("string")
+    assert decide(table(format="protobuf"), "127.0.0.1:1", at(url)) == Decided("protobuf", url)
+    assert decide(table(format="string"), "127.0.0.1:1", at(url)) == Decided("string")
     with pytest.raises(Rejected, match=r"table\.format=avro needs a schema in the registry"):
-        decide(table(format="avro"), "127.0.0.1:1", url)
+        decide(table(format="avro"), "127.0.0.1:1", at(url))
 
 
 def test_a_registry_that_does_not_answer_decides_nothing(registry):
     url, answers = registry
     answers["/subjects/orders-value/versions/latest"] = 501, {}
-    assert subject_type(url, "orders-value") is None, "a broker without the registry's packages has no subjects"
+    assert subject_type(at(url), "orders-value") is None, "a broker without the registry's packages has no subjects"
     answers["/subjects/orders-value/versions/latest"] = 503, {}
     with pytest.raises(Unavailable, match="answers with 503"):
-        decide(table(), "127.0.0.1:1", url)
-    with pytest.raises(Unavailable, match="does not answer"):
-        decide(table(), "127.0.0.1:1", "http://127.0.0.1:1")
+        decide(table(), "127.0.0.1:1", at(url))
+    with pytest.raises(Unavailable, match="no schema registry answers"):
+        decide(table(), "127.0.0.1:1", at("http://127.0.0.1:1"))
 
 
 def test_an_empty_topic_is_not_decided(monkeypatch):

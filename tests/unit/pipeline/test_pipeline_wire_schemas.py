@@ -8,10 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("confluent_kafka.schema_registry")
-
-from confluent_kafka.schema_registry.error import SchemaRegistryError
-
+from millstream.client.schema_registry import RegistryRefused
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.checks import decoder_of, problems_of
 from millstream.pipeline.keys import KeyDecoder
@@ -30,6 +27,7 @@ from millstream.pipeline.wire_schemas import (
 from millstream.registry.model import Schema
 from millstream.spark import schemas as spark_schemas
 from millstream.spark.registry_values import SchemaChanged
+from millstream.spark.schemas import source
 from millstream.spark.schemas.source import RegistrySchemas, Resolved, Use
 
 V1 = [{"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
@@ -57,7 +55,7 @@ def registry(monkeypatch):
             self.subject = "orders-value"
 
         def __call__(self, conf):
-            assert conf == {"url": "http://registry"}
+            assert conf.url == "http://registry"
             return self
 
         def by_id(self, schema_id):
@@ -110,26 +108,25 @@ def test_a_missing_subject_is_told_at_its_place(registry, monkeypatch, source, p
 
 
 def test_what_is_no_registry_makes_no_dead_letters(monkeypatch):
-    schemas = RegistrySchemas({"url": "http://127.0.0.1:1", "max.retries": 0})
+    schemas = RegistrySchemas({"url": "http://127.0.0.1:1"})
     with pytest.raises(Unavailable, match=r"registry at http://127\.0\.0\.1:1 cannot be reached: .*refused"):
         schemas.latest("orders-value")
     with pytest.raises(Unavailable, match="cannot be reached"):
         schemas.by_id(1)
     answer = {"error": None}
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise answer["error"]
 
-    client = type("Client", (), {"get_latest_version": refuse, "get_schema": refuse})()
-    monkeypatch.setattr(schemas, "_client", client)
-    answer["error"] = SchemaRegistryError(404, -1, "not found")  # a proxy, say
+    monkeypatch.setattr(source, "ask", refuse)
+    answer["error"] = RegistryRefused("not found", 404)  # a proxy, say
     for call in (lambda: schemas.latest("orders-value"), lambda: schemas.by_id(1)):
         with pytest.raises(Unavailable, match="does not give"):
             call()
-    answer["error"] = SchemaRegistryError(404, 40401, "Subject not found")
+    answer["error"] = RegistryRefused("Subject not found", 404, 40401)
     with pytest.raises(Rejected, match="'millstream schema register orders-value FILE' makes it"):
         schemas.latest("orders-value")
-    answer["error"] = SchemaRegistryError(404, 40403, "Schema not found")
+    answer["error"] = RegistryRefused("Schema not found", 404, 40403)
     assert schemas.by_id(1) is None
 
 
@@ -207,19 +204,16 @@ def test_a_row_that_the_table_refuses_is_a_dead_letter_of_its_record():
 
 def test_versions_of_an_id_are_those_that_were_deleted_too(monkeypatch):
     schemas = RegistrySchemas({"url": "http://127.0.0.1:1"})
-    pair = type("Pair", (), {})
-    first, second = pair(), pair()
-    first.subject, first.version, second.subject, second.version = "a", 1, "b", 2
-    answers = {False: [second], True: [first, second]}
+    first, second = {"subject": "a", "version": 1}, {"subject": "b", "version": 2}
+    refusals = {2: RegistryRefused("no such path", 404, 404), 3: RegistryRefused("broken", 500, 50001)}
 
-    def versions(_, schema_id, *, deleted=False):
-        if schema_id == 2:
-            raise SchemaRegistryError(404, 404, "no such path")
-        if schema_id == 3:
-            raise SchemaRegistryError(500, 50001, "broken")
-        return answers[deleted]
+    def versions(_, method, path, **__):
+        schema_id = int(path.split("/")[3])
+        if schema_id in refusals:
+            raise refusals[schema_id]
+        return [first, second] if path.endswith("deleted=true") else [second]
 
-    monkeypatch.setattr(schemas, "_client", type("Client", (), {"get_schema_versions": versions})())
+    monkeypatch.setattr(source, "ask", versions)
     assert schemas.uses(1) == (Use("a", 1, True), Use("b", 2, False))
     assert schemas.uses(2) == ()  # an older registry does not say
     with pytest.raises(Unavailable, match="where id 3 is used"):
@@ -228,14 +222,14 @@ def test_versions_of_an_id_are_those_that_were_deleted_too(monkeypatch):
 
 def test_a_schema_whose_references_are_lost_is_an_error_of_its_records(monkeypatch):
     schemas = RegistrySchemas({"url": "http://127.0.0.1:1"})
-    lost = type("Lost", (), {"name": "x", "subject": "gone", "version": 3})()
-    held = type("Held", (), {"schema_str": "{}", "schema_type": "AVRO", "references": [lost]})()
+    held = {"schema": "{}", "references": [{"name": "x", "subject": "gone", "version": 3}]}
 
-    def version(*_, **__):
-        raise SchemaRegistryError(404, 40402, "Version not found")
+    def answered(_, method, path, **__):
+        if path.startswith("/schemas/"):
+            return held
+        raise RegistryRefused("Version not found", 404, 40402)
 
-    client = type("Client", (), {"get_schema": lambda *_: held, "get_version": version})()
-    monkeypatch.setattr(schemas, "_client", client)
+    monkeypatch.setattr(source, "ask", answered)
     for _ in range(2):
         with pytest.raises(Rejected, match="refers to version 3 of gone, which the registry does not have"):
             schemas.by_id(1)

@@ -22,7 +22,6 @@ READ = "MillstreamDataSource({'kafka.bootstrap.servers': 'h:1', 'subscribe': 't'
         ),
         ("pyspark", "from millstream.pipeline import run", "pipelines need", "pipeline"),
         ("fastavro", SCHEMAS, "millstream.spark.schemas needs", "schemas,spark"),
-        ("confluent_kafka", SCHEMAS, "millstream.spark.schemas needs", "schemas,spark"),
         ("fastavro", VALUES, "records with schema ids need", "pipeline,schemas"),
     ],
 )

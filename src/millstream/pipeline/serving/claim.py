@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from millstream.client.security import PLAIN, Security, to_librdkafka
 from millstream.errors import Unavailable
 from millstream.model.pipelines import PIPELINES, RUNNER_GROUP
 
@@ -25,12 +26,13 @@ class ClaimLost(Unavailable):
 class Claim:
     """The membership of one process for one topic. One thread polls it, at least every few minutes."""
 
-    def __init__(self, brokers: str, topic: str, instance: str) -> None:
+    def __init__(self, brokers: str, topic: str, instance: str, security: Security = PLAIN) -> None:
         """Join the group. ``instance`` names this process, and the one that it is after a restart."""
         self.held = False
         self._ended: Any = None
         self._consumer = Consumer(
             {
+                **to_librdkafka(security),
                 "bootstrap.servers": brokers,
                 "group.id": f"{RUNNER_GROUP}{topic}",
                 "group.instance.id": instance,

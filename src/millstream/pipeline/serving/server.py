@@ -22,12 +22,14 @@ import msgspec
 
 from millstream.client import Cluster
 from millstream.client.cluster import BROKER_RESOURCE
+from millstream.client.schema_registry import registry_access
+from millstream.client.security import read_security
 from millstream.errors import MillstreamError, Unavailable
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 from millstream.model.error_code import ErrorCode
 from millstream.pipeline.locations import Location
 from millstream.pipeline.serving.status import State, StatusTopic, TableStatus
-from millstream.pipeline.serving.table_runner import TableRunner
+from millstream.pipeline.serving.table_runner import Reach, TableRunner
 from millstream.pipeline.serving.topics import TopicTable, find_tables, sink_of
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import DEAD_LETTERS_SUFFIX, DELETES_SUFFIX, open_table
@@ -45,12 +47,14 @@ _END_S: Final = 600.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How tables are served. ``registry`` None asks a broker for its own; ``catalog`` None is the embedded one beside
+    """How tables are served. ``security`` has properties of Kafka's client and of a schema registry's, references not
+    resolved. ``registry`` None asks a broker for its own; ``catalog`` None is the embedded one beside
     the tables; ``replay`` names topics whose deletion, or whose table's, was meant.
     """
 
     brokers: str
     directory: str = "."
+    security: Mapping[str, str] = {}
     registry: str | None = None
     catalog: dict[str, str] | None = None
     replay: frozenset[str] = frozenset()
@@ -66,7 +70,8 @@ class Server:
         self.brokers = options.brokers
         self.catalog: Mapping[str, str] | None = options.catalog
         self.directory = os.path.abspath(options.directory)
-        self.registry = options.registry
+        self.reach = Reach(options.security, read_security(options.security))
+        self._use_registry(options.registry)
         self.session = session
         self.who = f"host {socket.gethostname()}, process {os.getpid()}"
         self.state = PipelineState(os.path.join(self.directory, ".millstream", "serve"))
@@ -96,15 +101,22 @@ class Server:
             Unavailable: another process serves in this directory, no broker answers at the start, or Spark has ended.
             Rejected: the broker refuses what is needed.
         """
-        with self.state.running(), Cluster(self.brokers, client_id="millstream-pipeline-serve") as cluster:
+        with self.state.running(), self._cluster() as cluster:
             statuses = StatusTopic(cluster)
             statuses.make()
-            if self.registry is None:
-                self.registry = _own_registry(cluster)
+            if self.reach.registry is None:
+                self._use_registry(_own_registry(cluster))
             try:
                 self._serve(cluster, statuses)
             finally:
                 self._end_all(statuses)
+
+    def _cluster(self) -> Cluster:
+        return Cluster(self.brokers, client_id="millstream-pipeline-serve", security=self.reach.identity)
+
+    def _use_registry(self, url: str | None) -> None:
+        if url is not None:
+            self.reach.registry = registry_access(url, self.reach.properties, self.reach.identity, self.brokers)
 
     def _serve(self, cluster: Cluster, statuses: StatusTopic) -> None:
         silent = False

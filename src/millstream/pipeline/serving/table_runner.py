@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from millstream.client.schema_registry import RegistryAccess
+from millstream.client.security import Security
 from millstream.errors import MillstreamError, Rejected
 from millstream.pipeline.checks import problems_of
 from millstream.pipeline.locations import state_directory
@@ -43,11 +45,21 @@ _POLL_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 
 
+class Reach(msgspec.Struct):
+    """How brokers and registry are reached: ``properties`` as given, and what they mean. ``registry`` None: there is no
+    registry, or it is not known yet.
+    """
+
+    properties: Mapping[str, str]
+    identity: Security
+    registry: RegistryAccess | None = None
+
+
 class Serving(Protocol):
     """What all tables of a server share."""
 
     brokers: str
-    registry: str | None
+    reach: Reach
     catalog: "Mapping[str, str] | None"
     directory: str
     who: str
@@ -91,7 +103,9 @@ class TableRunner(threading.Thread):
         """Until ``end``."""
         while not self._ending.is_set():
             try:
-                claim = Claim(self._serving.brokers, self.table.topic, self._serving.instance)
+                claim = Claim(
+                    self._serving.brokers, self.table.topic, self._serving.instance, self._serving.reach.identity
+                )
                 try:
                     self._with(claim)
                 finally:
@@ -124,7 +138,9 @@ class TableRunner(threading.Thread):
         self._say(state="starting", reason="", runner=serving.who)
         decided = self._decided()
         made = self.status.made or not open_table(sink_of(table.sink, serving.catalog), serving.directory).exists()
-        pipeline = declared(table, decided, serving.brokers, serving.catalog, made=made)
+        pipeline = declared(
+            table, decided, serving.brokers, serving.catalog, made=made, security=serving.reach.properties
+        )
         for problem in problems_of(pipeline):
             raise Rejected(problem.message)
         self._say(format=decided.format, registry=decided.registry, schema=decided.schema, made=made)
@@ -147,7 +163,8 @@ class TableRunner(threading.Thread):
         known, wanted = self.status, self.table.format
         if known.format and wanted in ("auto", known.format):
             return Decided(known.format, known.registry, known.schema)  # pyright: ignore[reportArgumentType] (checked when it was decided)
-        return decide(self.table, self._serving.brokers, self._serving.registry)
+        reach = self._serving.reach
+        return decide(self.table, self._serving.brokers, reach.registry, reach.properties)
 
     def yield_run(self) -> None:
         """Another process runs the table from now on."""

@@ -5,16 +5,14 @@ of the table, so that a later run on another host decides the same. An empty top
 """
 
 import http.client
-import json
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
 from millstream.client import Cluster
+from millstream.client.schema_registry import RegistryAccess, RegistryRefused, ask
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.checks import sink_name
 from millstream.pipeline.inference import infer, sample
@@ -25,9 +23,9 @@ PROPERTIES: Final = (
     "table.mode", "table.sink", "table.key", "table.partition.by", "table.format", "table.target.lag.ms",
     "table.on.error", "table.delete.with.topic",
 )  # fmt: skip
+_NONE: Final[Mapping[str, str]] = {}
 _KEPT_COMMITS: Final = 360
 _KEPT_S: Final = 600
-_TIMEOUT_S: Final = 10.0
 
 
 class TopicTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +87,13 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 
 def declared(
-    table: TopicTable, decided: Decided, brokers: str, catalog: Mapping[str, str] | None, *, made: bool
+    table: TopicTable,
+    decided: Decided,
+    brokers: str,
+    catalog: Mapping[str, str] | None,
+    *,
+    made: bool,
+    security: Mapping[str, str] = _NONE,
 ) -> Pipeline:
     """The pipeline of a topic.
 
@@ -99,6 +103,7 @@ def declared(
         brokers: of the cluster.
         catalog: for Iceberg tables; None is the embedded one.
         made: the table is the topic's own, which no one else looks after.
+        security: properties by which brokers and registry are reached.
     """
     sink = sink_of(table.sink, catalog)
     key = None if table.mode == "append" else list(table.key)
@@ -112,6 +117,7 @@ def declared(
     return Pipeline(
         pipeline=table.topic,
         brokers=brokers,
+        security=dict(security),
         source=source,
         sinks=[sink],
         errors=Errors(mode=table.on_error),
@@ -137,7 +143,9 @@ def sink_of(text: str, catalog: Mapping[str, str] | None) -> Sink:
     return msgspec.structs.replace(sink, name=f"topic-{sink_name(sink)}")
 
 
-def decide(table: TopicTable, brokers: str, registry: str | None) -> Decided:
+def decide(
+    table: TopicTable, brokers: str, registry: RegistryAccess | None, security: Mapping[str, str] = _NONE
+) -> Decided:
     """What the topic's values are.
 
     Raises:
@@ -149,13 +157,16 @@ def decide(table: TopicTable, brokers: str, registry: str | None) -> Decided:
         return Decided(cast("Format", kind))
     subject = None if registry is None else subject_type(registry, f"{table.topic}-value")
     if subject is not None and kind in ("auto", subject):
-        return Decided(subject, registry)
+        return Decided(subject, None if registry is None else registry.url)
     if kind in ("avro", "protobuf"):
         lacks = (
-            "there is no schema registry" if registry is None else f"{registry} has no such subject {table.topic}-value"
+            "there is no schema registry"
+            if registry is None
+            else f"{registry.url} has no such subject {table.topic}-value"
         )
         raise Rejected(f"table.format={kind} needs a schema in the registry, and {lacks}")
-    reading = Pipeline(pipeline=table.topic, brokers=brokers, source=Source(topic=table.topic), sinks=[])
+    source = Source(topic=table.topic)
+    reading = Pipeline(pipeline=table.topic, brokers=brokers, security=dict(security), source=source, sinks=[])
     values = list(sample(source_options(reading)))
     if not values:
         raise Rejected(f"topic {table.topic} has no records yet, and its first ones decide what columns the table has")
@@ -164,23 +175,18 @@ def decide(table: TopicTable, brokers: str, registry: str | None) -> Decided:
     return Decided("string" if _most(_is_text, values) else "raw")
 
 
-def subject_type(registry: str, subject: str) -> Format | None:
+def subject_type(registry: RegistryAccess, subject: str) -> Format | None:
     """The format of a subject's latest schema; None if the registry has none, or the broker no registry.
 
     Raises:
         Unavailable: it does not answer.
     """
-    url = f"{registry.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest"
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310 (an operator names it)
-            found: Any = json.load(response)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code in (http.client.NOT_FOUND, http.client.NOT_IMPLEMENTED):
+        found: Any = ask(registry, "GET", f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+    except RegistryRefused as error:
+        if error.status in (http.client.NOT_FOUND, http.client.NOT_IMPLEMENTED):
             return None
-        raise Unavailable(f"the schema registry {registry} answers with {error.code} {error.reason}") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unavailable(f"the schema registry {registry} does not answer: {error}") from error
+        raise Unavailable(f"the schema registry {registry.url} answers with {error.status}: {error.message}") from error
     kind = str(found.get("schemaType") or "AVRO").lower()
     return cast("Format", kind) if kind in ("avro", "protobuf", "json") else None
 

@@ -7,14 +7,13 @@ carry it.
 """
 
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+import urllib.parse
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from millstream.client.schema_registry import PREFIX, RegistryAccess, RegistryRefused, ask, registry_access
 from millstream.errors import Rejected, Unavailable
 from millstream.registry.formats.parsed import Named
 from millstream.registry.model import SCHEMA_TYPES, Schema
@@ -24,6 +23,7 @@ _NO_VERSION: Final = 40402
 _NO_SCHEMA: Final = 40403
 _UNKNOWN_S: Final = 10.0
 _UNKNOWN_MAX: Final = 10_000
+_TRIES: Final = 3
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -89,19 +89,21 @@ class RegistrySchemas:
     """Schemas of a registry with Confluent's REST API.
 
     ``conf`` is that of confluent-kafka's ``SchemaRegistryClient``: ``url``, ``basic.auth.user.info``,
-    ``ssl.ca.location`` and so on.
+    ``ssl.ca.location`` and so on; or a ``RegistryAccess``.
     """
 
-    def __init__(self, conf: Mapping[str, Any]) -> None:
-        self._conf = dict(conf)
-        self._client: Any = SchemaRegistryClient(self._conf)
+    def __init__(self, conf: Mapping[str, Any] | RegistryAccess) -> None:
+        """Raises:
+        Rejected: a setting is not valid.
+        """
+        self._access = conf if isinstance(conf, RegistryAccess) else _access(conf)
         self._by_id: dict[int, Resolved | Rejected] = {}
         self._uses: dict[int, tuple[Use, ...]] = {}
         self._unknown: dict[int, float] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Connections stay; the copy makes its own."""
-        return RegistrySchemas, (self._conf,)
+        """What was learnt stays; the copy asks again."""
+        return RegistrySchemas, (self._access,)
 
     def by_id(self, schema_id: int) -> Resolved | None:
         """See ``SchemaSource``."""
@@ -109,9 +111,8 @@ class RegistrySchemas:
             if time.monotonic() - self._unknown.get(schema_id, -_UNKNOWN_S) < _UNKNOWN_S:
                 return None
             try:
-                with self._request():
-                    schema = self._client.get_schema(schema_id)
-            except SchemaRegistryError as error:
+                schema = self._get(f"/schemas/ids/{schema_id}")
+            except RegistryRefused as error:
                 if error.error_code != _NO_SCHEMA:  # also what is no registry and answers 404
                     raise Unavailable(f"{self._name} does not give id {schema_id}: {error}") from error
                 if len(self._unknown) >= _UNKNOWN_MAX:
@@ -130,72 +131,75 @@ class RegistrySchemas:
     def uses(self, schema_id: int) -> tuple[Use, ...]:
         """See ``SchemaSource``."""
         if schema_id not in self._uses:
+            path = f"/schemas/ids/{schema_id}/versions"
             try:
-                with self._request():
-                    live = {(use.subject, use.version) for use in self._client.get_schema_versions(schema_id)}
-                    every = self._client.get_schema_versions(schema_id, deleted=True)
-            except SchemaRegistryError as error:
-                if error.http_status_code not in (404, 405, 501):
+                live = {(str(use["subject"]), int(use["version"])) for use in self._get(path)}
+                every = {(str(use["subject"]), int(use["version"])) for use in self._get(f"{path}?deleted=true")}
+            except RegistryRefused as error:
+                if error.status not in (404, 405, 501):
                     raise Unavailable(f"{self._name} does not say where id {schema_id} is used: {error}") from error
-                every, live = [], set[Any]()  # an older registry
-            named = {(use.subject, use.version) for use in every} | live
+                live, every = set[Any](), set[Any]()  # an older registry
             self._uses[schema_id] = tuple(
-                Use(name, number, (name, number) not in live) for name, number in sorted(named)
+                Use(name, number, (name, number) not in live) for name, number in sorted(every | live)
             )
         return self._uses[schema_id]
 
     def latest(self, subject: str) -> Resolved:
         """See ``SchemaSource``."""
         try:
-            with self._request():
-                found = self._client.get_latest_version(subject)
-        except SchemaRegistryError as error:
+            found = self._get(f"/subjects/{_quoted(subject)}/versions/latest")
+        except RegistryRefused as error:
             if error.error_code == _NO_SUBJECT:
                 raise Rejected(
                     f"{self._name} has no subject {subject}; 'millstream schema register {subject} FILE' makes it"
                 ) from None
             raise Unavailable(f"{self._name} does not give {subject}: {error}") from error
-        resolved = self._resolved(found.schema)
         return msgspec.structs.replace(
-            resolved, id=found.schema_id, subject=found.subject or subject, version=found.version or 0
+            self._resolved(found),
+            id=int(found["id"]),
+            subject=str(found.get("subject") or subject),
+            version=int(found.get("version") or 0),
         )
 
     def first(self, subject: str) -> Resolved | None:
         """See ``SchemaSource``."""
         try:
-            with self._request():
-                versions = self._client.get_versions(subject, deleted=True)
-                found = self._client.get_version(subject, min(versions), deleted=True)
-            return self._resolved(found.schema)
-        except (SchemaRegistryError, Rejected, ValueError):
+            versions = self._get(f"/subjects/{_quoted(subject)}/versions?deleted=true")
+            return self._resolved(self._version(subject, min(versions)))
+        except (RegistryRefused, Rejected, ValueError):
             return None
 
     @property
     def _name(self) -> str:
-        return f"the schema registry at {self._conf.get('url')}"
+        return f"the schema registry at {self._access.url}"
 
-    @contextmanager
-    def _request(self) -> Generator[None]:
-        """Around a request: any fault of a connection that the HTTP library reports is ``Unavailable``."""
+    def _get(self, path: str) -> Any:
+        """The document at a path. Raises RegistryRefused; Unavailable, also for what is no registry."""
         try:
-            yield
-        except Exception as error:
-            # Not by class: which library it is depends on the version of confluent-kafka.
-            if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
-                raise Unavailable(f"{self._name} cannot be reached: {error}; start it, or correct its URL") from error
-            raise
+            found = ask(self._access, "GET", path, tries=_TRIES)
+        except Unavailable as error:
+            raise Unavailable(
+                f"{self._name} cannot be reached: {error.message}; start it, or correct its URL", error.code
+            ) from error
+        if not isinstance(found, dict | list):
+            raise Unavailable(f"{self._name} does not answer as a schema registry does")
+        return found  # pyright: ignore[reportUnknownVariableType]
+
+    def _version(self, subject: str, version: int) -> Any:
+        return self._get(f"/subjects/{_quoted(subject)}/versions/{version}?deleted=true")
 
     def _resolved(self, found: Any) -> Resolved:
         references: dict[str, Named] = {}
 
         def visit(held: Any) -> Schema:
-            for reference in held.references or ():
-                if reference.name not in references:
-                    references[reference.name] = Named(reference.name, visit(self._referred(reference)))
-            kind = held.schema_type or "AVRO"
+            for reference in held.get("references") or ():
+                name = str(reference["name"])
+                if name not in references:
+                    references[name] = Named(name, visit(self._referred(reference)))
+            kind = str(held.get("schemaType") or "AVRO")
             if kind not in SCHEMA_TYPES:
                 raise Rejected(f"schemas of type {kind} are not known")
-            return Schema(held.schema_str, kind)
+            return Schema(str(held["schema"]), kind)
 
         schema = visit(found)
         return Resolved(schema, tuple(references.values()))
@@ -206,11 +210,22 @@ class RegistrySchemas:
         Raises:
             Rejected: the registry has lost it.
         """
+        subject, version = str(reference["subject"]), int(reference["version"])
         try:
-            with self._request():
-                return self._client.get_version(reference.subject, reference.version, deleted=True).schema
-        except SchemaRegistryError as error:
-            where = f"version {reference.version} of {reference.subject}"
+            return self._version(subject, version)
+        except RegistryRefused as error:
+            where = f"version {version} of {subject}"
             if error.error_code in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA):
                 raise Rejected(f"it refers to {where}, which the registry does not have") from error
             raise Unavailable(f"{self._name} does not give {where}: {error}") from error
+
+
+def _access(conf: Mapping[str, Any]) -> RegistryAccess:
+    """The access of settings of ``SchemaRegistryClient``, whose TLS is the registry's."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in conf.items()}
+    own = {PREFIX + name if name.startswith("ssl.") else name: text for name, text in texts.items() if name != "url"}
+    return registry_access(texts.get("url"), own)
+
+
+def _quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
