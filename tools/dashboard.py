@@ -382,6 +382,48 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
+        "Share groups",
+        (
+            Panel(
+                "Records acquired and acknowledged",
+                "ops",
+                (
+                    (_rate("millstream_share_acquired_records_total"), "acquired"),
+                    (_rate("millstream_share_acknowledged_records_total", "kind"), "{{kind}}"),
+                ),
+                "By members of all share groups. Releases and rejections say that records cannot be processed.",
+            ),
+            Panel(
+                "Records given back or given up",
+                "ops",
+                (
+                    (_rate("millstream_share_timed_out_records_total"), "lock timed out"),
+                    (_rate("millstream_share_released_records_total"), "session ended"),
+                    (_rate("millstream_share_exhausted_records_total"), "archived at the delivery limit"),
+                ),
+                "Without an acknowledgement. What is archived at the limit is delivered to nobody any more.",
+            ),
+            Panel(
+                "Sessions and share partitions",
+                "short",
+                (
+                    (_now("millstream_share_sessions"), "sessions"),
+                    (_now("millstream_share_partitions"), "share partitions"),
+                ),
+                "Members that fetch, and the partitions that they read.",
+            ),
+            Panel(
+                "State writes",
+                "ops",
+                (
+                    (_rate("millstream_share_state_writes_total"), "writes"),
+                    (_rate("millstream_share_state_failed_writes_total"), "failed"),
+                ),
+                "Of share partitions, into __share_group_state. An acknowledgement is answered after its write.",
+            ),
+        ),
+    ),
+    (
         "Topics",
         (
             Panel(

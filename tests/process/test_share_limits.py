@@ -6,6 +6,7 @@ import confluent_kafka as ck
 import pytest
 from share_member import ACCEPT, PARTITIONS, Member
 
+from millstream.cli.exposition import read_exposition
 from millstream.testing.process import Broker
 from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterEntryData, OpData
 from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -75,5 +76,12 @@ def test_a_member_over_its_quota_acquires_nothing_and_is_muted_for_a_part_of_its
         assert time.monotonic() - told >= LOCK_MS / 3_000 - 0.1
         set_rate(line, None)
         until(lambda: (0, 1, 1, 1) in second.fetch(), "the second record does not come")
+        found = read_exposition(f"{broker.http}/metrics", 30)
+        assert found.value("millstream_share_acquired_records_total") == 2
+        assert found.value("millstream_share_acknowledged_records_total", kind="accept") == 1
+        assert found.value("millstream_share_state_writes_total") >= 1
+        assert (
+            found.value("millstream_share_sessions") == 2 and found.value("millstream_share_partitions") == PARTITIONS
+        )
     for one in (first, second):
         one.line.sock.close()

@@ -343,7 +343,7 @@ class ShardProcess:
             share_states=share_states,
             share_partitions=share_partitions,
             share_sessions=ShareSessions(
-                shard.id, shard.count, share_partitions, Seats(shard, settings.group_share_max_share_sessions)
+                shard, share_partitions, Seats(shard, settings.group_share_max_share_sessions)
             ),
             coordinators=coordinators,
             end_offsets=end_offsets,

@@ -25,6 +25,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.table import PartitionTable
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
+from millstream.share.meters import ShareMeters
 from millstream.share.served import ServedPartition, Taken, Waiter
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class SharePartitions:
         self._metadata = metadata
         self.states = states
         self.reactor = shard.reactor
+        self.meters = ShareMeters(shard.stats)
         self._served: dict[str, dict[tuple[bytes, int], ServedPartition]] = {}
         """By group, then by topic id and partition."""
         self._count = 0
@@ -118,6 +120,7 @@ class SharePartitions:
             if self._count >= SERVED_MAX:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._count += 1
+            self.meters.partitions.set(self._count)
             found = ServedPartition(place[0], partition, self)
             self._served.setdefault(group_id, {})[topic_id, index] = found
         return found
@@ -128,6 +131,7 @@ class SharePartitions:
         of_group = self._served.get(group_id, {})
         if of_group.get((topic_id, index)) is served:
             self._count -= 1
+            self.meters.partitions.set(self._count)
             del of_group[topic_id, index]
             if not of_group:
                 del self._served[group_id]

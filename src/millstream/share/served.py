@@ -37,6 +37,7 @@ from millstream.partition.read.batches import Aborted, FetchResult, read_here, r
 from millstream.partition.read.headers import batch_headers
 from millstream.partition.read.list_offsets import READ_UNCOMMITTED, Found, list_offset
 from millstream.share.known import KnownMembers
+from millstream.share.meters import ShareMeters
 from millstream.wire.batch import CONTROL, OVERHEAD_BYTES, TRANSACTIONAL
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Owner(Protocol):
 
     reactor: "Reactor"
     states: ShareStates
+    meters: ShareMeters
 
     def wake(self, waiter: Waiter) -> None:
         """A session may find something."""
@@ -194,7 +196,9 @@ class ServedPartition:
         if not self.closed:
             limits = self._owner.limits_of(self.key[0])
             is_stored = image.start != UNKNOWN
-            self.core = SharePartition(Offset(start), image.batches, limits=limits, is_stored=is_stored)
+            self.core = SharePartition(
+                Offset(start), image.batches, limits=limits, is_stored=is_stored, tally=self._owner.meters.tally
+            )
             self._load()
             self._changed()
             self._wake_all()
@@ -344,6 +348,7 @@ class ServedPartition:
 
     def _store(self) -> None:
         self._is_storing = False
+        self._owner.meters.show()
         if self.closed or self.core is None:
             return
         write = self.core.take_write()
@@ -365,12 +370,15 @@ class ServedPartition:
 
     def _write(self, ask: Ask, until_us: int) -> None:
         if not self.closed:
+            self._owner.meters.writes.inc()
             self._owner.states.ask_all([ask], lambda answers: self._written(ErrorCode(answers[0][0]), ask, until_us))
 
     def _written(self, error: ErrorCode, ask: Ask, until_us: int) -> None:
         core = self.core
         if self.closed or core is None:
             return
+        if error is not ErrorCode.NONE:
+            self._owner.meters.failed_writes.inc()
         if error in _LOST:
             self._end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return

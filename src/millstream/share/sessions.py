@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 from millstream.core.share.runs import SessionToken
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import ShardId
+from millstream.shard.context import Shard
 from millstream.share.home import SharePartitions
 from millstream.share.seats import Seats
 
@@ -61,14 +61,15 @@ class ShareSession:
 class ShareSessions:
     """All sessions of one shard. Lifecycle: one per shard."""
 
-    def __init__(self, shard: ShardId, shards: int, home: SharePartitions, seats: Seats) -> None:
+    def __init__(self, shard: Shard, home: SharePartitions, seats: Seats) -> None:
         self._home = home
         self._seats = seats
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_token: dict[SessionToken, ShareSession] = {}
         self._by_connection: dict[Opener, set[ShareSession]] = {}
-        self._next_token = shards + shard
-        self._step = shards
+        self._next_token = shard.count + shard.id
+        self._step = shard.count
+        self._count = shard.stats.gauge("share_sessions")
         home.on_wake = self._woken
         seats.on_lost = self._lost
 
@@ -99,6 +100,7 @@ class ShareSessions:
         self._sessions[group_id, member_id] = session
         self._by_token[token] = session
         self._by_connection.setdefault(connection, set()).add(session)
+        self._count.set(len(self._sessions))
         return session
 
     def find(self, group_id: str, member_id: str, epoch: int) -> ShareSession | ErrorCode:
@@ -131,6 +133,7 @@ class ShareSessions:
     def _forget(self, session: ShareSession) -> None:
         del self._sessions[session.group_id, session.member_id]
         del self._by_token[session.token]
+        self._count.set(len(self._sessions))
         of_connection = self._by_connection[session.connection]
         of_connection.discard(session)
         if not of_connection:

@@ -137,6 +137,18 @@ API: Final = Label(
         "SaslAuthenticate",
         "DescribeUserScramCredentials",
         "AlterUserScramCredentials",
+        "ShareGroupHeartbeat",
+        "ShareGroupDescribe",
+        "ShareFetch",
+        "ShareAcknowledge",
+        "InitializeShareGroupState",
+        "ReadShareGroupState",
+        "WriteShareGroupState",
+        "DeleteShareGroupState",
+        "ReadShareGroupStateSummary",
+        "DescribeShareGroupOffsets",
+        "AlterShareGroupOffsets",
+        "DeleteShareGroupOffsets",
         "Other",
     ),
 )
@@ -151,6 +163,7 @@ TRANSACTION_STATE: Final = Label(
 GROUP_STATE: Final = Label(
     "state", ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 )
+ACKNOWLEDGEMENT: Final = Label("kind", ("gap", "accept", "release", "reject", "renew"))
 BACKGROUND: Final = Label("work", ("housekeeping", "checkpoint", "compaction", "expiry", "loading", "other"))
 REPAIR: Final = Label(
     "kind",
@@ -397,6 +410,16 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("group_expired_members", "Members removed after their session timeout."),
     _counter("group_offset_commits", "Offsets committed."),
     _counter("group_expired_offsets", "Offsets removed after offsets.retention.minutes."),
+    # Share groups
+    _gauge("share_sessions", "Members of share groups that fetch from this broker.", per_shard=True),
+    _gauge("share_partitions", "Partitions that share groups read here; counted for each group.", per_shard=True),
+    _counter("share_acquired_records", "Records that members of share groups acquired; each delivery counts."),
+    _counter("share_acknowledged_records", "Records that they acknowledged, by kind.", label=ACKNOWLEDGEMENT),
+    _counter("share_released_records", "Records released because the session of their member ended."),
+    _counter("share_timed_out_records", "Records released because share.record.lock.duration.ms had passed."),
+    _counter("share_exhausted_records", "Records archived at share.delivery.count.limit, without an Accept."),
+    _counter("share_state_writes", "Writes of the states of share partitions."),
+    _counter("share_state_failed_writes", "Those of them that failed. Most are repeated."),
     # Transactions
     _gauge("transactional_ids", "Transactional ids.", label=TRANSACTION_STATE),
     _gauge("transaction_open", "Transactions that are open in partitions led here.", per_shard=True),

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from millstream.errors import OutcomeUnknown
 from millstream.share.seats import Seats
 from millstream.share.sessions import ShareSessions
+from millstream.telemetry.metrics import StatsSlab
 
 
 class Connection:
@@ -59,9 +60,13 @@ class Shards:
         self._posted = deque()
         self.mailboxes = [Mailbox(self, shard) for shard in range(count)]
         self.homes = [Home() for _ in range(count)]
-        places = [SimpleNamespace(id=shard, mailbox=self.mailboxes[shard]) for shard in range(count)]
+        places = [
+            SimpleNamespace(id=shard, count=count, mailbox=self.mailboxes[shard], stats=StatsSlab(shard))
+            for shard in range(count)
+        ]
+        self.stats = [place.stats for place in places]
         self.tables = [
-            ShareSessions(shard, count, self.homes[shard], Seats(places[shard], seats)) for shard in range(count)
+            ShareSessions(places[shard], self.homes[shard], Seats(places[shard], seats)) for shard in range(count)
         ]
 
     def post(self, message):

@@ -10,7 +10,9 @@ from millstream.core.share.stored import Image
 from millstream.model.error_code import ErrorCode
 from millstream.partition.read.batches import FetchResult
 from millstream.share import served
+from millstream.share.meters import ShareMeters
 from millstream.share.served import AGAIN_US, PATIENCE_US, ServedPartition, Span, Taken
+from millstream.telemetry.metrics import StatsSlab
 
 ACCEPT = 1
 
@@ -67,6 +69,7 @@ class World:
 
     def __init__(self, monkeypatch):
         self.reactor = Reactor()
+        self.meters = ShareMeters(StatsSlab(0))
         self.asks, self.woken, self.forgotten, self.lent = [], [], [], []
         self.states = SimpleNamespace(ask_all=lambda asks, done: self.asks.append((asks[0], done)))
         self.cold = []

@@ -25,6 +25,7 @@ def opened(shards, shard, member):
 def test_exactly_as_many_sessions_as_set_are_taken_wherever_they_are(shards, crowded):
     taken = [opened(shards, crowded, member) for member in "ab"] + [opened(shards, (crowded + 1) % 4, "c")]
     assert FULL not in taken
+    assert [stats.gauge("share_sessions").value for stats in shards.stats][crowded] == 2
     assert [opened(shards, shard, f"d{shard}") for shard in range(4)] == [FULL] * 4
     shards.tables[crowded].end(taken[0])
     shards.deliver()

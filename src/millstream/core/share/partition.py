@@ -37,6 +37,7 @@ import msgspec
 
 from millstream.core.share.batches import Batch, RecordState, merge
 from millstream.core.share.runs import Run, Runs, SessionToken
+from millstream.core.share.tally import Tally
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 
@@ -117,11 +118,20 @@ class SharePartition:
     in flight.
     """
 
-    def __init__(self, start: Offset, stored: Sequence[Batch] = (), *, limits: Limits, is_stored: bool) -> None:
+    def __init__(
+        self,
+        start: Offset,
+        stored: Sequence[Batch] = (),
+        *,
+        limits: Limits,
+        is_stored: bool,
+        tally: Tally | None = None,
+    ) -> None:
         """``stored`` may reach below ``start``, which is the log's if that has moved. ``is_stored``: a start is stored,
         too; otherwise it is written with the first acquisition.
         """
         self.limits = limits
+        self.tally = tally or Tally()
         self.runs = Runs(start)
         self._stored_start = start if is_stored else None
         self._is_used = is_stored
@@ -161,6 +171,11 @@ class SharePartition:
     def is_writing(self) -> bool:
         """Whether a write is in flight."""
         return self._in_flight is not None
+
+    @property
+    def held(self) -> int:
+        """Records that members hold, those included whose acknowledgement is pending."""
+        return sum(run.size for run in self.runs.all if run.state is ACQUIRED)
 
     def next_offset(self) -> Offset | None:
         """From where the log is to be read for the next `acquire`; None if the window is full and nothing in it is
@@ -223,7 +238,10 @@ class SharePartition:
             self.runs.all[-1].changed = True
 
     def _after_delivery(self, run: Run) -> RecordState:
-        return ARCHIVED if run.count >= self.limits.deliveries_max else AVAILABLE
+        if run.count < self.limits.deliveries_max:
+            return AVAILABLE
+        self.tally.exhausted += run.size
+        return ARCHIVED
 
     # Acknowledge
 
@@ -245,6 +263,7 @@ class SharePartition:
                 return ErrorCode.INVALID_RECORD_STATE
         waits = False
         for first, last, kind in spans:
+            self.tally.acknowledged[kind] += last - first + 1
             for run in self.runs.between(first, last):
                 if kind == RENEW:
                     run.deadline_us = now_us + self.limits.lock_us
@@ -264,14 +283,20 @@ class SharePartition:
         """Release what is held beyond its deadline. Whether something has become available."""
         if not self._next_deadline_us or now_us < self._next_deadline_us:
             return False
-        return self._release(lambda run: run.deadline_us <= now_us)
+        held = self.held
+        freed = self._release(lambda run: run.deadline_us <= now_us)
+        self.tally.timed_out += held - self.held
+        return freed
 
     def end_session(self, token: SessionToken) -> bool:
         """Release what was acquired in a session. Whether something has become available."""
         for run in self.runs.all:
             if run.pending is not None and run.token == token:
                 run.deadline_us = 1  # released at once if its write fails
-        return self._release(lambda run: run.token == token)
+        held = self.held
+        freed = self._release(lambda run: run.token == token)
+        self.tally.released += held - self.held
+        return freed
 
     def _release(self, is_over: Callable[[Run], bool]) -> bool:
         freed, next_us = False, 0
@@ -385,6 +410,7 @@ class _Taking:
     def _take_run(self, run: Run, first: Offset, last: Offset) -> bool:
         """Take of a run that is available. False: nothing more is to be taken."""
         if run.count >= self._of.limits.deliveries_max:
+            self._of.tally.exhausted += last - first + 1
             for part in self._of.runs.between(first, last):
                 part.settle_as(ARCHIVED)
             return True
@@ -421,6 +447,7 @@ class _Taking:
         request = self._request
         deadline_us = self._now_us + self._of.limits.lock_us
         self._taken += last - first + 1
+        self._of.tally.acquired += last - first + 1
         for run in self._of.runs.between(first, last):
             run.changed = run.changed or run.in_write
             run.in_write = False

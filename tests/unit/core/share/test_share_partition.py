@@ -15,6 +15,7 @@ from millstream.core.share.partition import (
     Request,
     SharePartition,
 )
+from millstream.core.share.tally import Tally
 from millstream.model.error_code import ErrorCode
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
@@ -213,3 +214,22 @@ def test_no_more_than_asked_for_once_there_is_enough(strict):
     part = make()
     given = fetch(part, [(0, 0), (1, 1), (2, 2)], most=2, strict=strict)
     assert given == [Acquired(0, 1, 1)]
+
+
+def test_what_happens_to_records_is_counted_once():
+    tally = Tally()
+    part = SharePartition(0, limits=Limits(lock_us=LOCK, deliveries_max=2), is_stored=True, tally=tally)
+    fetch(part, [(0, 9)])
+    assert say(part, 0, 5, ACCEPT, GAP, RELEASE, REJECT, RENEW, RELEASE) is None
+    assert (tally.acquired, tally.acknowledged) == (10, [1, 1, 2, 1, 1])
+    store(part)
+    part.expire(LOCK + 1)
+    assert (tally.timed_out, tally.released, tally.exhausted) == (4, 0, 0), "all but the renewed one"
+    part.end_session(1)
+    assert (tally.timed_out, tally.released, tally.exhausted) == (4, 1, 0)
+    while fetch(part, [(0, 9)], now=LOCK + 2):
+        pass
+    part.end_session(1)
+    assert (tally.acquired, tally.timed_out, tally.released, tally.exhausted) == (17, 4, 8, 7)
+    part.end_session(1)
+    assert (tally.released, tally.exhausted) == (8, 7)
