@@ -13,14 +13,17 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from spark_support import BAD_EVERY, BRIEF_DRIVER, held
+from spark_support import BAD_EVERY, BRIEF_DRIVER, check_exact_rows, held
 
 from millstream.pipeline.model import Errors, Sink, Trigger
 from waits import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-PATIENCE_S = 600  # a driver of three queries starts slowly where many programs share two cores
+PATIENCE_S = 600  # a driver starts slowly where many programs share two cores
+LOST = "failed to connect back"
+"""What a driver says last whose Python workers did not start within Spark's ten seconds: it is run again, as its
+message tells."""
 ONCE = ("--once",)
 
 
@@ -48,14 +51,28 @@ class Hosts:
     def all_said(self):
         return "\n".join(self.said(name)[-2000:] for name in self.drivers)
 
-    def until(self, holds):
-        until(holds, self.all_said, PATIENCE_S, 0.2)
+    def until(self, holds, *names):
+        """Wait; these runs are started again if all that they lack is a machine that starts their workers in time."""
+
+        def happened():
+            for name in names:
+                if self.ended(name) and LOST in self.said(name)[-200:]:
+                    self.start(name)
+            return holds()
+
+        until(happened, self.all_said, PATIENCE_S, 0.2)
 
     def ended(self, name):
         return self.drivers[name].poll() is not None
 
+    def replaced(self):
+        """The runs that another one has taken over from."""
+        return [name for name in self.drivers if "has taken over" in self.said(name) and self.ended(name)]
+
     def rows(self, sink):
-        return len(held(sink, self.place)) if (self.place / ".millstream").exists() or sink.iceberg is None else 0
+        with contextlib.suppress(Exception):  # the table is not there yet
+            return len(held(sink, self.place))
+        return 0
 
     def end(self):
         for driver in self.drivers.values():
@@ -77,13 +94,52 @@ def hosts(tmp_path):
         each.end()
 
 
+TABLES = {"delta": Sink(delta="t"), "iceberg": Sink(iceberg="ns.t"), "parquet": Sink(parquet="plain")}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_of_two_runs_of_one_name_one_ends_and_no_row_is_there_twice(orders, hosts, tmp_path, kind):
+    table = TABLES[kind]
+    runs = hosts(orders.send(100).pipeline(table, spark=BRIEF_DRIVER))
+    runs.start("first")
+    runs.until(lambda: runs.rows(table) == orders.good, "first")
+    runs.start("second")
+    while not runs.replaced():  # the first run commits until the second has claimed the table
+        orders.send(25)
+        runs.until(lambda: runs.replaced() or runs.rows(table) == orders.good, "first", "second")
+    (replaced,) = runs.replaced()
+    assert runs.drivers[replaced].returncode != 0
+    (other,) = {"first", "second"} - {replaced}
+    orders.send(50)
+    runs.until(lambda: runs.rows(table) >= orders.good, other)
+    runs.drivers[other].terminate()
+    assert runs.drivers[other].wait(PATIENCE_S) == 0, runs.said(other)[-2000:]
+    check_exact_rows(orders, held(table, tmp_path), held(table, tmp_path, "_dead_letters"))
+
+
+def test_runs_that_start_at_once_lose_and_repeat_nothing(orders, hosts, tmp_path):
+    table = TABLES["delta"]
+    runs = hosts(orders.send(400).pipeline(table, spark=BRIEF_DRIVER))
+    for name in ("first", "second"):
+        runs.start(name)
+    # The one that claims first may be refused or replaced, and so may, then, the other; a later run does the rest.
+    runs.until(lambda: runs.ended("first") or runs.ended("second"))
+    orders.send(100)
+    runs.until(lambda: (runs.ended("first") and runs.ended("second")) or runs.rows(table) >= orders.good)
+    runs.end()
+    runs.start("third", *ONCE)
+    runs.until(lambda: runs.ended("third"))
+    assert runs.drivers["third"].returncode == 0, runs.said("third")[-2000:]
+    check_exact_rows(orders, held(table, tmp_path), held(table, tmp_path, "_dead_letters"))
+
+
 def test_a_second_run_that_a_topic_refuses_takes_no_table_from_the_first(orders, topic, hosts, tmp_path, spark):
     out, letters, table = topic(1), topic(1), Sink(delta="t")
     runs = hosts(
         orders.send(100).pipeline(table, Sink(topic=out.name), errors=Errors(topic=letters.name), spark=BRIEF_DRIVER)
     )
     first = runs.start("first")
-    runs.until(lambda: runs.said("first").count("batch 0") == 2 or runs.ended("first"))
+    runs.until(lambda: runs.said("first").count("batch 0") == 2, "first")
     assert runs.start("second").wait(PATIENCE_S) != 0
     assert "written from another state directory" in runs.said("second")
     orders.send(50)
