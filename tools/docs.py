@@ -43,6 +43,14 @@ alter`), always without a restart. The default of a property is the broker's set
 REFUSED = """\
 Apache Kafka accepts these values of topic properties. This version does not honour them, and therefore refuses them.
 """
+CARRIED = """\
+A `server.properties` of Apache Kafka starts a broker. These settings have no meaning here: they are taken with any
+value and left out, and one warning at the start lists those that were given. The listeners of Kafka's controllers
+(`controller.listener.names`) are left out, too. A value that promises what is not done here is refused, such as a
+policy in Java. So is a file of a cluster (`controller.quorum.voters` with several nodes, `zookeeper.connect`) without
+`seeds`, because each broker would start a cluster of its own. Names that are neither here nor above are all refused in
+one message.
+"""
 METRICS = """\
 The broker serves these at `/metrics` in Prometheus' text format, on the address that `broker.json` and the ready line
 give. The number of series is bounded. Labels take their values from closed sets. The names of topics and groups are
@@ -198,6 +206,7 @@ def pages() -> dict[Path, str]:
 
 
 def configuration_page() -> str:
+    from millstream.config.carried import families
     from millstream.config.properties.access import AccessProperties
     from millstream.config.properties.cluster import ClusterProperties
     from millstream.config.properties.groups import GroupProperties
@@ -233,6 +242,8 @@ def configuration_page() -> str:
     parts.append(f"## Properties of a topic\n\n{TOPIC_PROPERTIES}")
     parts += property_sections(TopicConfig, live_marked=False)
     refused = "".join(f"| `{name}={value}` | {reason} |\n" for name, (value, reason) in REFUSED_VALUES.items())
+    carried = "".join(f"| {reason} | {', '.join(f'`{name}`' for name in found)} |\n" for reason, found in families())
+    parts.append(f"## Settings of Kafka without a meaning\n\n{CARRIED}\n| Why | Settings |\n|---|---|\n{carried}")
     parts.append(f"## Refused values\n\n{REFUSED}\n| Value | Reason |\n|---|---|\n{refused}")
     return "\n".join(parts)
 

@@ -77,6 +77,7 @@ from millstream.app.tls import TlsWatch, log_expiry, read_credentials
 from millstream.cluster.identity import Identity, own_identity
 from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
+from millstream.config.carried import warning_about
 from millstream.config.exposure import exposed
 from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER, PLAINTEXT
 from millstream.config.relations import remarks
@@ -184,6 +185,8 @@ class Supervisor:
         settings = self.settings
         for ignored in without_effect(settings.given):
             log.info("%s is set: %s", ignored.name, ignored.doc)
+        if settings.carried:
+            log.warning("settings of Apache Kafka that have no meaning here: %s", warning_about(settings.carried))
         for remark in remarks(settings):
             log.warning("%s", remark)
         for address, what in exposed(settings):

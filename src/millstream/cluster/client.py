@@ -51,6 +51,8 @@ INTERNAL_TIMEOUT_MS: Final = 30_000
 _SOUGHT: Final = frozenset({GROUP_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """Topics of whose partitions a client needs one: FindCoordinator waits for that one (``coordinator.finding``)."""
 
+_MIN_ISR: Final = "min.insync.replicas"
+
 _SHARE_STATE_CONFIGS: Final = (
     ("cleanup.policy", "delete"),
     ("compression.type", "producer"),
@@ -217,11 +219,14 @@ class ControllerClient:
             codec = "uncompressed"
         elif name == SHARE_GROUP_STATE:
             partitions = settings.share_coordinator_state_topic_num_partitions
-            return CreateTopic(name, partitions, configs=_SHARE_STATE_CONFIGS)
+            isr = settings.share_coordinator_state_topic_min_isr
+            return CreateTopic(name, partitions, configs=(*_SHARE_STATE_CONFIGS, (_MIN_ISR, str(isr))))
         else:
             return CreateTopic(name)
         # Kafka's properties for these topics: compacted, in segments that load fast.
         configs = (("cleanup.policy", "compact"), ("compression.type", codec), ("segment.bytes", str(segment_bytes)))
+        if name == TRANSACTION_STATE:
+            configs = (*configs, (_MIN_ISR, str(settings.transaction_state_log_min_isr)))
         return CreateTopic(name, partitions, configs=configs)
 
     def _created(self, result: Result) -> None:

@@ -18,7 +18,7 @@ INT64_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
 
 # Kafka's ConfigResource type numbers (DescribeConfigs, ConfigType).
-TYPE_BOOLEAN, TYPE_STRING, TYPE_INT, TYPE_LONG, TYPE_DOUBLE, TYPE_LIST = 1, 2, 3, 5, 6, 7
+TYPE_BOOLEAN, TYPE_STRING, TYPE_INT, TYPE_SHORT, TYPE_LONG, TYPE_DOUBLE, TYPE_LIST = 1, 2, 3, 4, 5, 6, 7
 
 _SIZE_UNITS = {
     "": 1,
@@ -152,6 +152,14 @@ class Integer(Form[int]):
 
     def _shown(self, value: int) -> str:
         return human_size(value) if self.unit == "bytes" else str(value)
+
+
+class Short(Integer):
+    """An integer of 16 bits from ``low`` on, Kafka's SHORT."""
+
+    def __init__(self, low: int) -> None:
+        super().__init__(low, 2**15 - 1)
+        self.kafka_type = TYPE_SHORT
 
 
 class OptionalInteger(Form["int | None"]):

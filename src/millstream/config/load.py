@@ -2,18 +2,31 @@
 
 Later sources win: defaults, the configuration file, variables, ``--set name=value``, the command's own flags. The file
 has one ``name=value`` per line, and ``#`` starts a comment line: Kafka's ``server.properties`` without its escapes.
-Every error says where the setting stands.
+Settings of Kafka without a meaning here are left out (``carried``), and so are the listeners of its controllers.
+Every error says where the setting stands; names that are unknown are all named in one error.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from millstream.config.carried import check_carried, check_roles, reason_of, without_controllers
 from millstream.config.errors import ConfigError
-from millstream.config.settings import BY_LISTENER, NODE_PROPERTIES, Settings, node_property, split_listener
+from millstream.config.settings import (
+    BY_LISTENER,
+    CARRIED,
+    NODE_PROPERTIES,
+    Settings,
+    UnknownName,
+    node_property,
+    split_listener,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+_CONTROLLERS: Final = "controller.listener.names"
+_WITH_LISTENERS: Final = ("listeners", "advertised.listeners", "listener.security.protocol.map")
 
 
 def load_settings(
@@ -37,34 +50,62 @@ def load_settings(
     """
     values: dict[str, object] = {}
     by_listener: dict[str, dict[str, object]] = {}
-
-    def put(name: str, text: str) -> None:
-        listener, plain = split_listener(name)
-        declaration = node_property(plain)
-        into = by_listener.setdefault(listener, {}) if listener else values
-        into[declaration.field] = declaration.read(text)
-
-    if config_file is not None:
-        for line_number, name, text in read_properties_file(config_file):
-            try:
-                put(name, text)
-            except ConfigError as error:
-                raise ConfigError(error.name, f"{error.problem} ({config_file}, line {line_number})") from None
-    given = variables or {}
-    for variable, name in settings_of(given).items():
+    carried: dict[str, str] = {}
+    unknown: list[ConfigError] = []
+    texts = _texts(config_file, overrides, variables or {})
+    last = {name: text for name, text, _ in texts}
+    check_roles(last)
+    controllers = [each.strip() for each in last.get(_CONTROLLERS, "").split(",") if each.strip()]
+    for name, text, place in texts:
+        if _of_a_controller(name, controllers) or reason_of(name) is not None:
+            carried[name] = text
+            continue
+        if name in _WITH_LISTENERS and controllers:
+            text = without_controllers(name, text, controllers)
         try:
-            put(name, given[variable])
+            listener, plain = split_listener(name)
+            declaration = node_property(plain)
+            into = by_listener.setdefault(listener, {}) if listener else values
+            into[declaration.field] = declaration.read(text)
+        except UnknownName as error:
+            unknown.append(ConfigError(error.name, f"{error.problem}{place}"))
         except ConfigError as error:
-            raise ConfigError(error.name, f"{error.problem} ({variable} in the environment)") from None
+            raise ConfigError(error.name, f"{error.problem}{place}") from None
+    if unknown:
+        first, *others = unknown
+        raise ConfigError(first.name, "".join([first.problem, *(f"\n{other}" for other in others)]))
+    values |= {field: value for field, value in (cli or {}).items() if value is not None}
+    if by_listener:
+        values[BY_LISTENER] = by_listener
+    settings = Settings(**values, **{CARRIED: carried})
+    check_carried(carried, settings)
+    return settings
+
+
+def _texts(
+    config_file: str | None, overrides: Iterable[str], variables: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Name, text and place of every setting that is given, in the order in which later ones win."""
+    found: list[tuple[str, str, str]] = []
+    if config_file is not None:
+        found += [
+            (name, text, f" ({config_file}, line {number})") for number, name, text in read_properties_file(config_file)
+        ]
+    found += [
+        (name, variables[variable], f" ({variable} in the environment)")
+        for variable, name in settings_of(variables).items()
+    ]
     for override in overrides:
         name, separator, text = override.partition("=")
         if not separator:
             raise ConfigError(override, "expected name=value, such as --set num.partitions=3")
-        put(name.strip(), text)
-    values |= {field: value for field, value in (cli or {}).items() if value is not None}
-    if by_listener:
-        values[BY_LISTENER] = by_listener
-    return Settings(**values)
+        found.append((name.strip(), text, ""))
+    return found
+
+
+def _of_a_controller(name: str, controllers: Iterable[str]) -> bool:
+    """Whether a setting is that of one of Kafka's controllers' listeners alone."""
+    return name.startswith(tuple(f"listener.name.{each.lower()}." for each in controllers))
 
 
 def settings_of(variables: Mapping[str, str]) -> dict[str, str]:

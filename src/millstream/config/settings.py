@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 BY_LISTENER: Final = "by_listener"
+CARRIED: Final = "carried"
 _LISTENER_PREFIX: Final = "listener.name."
 
 
@@ -62,12 +63,15 @@ class Settings(
     dynamic: frozenset[str]
     by_listener: Mapping[str, Mapping[str, Any]]
     """Values of single listeners: name in upper case, Python name of the setting, value."""
+    carried: Mapping[str, str]
+    """What was given of Kafka's settings that have no meaning here (``carried``), as text. It may hold secrets."""
 
     def __init__(self, **values: object) -> None:
         """Take values by Python name (typed, or text as a person writes it). All others get their defaults."""
         given: set[str] = set()
         own = self.__dict__
         own[BY_LISTENER] = _checked(values.pop(BY_LISTENER, {}))
+        own[CARRIED] = values.pop(CARRIED, {})
         for name, declaration in NODE_PROPERTIES.items():
             if declaration.field in values:
                 own[declaration.field] = declaration.check(values.pop(declaration.field))
@@ -174,14 +178,18 @@ def node_property(name: str) -> Property[Any]:
     return declaration
 
 
-def unknown_name(name: str, known: Mapping[str, Property[Any]]) -> ConfigError:
+class UnknownName(ConfigError):
+    """There is no setting with this name."""
+
+
+def unknown_name(name: str, known: Mapping[str, Property[Any]]) -> UnknownName:
     """The error for an undeclared name."""
     from difflib import get_close_matches
 
     visible = [candidate for candidate, declaration in known.items() if not declaration.hidden]
     near = get_close_matches(name.replace("_", "."), visible, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "'millstream config list', with --topics for topics, shows all"
-    return ConfigError(name, f"there is no such setting; {hint}")
+    return UnknownName(name, f"there is no such setting; {hint}")
 
 
 NODE_PROPERTIES: Mapping[str, Property[Any]] = MappingProxyType(declared(Settings))

@@ -82,14 +82,12 @@ class ClusterProperties:
         True,
         doc="Whether leaders are moved back to the preferred replicas, the first of each partition's list, when those "
         "are in sync again.",
-        live=True,
     )
     leader_imbalance_check_interval_seconds = Property(
         "leader.imbalance.check.interval.seconds",
-        Integer(1, unit="s"),
+        Integer(1, INT64_MAX, unit="s"),
         60,
-        doc="How often the controller looks for leaders to move back.",
-        live=True,
+        doc="How often the controller looks for leaders to move back. The default of Apache Kafka is 300.",
     )
     replica_selector_class = Property(
         "replica.selector.class",
@@ -142,5 +140,4 @@ class ClusterProperties:
         Integer(1, INT64_MAX, unit="ms"),
         30_000,
         doc="A replica that has not had its leader's whole log for this long is not in sync.",
-        live=True,
     )

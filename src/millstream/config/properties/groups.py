@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Boolean, Choice, Choices, Integer
+from millstream.config.forms import Boolean, Choice, Choices, Integer, Short
 from millstream.config.property import Property
 
 _MIB = 2**20
+
+
+class RebalanceProtocols(Choices):
+    """Protocols of groups, classic among them."""
+
+    def accepts(self, value: object) -> bool:
+        return super().accepts(value) and isinstance(value, tuple) and "classic" in value
+
+    def expected(self) -> str:
+        return f"{super().expected()}, with classic among them"
 
 
 class GroupProperties:
@@ -114,6 +124,14 @@ class GroupProperties:
         doc="Interval at which the regular expressions of a consumer group are matched again. New topics are found "
         "sooner.",
     )
+    group_coordinator_rebalance_protocols = Property(
+        "group.coordinator.rebalance.protocols",
+        RebalanceProtocols("consumer", "classic", "share", "streams"),
+        ("classic", "consumer", "streams"),
+        doc="Protocols that groups may use. Without consumer, KIP-848 is refused. As in Kafka, "
+        "classic cannot be left out, and share has no effect here: the feature `share.version` decides. Groups with "
+        "the streams protocol are not served.",
+    )
     internal_share_groups = Property(
         "internal.share.groups",
         Boolean(),
@@ -126,6 +144,13 @@ class GroupProperties:
         Integer(1, 1_000),
         50,
         doc="Number of partitions of __consumer_offsets, fixed at its creation. A group's name decides its partition.",
+    )
+    offsets_topic_replication_factor = Property(
+        "offsets.topic.replication.factor",
+        Short(1),
+        3,
+        doc="Number of replicas of __consumer_offsets. A cluster with fewer brokers gives it an odd number of them, "
+        "and more when brokers join; Kafka would not create the topic.",
     )
     offsets_topic_segment_bytes = Property(
         "offsets.topic.segment.bytes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Choices, Integer
+from millstream.config.forms import Choices, Integer, Short
 from millstream.config.property import Property
 
 
@@ -163,5 +163,20 @@ class ShareGroupProperties:
         Integer(1, 1_000),
         50,
         doc="Number of partitions of __share_group_state, which is created when the first share group needs it.",
+        hidden=True,
+    )
+    share_coordinator_state_topic_replication_factor = Property(
+        "share.coordinator.state.topic.replication.factor",
+        Short(1),
+        3,
+        doc="Number of replicas of __share_group_state. A cluster with fewer brokers gives it an odd number of them, "
+        "and more when brokers join; Kafka would not create the topic.",
+        hidden=True,
+    )
+    share_coordinator_state_topic_min_isr = Property(
+        "share.coordinator.state.topic.min.isr",
+        Short(1),
+        2,
+        doc="min.insync.replicas of __share_group_state, set at its creation. At most its replication factor counts.",
         hidden=True,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Integer
+from millstream.config.forms import Integer, Short
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -43,6 +43,19 @@ class TransactionProperties:
         50,
         doc="Number of partitions of __transaction_state, fixed at its creation. A transactional id decides its "
         "partition.",
+    )
+    transaction_state_log_replication_factor = Property(
+        "transaction.state.log.replication.factor",
+        Short(1),
+        3,
+        doc="Number of replicas of __transaction_state. A cluster with fewer brokers gives it an odd number of them, "
+        "and more when brokers join; Kafka would not create the topic.",
+    )
+    transaction_state_log_min_isr = Property(
+        "transaction.state.log.min.isr",
+        Integer(1),
+        2,
+        doc="min.insync.replicas of __transaction_state, set at its creation. At most its replication factor counts.",
     )
     transaction_state_log_segment_bytes = Property(
         "transaction.state.log.segment.bytes",

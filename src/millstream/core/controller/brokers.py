@@ -50,7 +50,7 @@ from millstream.core.controller.requests import (
 )
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
-from millstream.core.controller.topic_names import INTERNAL_TOPICS
+from millstream.core.controller.topic_names import GROUP_METADATA, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from millstream.errors import Rejected
 from millstream.model.cluster import INCARNATION_BYTES, BrokerEpoch, FeatureLevel, NodeId
 from millstream.model.error_code import ErrorCode
@@ -224,22 +224,30 @@ def _unfenced(state: ControllerState, node: NodeId, epoch: BrokerEpoch, rules: R
     return [unfenced, *(_raised_factors(state, rules) if state.feature_level >= MOVING_REPLICAS else ())]
 
 
-def internal_factor(state: ControllerState, rules: Rules) -> int:
-    """The replication factor of internal topics: odd, because two brokers that must both be up are less than one. A
-    founder counts before it is registered: until then the factor is refused, and the client asks again.
+def internal_factor(state: ControllerState, rules: Rules, name: str) -> int:
+    """The replication factor of an internal topic: what its setting says, if there are so many brokers. With fewer it
+    is odd, because two brokers that must both be up are less than one. A founder counts before it is registered: until
+    then the factor is refused, and the client asks again.
     """
     alive = sum(broker.alive for broker in candidates(state))
     lost = sum(broker.is_lost for broker in state.registry.brokers.values())
-    return max(odd_at_most(max(alive, rules.founders - lost), INTERNAL_FACTOR), 1)
+    brokers = max(alive, rules.founders - lost)
+    settings = rules.settings
+    wanted = {
+        GROUP_METADATA: settings.offsets_topic_replication_factor,
+        TRANSACTION_STATE: settings.transaction_state_log_replication_factor,
+        SHARE_GROUP_STATE: settings.share_coordinator_state_topic_replication_factor,
+    }.get(name, INTERNAL_FACTOR)
+    return wanted if wanted <= brokers else max(odd_at_most(brokers, wanted), 1)
 
 
 def _raised_factors(state: ControllerState, rules: Rules) -> Iterator[ReplicasMoving]:
     """Replicas for the internal topics that have fewer than they can have. A partition that would get one on a broker
     which may not have applied an earlier departure yet waits for the next broker that becomes alive.
     """
-    factor = internal_factor(state, rules)
     placer = Placer(candidates(state), state.load)
     for name in sorted(INTERNAL_TOPICS & state.topics.keys()):
+        factor = internal_factor(state, rules, name)
         topic = state.topics[name]
         changes: list[ReplicaChange] = []
         for index, partition in enumerate(topic.partitions):

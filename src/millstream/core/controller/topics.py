@@ -166,7 +166,7 @@ def _placed_replicas(state: ControllerState, topic: CreateTopic, rules: Rules, p
     factor = topic.replication_factor
     if factor == -1:
         internal = topic.name in INTERNAL_TOPICS
-        factor = internal_factor(state, rules) if internal else settings.default_replication_factor
+        factor = internal_factor(state, rules, topic.name) if internal else settings.default_replication_factor
     return placer.place(count, factor)
 
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from controller_bench import Bench, disk, profile_of
 
+from millstream.config.settings import Settings
 from millstream.core.controller.brokers import internal_factor
 from millstream.core.controller.commands import (
     FEATURE_LEVEL,
@@ -227,7 +228,18 @@ def test_internal_topics_get_three_replicas_when_the_third_broker_is_alive():
 @pytest.mark.parametrize(("alive", "factor"), [(1, 1), (2, 1), (3, 3), (4, 3), (9, 3)])
 def test_the_factor_of_internal_topics_is_odd(alive, factor):
     bench = Bench(brokers=tuple(range(1, alive + 1)))
-    assert internal_factor(bench.state, bench.rules) == factor
+    assert internal_factor(bench.state, bench.rules, "__consumer_offsets") == factor
+
+
+@pytest.mark.parametrize(
+    ("alive", "wanted", "factor"), [(3, 1, 1), (3, 2, 2), (1, 2, 1), (2, 2, 2), (4, 5, 3), (5, 5, 5)]
+)
+def test_settings_say_how_many_replicas_internal_topics_get(alive, wanted, factor):
+    bench = Bench(brokers=tuple(range(1, alive + 1)))
+    settings = Settings(data_dir="d", offsets_topic_replication_factor=wanted)
+    rules = msgspec.structs.replace(bench.rules, settings=settings)
+    assert internal_factor(bench.state, rules, "__consumer_offsets") == factor
+    assert internal_factor(bench.state, rules, "__transaction_state") == (3 if alive > 2 else 1)
 
 
 def test_an_internal_topic_waits_until_enough_founders_are_registered():

@@ -16,8 +16,12 @@ from millstream.wire.schema import Message
 
 def handle(node: Node, ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> None:
     """Answer when every group's coordinator has answered."""
+    enabled = "consumer" in node.settings.group_coordinator_rebalance_protocols
 
     def ask(name: str, done: Callable[[Message | ErrorCode], None]) -> None:
+        if not enabled:
+            done(ErrorCode.UNSUPPORTED_VERSION)
+            return
         one = ConsumerGroupDescribeRequest(group_ids=[name])
         node.coordinator.ask(name, CONSUMER_GROUP_DESCRIBE, ctx.api_version, ctx.client_id, ctx.host, one, done)
 

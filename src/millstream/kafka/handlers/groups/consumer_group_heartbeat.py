@@ -11,7 +11,10 @@ from millstream.wire.schema import Message
 
 
 def handle(node: Node, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Answer when the coordinator has answered."""
+    """Answer when the coordinator has answered, or at once if the protocol is switched off."""
+    if "consumer" not in node.settings.group_coordinator_rebalance_protocols:
+        ctx.respond(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+        return
 
     def done(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
