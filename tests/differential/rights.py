@@ -38,6 +38,7 @@ from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsR
 from millstream.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from millstream.wire.messages.describe_acls import DescribeAclsRequest
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from millstream.wire.messages.describe_verifiers import DescribeVerifiersRequest
 from millstream.wire.messages.events_metadata import EventsMetadataRequest
 from millstream.wire.messages.feed_events import FeedEventsRequest
 from millstream.wire.messages.fetch_event_data import FetchEventDataRequest
@@ -52,6 +53,9 @@ from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTo
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from millstream.wire.messages.push_events import PushEventsRequest
 from millstream.wire.messages.replace_segments import ReplaceSegmentsRequest
+from millstream.wire.messages.reserve_producer_ids import ReserveProducerIdsRequest
+from millstream.wire.messages.restore_batches import RestoreBatchesRequest
+from millstream.wire.messages.restore_verifiers import RestoreVerifiersRequest
 from millstream.wire.sasl import SCRAM_SHA_256, salted_password
 from raw_line import Line, log_in
 from waits import until
@@ -108,6 +112,10 @@ def events(topic):
         15103: AcknowledgeEventsRequest("c", topic.id, False, [AcknowledgedPartition(0, 0)]),
         15104: EventsMetadataRequest([topic.name]),
         15200: ReplaceSegmentsRequest(topic.id, 0),
+        15300: RestoreBatchesRequest(topic.id, 0, b""),
+        15301: ReserveProducerIdsRequest(1),
+        15302: DescribeVerifiersRequest(),
+        15303: RestoreVerifiersRequest([]),
     }
 
 

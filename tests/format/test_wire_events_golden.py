@@ -9,6 +9,11 @@ from millstream.wire.messages.acknowledge_events import (
     AcknowledgeEventsRequest,
     AcknowledgeEventsResponse,
 )
+from millstream.wire.messages.describe_verifiers import (
+    DescribeVerifiersRequest,
+    DescribeVerifiersResponse,
+    UserVerifier,
+)
 from millstream.wire.messages.events_metadata import (
     EventsMetadataBroker,
     EventsMetadataPartition,
@@ -30,6 +35,9 @@ from millstream.wire.messages.replace_segments import (
     ReplaceSegmentsResponse,
     SegmentOfReplacement,
 )
+from millstream.wire.messages.reserve_producer_ids import ReserveProducerIdsRequest, ReserveProducerIdsResponse
+from millstream.wire.messages.restore_batches import RestoreBatchesRequest, RestoreBatchesResponse
+from millstream.wire.messages.restore_verifiers import RestoreVerifiersRequest, RestoreVerifiersResponse
 
 ID = bytes(range(16))
 ID_HEX = ID.hex()
@@ -91,6 +99,20 @@ GOLDEN = {
             "01 00"
         ),
     ),
+    "restore": (RestoreBatchesRequest(ID, 2, b"abc"), f"{ID_HEX} 00000002 04616263 00"),
+    "restored": (RestoreBatchesResponse(0, 1, "no", 8), "00000000 0001 036e6f 0000000000000008 00"),
+    "reserve": (ReserveProducerIdsRequest(7), "0000000000000007 00"),
+    "reserved": (ReserveProducerIdsResponse(0, 0, None, 9), "00000000 0000 00 0000000000000009 00"),
+    "verifiers wanted": (DescribeVerifiersRequest(), "00"),
+    "verifiers": (
+        DescribeVerifiersResponse(0, 0, None, [UserVerifier("u", 2, 4096, b"s", b"k", b"v")]),
+        "00000000 0000 00 02 0275 02 00001000 0273 026b 0276 00 00",
+    ),
+    "restore verifiers": (
+        RestoreVerifiersRequest([UserVerifier("u", 2, 4096, b"s", b"k", b"v")]),
+        "02 0275 02 00001000 0273 026b 0276 00 00",
+    ),
+    "restored verifiers": (RestoreVerifiersResponse(0, 1, "no"), "00000000 0001 036e6f 00"),
     "replaced": (ReplaceSegmentsResponse(0, 95, "no", 8), "00000000 005f 036e6f 0000000000000008 00"),
 }
 

@@ -105,6 +105,10 @@ _OURS = {
         "FetchEventData",
         "PushEvents",
         "ReplaceSegments",
+        "RestoreBatches",
+        "ReserveProducerIds",
+        "DescribeVerifiers",
+        "RestoreVerifiers",
     )
     for side in ("Request", "Response")
 }

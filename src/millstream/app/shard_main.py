@@ -332,7 +332,7 @@ class ShardProcess:
             meters=self.lifecycle.meters,
             home=home,
             events=EventsHome(shard, table, self.storage),
-            admin_home=AdminHome(shard, table, self.archiver.replacing),
+            admin_home=AdminHome(shard, table, lambda: self.storage.accepts_writes, self.archiver.replacing),
             loggers=Loggers(shard),
             ack_timeouts=AckTimeouts(shard.reactor, table, home),
             telemetry=Telemetry(shard, settings, metadata, self.storage, self.client, table, home),

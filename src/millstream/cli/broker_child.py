@@ -1,6 +1,6 @@
 """A broker as a child process of a command. It serves until the command ends, and then stops in order.
-``take-over.log`` in its data directory has its standard error. However the command ends, the kernel sends the broker
-SIGTERM: it hands its leaderships over and tells the controller that it stops.
+A file in its data directory, such as ``take-over.log``, has its standard error. However the command ends, the kernel
+sends the broker SIGTERM: it hands its leaderships over and tells the controller that it stops.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LOG: Final = "take-over.log"
 class BrokerChild:
     """One broker. Lifecycle: serves when it is made; ``close`` stops it."""
 
-    def __init__(self, arguments: Sequence[str], data: str, timeout_s: float) -> None:
+    def __init__(self, arguments: Sequence[str], data: str, timeout_s: float, log_name: str = LOG) -> None:
         """``arguments`` are those of ``millstream start``. Raises CommandFailed: it did not come up in time."""
-        self._log = Path(data) / LOG
+        self._log = Path(data) / log_name
         command = [sys.executable, "-m", "millstream.cli", "start", *arguments]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -218,6 +218,10 @@ CHANGES: Final[dict[int, Callable[[Any], list[str]]]] = {
     57: lambda request: [f"{one.feature}: {one.max_version_level}" for one in request.feature_updates],
     64: lambda request: [str(request.broker_id)],
     15200: lambda request: [type(request).__name__.removesuffix("Request")],
+    15300: lambda request: [f"{request.topic_id.hex()}-{request.partition_index}"],
+    15301: lambda request: [str(request.count)],
+    15302: lambda request: [type(request).__name__.removesuffix("Request")],
+    15303: lambda request: [one.user for one in request.verifiers],
 }
 """APIs that change something, and the names of what a request changes."""
 

@@ -122,6 +122,10 @@ _TABLE: Final = (
     Served(15103, "events.acknowledge_events", effect=True),
     Served(15104, "events.events_metadata"),
     Served(15200, "events.replace_segments", effect=True),
+    Served(15300, "restoring.restore_batches", effect=True),
+    Served(15301, "restoring.reserve_producer_ids", effect=True),
+    Served(15302, "restoring.describe_verifiers"),
+    Served(15303, "restoring.restore_verifiers", effect=True),
 )
 
 _SHARE_GROUPS: Final = (

@@ -72,6 +72,7 @@ from millstream.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from millstream.wire.messages.describe_verifiers import DescribeVerifiersRequest, DescribeVerifiersResponse
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from millstream.wire.messages.events_metadata import EventsMetadataRequest, EventsMetadataResponse
@@ -120,6 +121,9 @@ from millstream.wire.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryResponse,
 )
 from millstream.wire.messages.replace_segments import ReplaceSegmentsRequest, ReplaceSegmentsResponse
+from millstream.wire.messages.reserve_producer_ids import ReserveProducerIdsRequest, ReserveProducerIdsResponse
+from millstream.wire.messages.restore_batches import RestoreBatchesRequest, RestoreBatchesResponse
+from millstream.wire.messages.restore_verifiers import RestoreVerifiersRequest, RestoreVerifiersResponse
 from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from millstream.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -232,6 +236,10 @@ APIS: Final[dict[int, Api]] = {
         _api(AcknowledgeEventsRequest, AcknowledgeEventsResponse),
         _api(EventsMetadataRequest, EventsMetadataResponse),
         _api(ReplaceSegmentsRequest, ReplaceSegmentsResponse),
+        _api(RestoreBatchesRequest, RestoreBatchesResponse),
+        _api(ReserveProducerIdsRequest, ReserveProducerIdsResponse),
+        _api(DescribeVerifiersRequest, DescribeVerifiersResponse),
+        _api(RestoreVerifiersRequest, RestoreVerifiersResponse),
     )
 }
 """Every declared API, by key."""

@@ -55,6 +55,7 @@ VERBS = {
     "partition/events/feeds.py": ("_feed", "_fetch_data"),
     "partition/read/list_offsets.py": ("_list_offset", "_find", "_largest"),
     "partition/append/markers.py": ("_append",),
+    "partition/append/restored.py": ("_append", "_replicate", "_restore_batches"),
     "partition/read/batches.py": ("_read_here", "_read_older", "_read", "read_cold"),
     "partition/replace_segments.py": ("_replace_segments",),
     "partition/replica/following.py": ("move_start",),

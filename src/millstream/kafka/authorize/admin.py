@@ -48,6 +48,10 @@ for _key, _operation in (
     (57, Op.ALTER),
     (64, Op.ALTER),
     (74, Op.DESCRIBE_CONFIGS),
+    (15300, Op.ALTER),
+    (15301, Op.ALTER),
+    (15302, Op.ALTER),
+    (15303, Op.ALTER),
 ):
     _whole(_key, _operation)
 

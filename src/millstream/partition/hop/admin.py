@@ -10,13 +10,15 @@ from typing import Final
 
 import msgspec
 
-from millstream.errors import MillstreamError, Rejected
+from millstream.errors import MillstreamError, Rejected, Retriable
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
+from millstream.partition.append.restored import restore_batches
 from millstream.partition.delete_records import NO_LOW_WATERMARK, Deleted, delete_records
 from millstream.partition.hop.home import TIMEOUT_US
+from millstream.partition.partition import Partition
 from millstream.partition.replace_segments import replace_segments
-from millstream.partition.table import PartitionTable
+from millstream.partition.table import PartitionTable, Remote
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 from millstream.tiers.replacing import Replacement, Replacing
@@ -24,10 +26,12 @@ from millstream.tiers.replacing import Replacement, Replacing
 DELETE_RECORDS: Final = 36
 LOG_SIZES: Final = 37
 REPLACE_SEGMENTS: Final = 48
+RESTORE_BATCHES: Final = 49
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_replacement = msgspec.msgpack.Decoder(tuple[int, Replacement]).decode
 _decode_replaced = msgspec.msgpack.Decoder(tuple[int, int, str]).decode
+_decode_batches = msgspec.msgpack.Decoder(tuple[int, bytes]).decode
 _decode_pairs = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 
 Sizes = list[tuple[int, int]]
@@ -41,13 +45,21 @@ class AdminHome:
     Shard: one each.
     """
 
-    def __init__(self, shard: Shard, table: PartitionTable, replacing: Replacing | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        table: PartitionTable,
+        accepts_writes: Callable[[], bool],
+        replacing: Replacing | None = None,
+    ) -> None:
         self._shard = shard
+        self._accepts_writes = accepts_writes
         self._table = table
         self.replacing = replacing
         shard.mailbox.serve(DELETE_RECORDS, self._serve_delete_records)
         shard.mailbox.serve(LOG_SIZES, self._serve_log_sizes)
         shard.mailbox.serve(REPLACE_SEGMENTS, self._serve_replace_segments)
+        shard.mailbox.serve(RESTORE_BATCHES, self._serve_restore_batches)
 
     # DeleteRecords
 
@@ -119,6 +131,46 @@ class AdminHome:
             done(Rejected("the partition has moved or failed", self._table.gone(RaftGroupId(raft_group))))
         else:
             replace_segments(partition, self.replacing, wanted, done)
+
+    # RestoreBatches
+
+    def restore_batches(
+        self, entry: Partition | Remote, data: bytes, done: Callable[[int | MillstreamError], None]
+    ) -> None:
+        """``partition.append.restored`` for a partition of this broker; a disk that is full refuses."""
+        if isinstance(entry, Partition):
+            self._restore_here(entry, data, done)
+            return
+
+        def answered(answer: bytes | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                done(answer)
+            else:
+                end, code, message = _decode_replaced(answer)
+                done(Rejected(message, ErrorCode(code)) if code else end)
+
+        call = _encode((entry.raft_group, data))
+        self._shard.mailbox.call(ShardId(entry.shard), RESTORE_BATCHES, call, answered, TIMEOUT_US)
+
+    def _restore_here(self, partition: Partition, data: bytes, done: Callable[[int | MillstreamError], None]) -> None:
+        if self._accepts_writes():
+            restore_batches(partition, data, self._shard.reactor.wall_ms(), done)
+        else:
+            done(Retriable("the broker's disk is full", ErrorCode.KAFKA_STORAGE_ERROR))
+
+    def _serve_restore_batches(self, sender: int, payload: bytes, reply: Reply) -> None:
+        _ = sender
+        raft_group, data = _decode_batches(payload)
+
+        def done(result: int | MillstreamError) -> None:
+            failed = isinstance(result, MillstreamError)
+            reply.send(_encode((-1, int(result.code), result.message) if failed else (result, 0, "")))
+
+        partition = self._table.by_group.get(raft_group)
+        if partition is None:
+            done(Retriable("the partition has moved or failed", self._table.gone(RaftGroupId(raft_group))))
+        else:
+            self._restore_here(partition, data, done)
 
     # Sizes
 

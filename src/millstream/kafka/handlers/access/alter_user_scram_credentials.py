@@ -23,7 +23,7 @@ _IN_CLEAR = "This listener is not encrypted: set passwords over TLS or from the 
 
 def handle(node: Node, ctx: RequestContext, request: AlterUserScramCredentialsRequest) -> None:
     """Let the controller change the users."""
-    if request.upsertions and not _is_private(node, ctx):
+    if request.upsertions and not is_private(node, ctx):
         names = dict.fromkeys([*(one.name for one in request.deletions), *(one.name for one in request.upsertions)])
         error = ErrorCode.UNACCEPTABLE_CREDENTIAL
         refused = [AlterUserScramCredentialsResult(each, error, _IN_CLEAR) for each in names]
@@ -52,7 +52,7 @@ def _wanted(one: ScramCredentialUpsertion) -> SetUser:
     return SetUser(one.name, one.mechanism, verifier_of(mechanism, salted, salt, one.iterations))
 
 
-def _is_private(node: Node, ctx: RequestContext) -> bool:
+def is_private(node: Node, ctx: RequestContext) -> bool:
     """Whether no one on a network can read what this client sends."""
     protocol = dict(node.settings.listener_security_protocol_map).get(ctx.listener, "")
     same_machine = ctx.host in ("", ctx.local_host) or ipaddress.ip_address(ctx.host).is_loopback

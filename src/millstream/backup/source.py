@@ -1,0 +1,268 @@
+"""What a cluster has beside its records, asked of it as the caller. ``target`` makes it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millstream.backup.model import (
+    AclBackup,
+    GroupBackup,
+    GroupOffset,
+    QuotaBackup,
+    ResourceConfigs,
+    UserBackup,
+)
+from millstream.client.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, error_of
+from millstream.client.coordinators import GROUP, Coordinators
+from millstream.errors import Rejected
+from millstream.model.access import Operation, PatternType, Permission, ResourceType
+from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from millstream.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from millstream.wire.messages.describe_verifiers import DescribeVerifiersRequest, DescribeVerifiersResponse
+from millstream.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
+from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.client.cluster import Cluster
+    from millstream.client.connection import Connection
+
+CLIENT_METRICS_RESOURCE: Final = 16
+GROUP_RESOURCE: Final = 32
+RESTORE_MARK: Final = "millstream.restore."
+"""Start of the name of the topic that marks a cluster that is being restored."""
+SCHEMAS: Final = "_schemas"
+
+_DESCRIBE_CONFIGS, _LIST_CONFIGS, _LIST_GROUPS, _OFFSET_FETCH, _METADATA = 32, 74, 16, 9, 3
+_DESCRIBE_ACLS, _DESCRIBE_QUOTAS, _DESCRIBE_VERIFIERS = 29, 48, 15302
+_OF_A_TOPIC: Final = 1
+_OF_A_BROKER: Final = 2
+_OF_ALL_BROKERS: Final = 3
+_OF_CLIENT_METRICS, _OF_A_GROUP = 7, 8
+"""Kafka's sources of a setting."""
+_OWN: Final = frozenset((_OF_A_BROKER, _OF_ALL_BROKERS, _OF_CLIENT_METRICS, _OF_A_GROUP))
+_OFFSET_BY_GROUP: Final = 7
+_DESCRIBED_AT_ONCE: Final = 500
+
+
+class FoundTopic(NamedTuple):
+    """A topic of the cluster. ``configs`` are its own ones; ``is_compacted`` may come from a broker's."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[int, ...]
+    replication: int
+    configs: dict[str, str]
+    is_compacted: bool
+
+
+class Source:
+    """Asks one cluster. It owns no connection but those of ``cluster``."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._coordinators = Coordinators(cluster)
+        self.notes: list[str] = []
+        """What the cluster has and cannot be read, in sentences."""
+
+    def topics(self) -> list[FoundTopic]:
+        """All topics but the broker's own, those of the data of event topics, and the mark of a restoring."""
+
+        def ask() -> MetadataResponse:
+            connection = self.cluster.any_connection()
+            version = connection.version_of(_METADATA, 10)
+            return connection.call(MetadataRequest(None, allow_auto_topic_creation=False), MetadataResponse, version)
+
+        found = [
+            one
+            for one in self.cluster.insist("topics", ask).topics
+            if one.name and (not one.is_internal or one.name == SCHEMAS) and not one.name.startswith(RESTORE_MARK)
+        ]
+        for one in found:
+            if one.error_code:
+                raise error_of(one.error_code, f"topic {one.name}")
+        configs: dict[str, dict[str, str]] = {}
+        compacted: set[str] = set()
+        for at in range(0, len(found), _DESCRIBED_AT_ONCE):
+            names = [one.name or "" for one in found[at : at + _DESCRIBED_AT_ONCE]]
+            for result in self._described([DescribeConfigsResource(TOPIC_RESOURCE, name, None) for name in names]):
+                configs[result.resource_name] = _values(result, {_OF_A_TOPIC})
+                if any(one.name == "cleanup.policy" and "compact" in (one.value or "") for one in result.configs):
+                    compacted.add(result.resource_name)
+        events = {name for name, own in configs.items() if own.get("topic.kind") == "events"}
+        return [
+            FoundTopic(
+                one.name or "",
+                one.topic_id,
+                tuple(sorted(part.partition_index for part in one.partitions)),
+                max((len(part.replica_nodes) for part in one.partitions), default=1),
+                configs[one.name or ""],
+                one.name in compacted,
+            )
+            for one in sorted(found, key=lambda one: one.name or "")
+            if not ((one.name or "").endswith(".data") and (one.name or "").removesuffix(".data") in events)
+        ]
+
+    def resources(self) -> list[ResourceConfigs]:
+        """Dynamic settings of brokers, of groups and of client metrics."""
+        brokers = sorted(self.cluster.metadata([]).brokers)
+        found: list[ResourceConfigs] = []
+        for node in brokers:
+            for name in ("", str(node)) if node == brokers[0] else (str(node),):
+                (result,) = self._described([DescribeConfigsResource(BROKER_RESOURCE, name, None)], node)
+                wanted = {_OF_ALL_BROKERS} if not name else {_OF_A_BROKER}
+                found.append(ResourceConfigs(BROKER_RESOURCE, name, _values(result, wanted)))
+                self._note_hidden(result, wanted)
+        for kind in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
+            for name in self._names_of(kind):
+                (result,) = self._described([DescribeConfigsResource(kind, name, None)])
+                found.append(ResourceConfigs(kind, name, _values(result, _OWN)))
+        return [one for one in found if one.configs]
+
+    def _note_hidden(self, result: DescribeConfigsResult, sources: set[int]) -> None:
+        for one in result.configs:
+            if one.config_source in sources and one.value is None and one.is_sensitive:
+                who = f"broker {result.resource_name}" if result.resource_name else "all brokers"
+                self.notes.append(f"the setting {one.name} of {who} is secret, so it is not in the backup")
+
+    def _names_of(self, kind: int) -> list[str]:
+        def ask() -> ListConfigResourcesResponse:
+            connection = self.cluster.any_connection()
+            version = connection.version_of(_LIST_CONFIGS, 1)
+            return connection.call(ListConfigResourcesRequest([kind]), ListConfigResourcesResponse, version)
+
+        answer = self.cluster.insist("settings", ask)
+        if answer.error_code:
+            raise error_of(answer.error_code, "settings")
+        return sorted(one.resource_name for one in answer.config_resources)
+
+    def _described(
+        self, resources: Sequence[DescribeConfigsResource], node: int | None = None
+    ) -> list[DescribeConfigsResult]:
+        def ask() -> list[DescribeConfigsResult]:
+            connection = self.cluster.any_connection() if node is None else self.cluster.connection(node)
+            request = DescribeConfigsRequest(list(resources))
+            results = connection.call(request, DescribeConfigsResponse, connection.version_of(_DESCRIBE_CONFIGS, 1))
+            for one in results.results:
+                if one.error_code:
+                    raise error_of(one.error_code, f"settings of {one.resource_name}", one.error_message)
+            return results.results
+
+        return self.cluster.insist("settings", ask) if resources else []
+
+    def groups(self) -> tuple[list[GroupBackup], list[str]]:
+        """Groups with committed offsets, and the names of share groups, whose positions are elsewhere."""
+        names: set[str] = set()
+        shares: set[str] = set()
+        for node in sorted(self.cluster.metadata([]).brokers):
+            for one in self._listed(node):
+                (shares if one[1] == "share" else names).add(one[0])
+        found = [GroupBackup(name, tuple(self._offsets(name))) for name in sorted(names)]
+        return [one for one in found if one.offsets], sorted(shares)
+
+    def _listed(self, node: int) -> list[tuple[str, str]]:
+        def ask() -> list[tuple[str, str]]:
+            connection = self.cluster.connection(node)
+            version = connection.version_of(_LIST_GROUPS)
+            answer = connection.call(ListGroupsRequest(), ListGroupsResponse, version)
+            if answer.error_code:
+                raise error_of(answer.error_code, "groups")
+            return [(one.group_id, one.group_type.lower()) for one in answer.groups]
+
+        return self.cluster.insist("groups", ask, lambda: self.cluster.metadata([]))
+
+    def _offsets(self, group: str) -> list[GroupOffset]:
+        def ask(connection: Connection) -> list[GroupOffset]:
+            version = connection.version_of(_OFFSET_FETCH, 2, _OFFSET_BY_GROUP)
+            answer = connection.call(OffsetFetchRequest(group, None), OffsetFetchResponse, version)
+            if answer.error_code:
+                raise error_of(answer.error_code, f"offsets of group {group}")
+            found: list[GroupOffset] = []
+            for topic in answer.topics:
+                for one in topic.partitions:
+                    if one.error_code:
+                        raise error_of(one.error_code, f"offsets of group {group}")
+                    if one.committed_offset >= 0:
+                        found.append(
+                            GroupOffset(topic.name, one.partition_index, one.committed_offset, one.metadata or "")
+                        )
+            return sorted(found, key=lambda one: (one.topic, one.partition))
+
+        return self._coordinators.insist(f"offsets of group {group}", GROUP, group, ask)
+
+    def users(self) -> list[UserBackup]:
+        """The verifiers of all users."""
+        connection = self.cluster.any_connection()
+        version = connection.version_of(_DESCRIBE_VERIFIERS)
+        answer = connection.call(DescribeVerifiersRequest(), DescribeVerifiersResponse, version)
+        if answer.error_code:
+            raise error_of(answer.error_code, "users", answer.error_message)
+        return [
+            UserBackup(
+                one.user, one.mechanism, one.iterations, bytes(one.salt), bytes(one.stored_key), bytes(one.server_key)
+            )
+            for one in answer.verifiers
+        ]
+
+    def acls(self) -> list[AclBackup]:
+        """All access control entries; none, with a note, where access is not controlled."""
+        asked = DescribeAclsRequest(ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)
+        connection = self.cluster.any_connection()
+        answer = connection.call(asked, DescribeAclsResponse, connection.version_of(_DESCRIBE_ACLS, 1))
+        if answer.error_code == ErrorCode.SECURITY_DISABLED:
+            self.notes.append("access is not controlled in this cluster, so no access control entry is read")
+            return []
+        if answer.error_code:
+            raise error_of(answer.error_code, "access control entries", answer.error_message)
+        return sorted(
+            AclBackup(
+                each.resource_type,
+                each.pattern_type,
+                each.resource_name,
+                one.principal,
+                one.host,
+                one.operation,
+                one.permission_type,
+            )
+            for each in answer.resources
+            for one in each.acls
+        )
+
+    def quotas(self) -> list[QuotaBackup]:
+        """All quotas."""
+        connection = self.cluster.any_connection()
+        version = connection.version_of(_DESCRIBE_QUOTAS)
+        answer = connection.call(DescribeClientQuotasRequest([], strict=False), DescribeClientQuotasResponse, version)
+        if answer.error_code:
+            raise error_of(answer.error_code, "quotas", answer.error_message)
+        return [
+            QuotaBackup(
+                tuple((part.entity_type, part.entity_name) for part in entry.entity),
+                {one.key: one.value for one in entry.values},
+            )
+            for entry in answer.entries or []
+        ]
+
+
+def require_ours(cluster: Cluster) -> None:
+    """Raises Rejected if the brokers are not Millstream's, or older than backups."""
+    connection = cluster.any_connection()
+    if _DESCRIBE_VERIFIERS not in connection.versions:
+        raise Rejected(
+            f"the broker at {connection.address} serves no backups: it is no Millstream, or an older release",
+            ErrorCode.UNSUPPORTED_VERSION,
+        )
+
+
+def _values(result: DescribeConfigsResult, sources: set[int] | frozenset[int]) -> dict[str, str]:
+    return {one.name: one.value for one in result.configs if one.config_source in sources and one.value is not None}

@@ -1,0 +1,190 @@
+"""The objects of backups: content decides their names, and damage is found and named."""
+
+import hashlib
+import os
+
+import msgspec
+import pytest
+
+from millstream.backup.batches import empty_batches, producer_id_of, shifted, sound_batches, standing_events
+from millstream.backup.model import (
+    FORMAT,
+    Backup,
+    PartitionBackup,
+    StoredBatches,
+    TopicBackup,
+    UserBackup,
+    decode_backup,
+    encode_backup,
+)
+from millstream.backup.store import BackupStore, records_key
+from millstream.backup.verify import verify
+from millstream.errors import Corruption, Rejected
+from millstream.format.segment import whole_batches
+from millstream.objects import open_store
+from millstream.wire.records import batch_crc_ok, build_batch
+
+TOPIC = "ab" * 16
+
+
+def batch(base, count=3, **named):
+    return build_batch([(None, b"v", (), 5)] * count, base_offset=base, **named)
+
+
+def quiet(done, total):
+    assert 0 <= done <= total
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(directory):
+    opened = open_store(f"file://{directory}")
+    yield BackupStore(opened)
+    opened.close()
+
+
+def backup_of(name, *objects, end=None):
+    part = PartitionBackup(0, 0, objects[-1].end_offset if end is None else end, objects=objects)
+    return Backup(FORMAT, name, "1", "c", 1, 2, (TopicBackup("t", TOPIC, 1, {}, (part,)),))
+
+
+def put(store, base, *batches):
+    end = base + 3 * len(batches)
+    return store.put(TOPIC, 0, base, end, b"".join(batches))[0]
+
+
+def path_of(directory, one):
+    return os.path.join(directory, records_key(TOPIC, 0, one))
+
+
+def change(path, at, cut=False):
+    with open(path, "r+b") as file:
+        if cut:
+            file.truncate(at)
+        else:
+            file.seek(at)
+            byte = file.read(1)
+            file.seek(at)
+            file.write(bytes([byte[0] ^ 1]))
+
+
+def test_a_backup_is_there_when_its_root_is(store):
+    one = put(store, 0, batch(0))
+    assert store.names() == []
+    assert store.newest() is None
+    store.publish(backup_of("20260101T000000Z", one))
+    assert store.newest() == backup_of("20260101T000000Z", one)
+    with pytest.raises(Rejected, match="already"):
+        store.publish(backup_of("20260101T000000Z", one))
+    with pytest.raises(Rejected, match="the newest is 20260101T000000Z"):
+        store.read("20250101T000000Z")
+
+
+def test_the_same_batches_are_written_once(store):
+    assert store.put(TOPIC, 0, 0, 3, batch(0))[1]
+    assert not store.put(TOPIC, 0, 0, 3, batch(0))[1]
+    assert store.put(TOPIC, 0, 0, 3, batch(0, compression=4))[1]
+
+
+def test_what_is_damaged_is_named(store, directory):
+    objects = [put(store, base, batch(base), batch(base + 3)) for base in (0, 6, 12, 18)]
+    backup = backup_of("b", *objects)
+    assert verify(store, backup, quiet) == (4, 8, [])
+    change(path_of(directory, objects[0]), 70)
+    change(path_of(directory, objects[1]), 100, cut=True)
+    os.remove(path_of(directory, objects[2]))
+    found = verify(store, backup, quiet)
+    assert [one.rpartition(": ")[2] if "damaged" in one else one.split(": ")[1] for one in found.faults]
+    for fault, one, word in zip(found.faults, objects[:3], ("damaged", "truncated", "missing"), strict=True):
+        assert fault.startswith(
+            f"t-0, offsets {one.base_offset} to {one.end_offset - 1}: the object records/{TOPIC}/0/"
+        )
+        assert word in fault
+    assert found.batches == 2
+
+
+def test_objects_that_do_not_follow_each_other_are_faults(store):
+    first, last = put(store, 0, batch(0)), put(store, 2, batch(2))
+    assert "before the end" in verify(store, backup_of("b", first, last), quiet).faults[0]
+    assert "the root says 9" in verify(store, backup_of("b", first, end=9), quiet).faults[0]
+
+
+@pytest.mark.parametrize("at", [0, 40, 65, 200])
+def test_a_flipped_bit_of_a_root_is_found(store, at):
+    data = bytearray(encode_backup(backup_of("b", put(store, 0, batch(0)))))
+    assert decode_backup("b", bytes(data)).name == "b"
+    data[at] ^= 1
+    with pytest.raises(Corruption, match="root of backup b"):
+        decode_backup("b", bytes(data))
+    with pytest.raises(Corruption):
+        decode_backup("b", bytes(data[:at]))
+
+
+def test_a_root_of_a_later_release_is_refused():
+    document = msgspec.json.encode({"format": FORMAT + 1, "something": "else"})
+    data = hashlib.sha256(document).hexdigest().encode() + b"\n" + document
+    with pytest.raises(Rejected, match="newer release"):
+        decode_backup("b", data)
+
+
+def test_removing_a_backup_keeps_what_others_refer_to(store):
+    shared, old, new = put(store, 0, batch(0)), put(store, 3, batch(3)), put(store, 3, batch(3, compression=3))
+    store.publish(backup_of("a", shared, old))
+    store.publish(backup_of("b", shared, new))
+    assert store.remove(["a"]) == 1
+    assert store.names() == ["b"]
+    assert verify(store, store.read("b"), quiet).faults == []
+    with pytest.raises(Corruption, match="missing"):
+        store.get(TOPIC, 0, old)
+
+
+def test_verifiers_are_in_no_repr():
+    assert repr(UserBackup("u", 1, 4096, b"salt", b"stored", b"server")) == "UserBackup(u)"
+
+
+@pytest.mark.parametrize(("base", "end"), [(0, 1), (5, 1000), (0, 5 * (1 << 31))])
+def test_empty_batches_have_the_offsets_that_are_wanted(base, end):
+    at = base
+    for data in empty_batches(base, end):
+        (one,) = whole_batches(data)
+        assert one.base_offset == at
+        assert one.records == 0
+        assert batch_crc_ok(data)
+        at = one.last_offset + 1
+    assert at == end
+
+
+def test_events_that_stand_for_deleted_ones_are_dense():
+    at = 3
+    for data in standing_events(3, 25_000):
+        (one,) = whole_batches(data)
+        assert (one.base_offset, one.records) == (at, one.last_offset - one.base_offset + 1)
+        assert batch_crc_ok(data)
+        at = one.last_offset + 1
+    assert at == 25_000
+
+
+def test_a_producer_gets_another_id_and_the_batch_its_checksum():
+    view = memoryview(batch(0, producer_id=7, producer_epoch=1, base_sequence=0))
+    moved = shifted(view, 1000)
+    assert producer_id_of(moved) == 1007
+    assert batch_crc_ok(moved)
+    assert moved[51:] == view[51:]
+    assert shifted(view, 0) is view
+    nobody = memoryview(batch(0))
+    assert shifted(nobody, 1000) is nobody
+
+
+def test_batches_are_what_the_root_says_of_them():
+    data = memoryview(batch(4) + batch(9))
+    said = StoredBatches(4, 12, len(data), "")
+    assert [one.base_offset for one, _ in sound_batches("it", data, said)] == [4, 9]
+    for wrong in (StoredBatches(5, 12, 1, ""), StoredBatches(4, 13, 1, ""), StoredBatches(3, 12, 1, "")):
+        with pytest.raises(Corruption, match="it: "):
+            list(sound_batches("it", data, wrong))
+    with pytest.raises(Corruption, match="no batch at byte"):
+        list(sound_batches("it", data[:-1], said))
