@@ -1,4 +1,4 @@
-"""``millstream group``: list, describe, reset and delete consumer groups.
+"""``millstream group``: list, describe, reset and delete groups of consumers, share groups included.
 
 ``reset`` shows what it would do; only ``--execute`` does it, and only while the group has no members, because running
 consumers would overwrite it. ``delete`` does it at once; the broker refuses it while the group has members.
@@ -38,6 +38,7 @@ names_argument = click.argument(
     shell_complete=complete_groups,
 )
 
+SHARE: Final = "SHARE"
 STATES: Final = {
     "empty": "EMPTY",
     "stable": "STABLE",
@@ -45,7 +46,7 @@ STATES: Final = {
     "completing-rebalance": "COMPLETING_REBALANCING",
 }
 """Accepted spellings of a group state → its name in confluent-kafka."""
-TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER"}
+TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER", "share": SHARE}
 
 
 class PartitionLag(NamedTuple):
@@ -78,7 +79,7 @@ class PartitionLag(NamedTuple):
     "kind",
     multiple=True,
     metavar="TYPE",
-    help="Only groups of this type: classic, consumer; may be repeated.",
+    help="Only groups of this type: classic, consumer, share; may be repeated.",
 )
 @as_json_option
 @bootstrap_option
@@ -88,19 +89,22 @@ def list_groups(state: tuple[str, ...], kind: tuple[str, ...], as_json: bool, bo
     from millstream.cli.confluent import ConsumerGroupState, ConsumerGroupType
 
     wanted: dict[str, Any] = {}
+    kinds = _meant("--type", kind, TYPES)
     if state:
         wanted["states"] = {ConsumerGroupState[name] for name in _meant("--state", state, STATES)}
     if kind:
-        wanted["types"] = {ConsumerGroupType[name] for name in _meant("--type", kind, TYPES)}
-    client = admin_client(bootstrap)  # kept until the response arrives, because it closes with its last reference
-    with explained("groups", bootstrap):
-        future = client.list_consumer_groups(request_timeout=timeout, **wanted)
-    listing = answer(future, "groups", bootstrap, timeout + 1)
-    if listing.errors and not listing.valid:
+        wanted["types"] = {ConsumerGroupType[name] for name in kinds if name != SHARE}
+    rows: list[tuple[str, str, str]] = []
+    if set(kinds) != {SHARE}:
+        client = admin_client(bootstrap)  # kept until the response arrives, because it closes with its last reference
         with explained("groups", bootstrap):
-            raise listing.errors[0]
-    rows = [(group.group_id, group.state.name.lower(), _kind(group)) for group in listing.valid]
-    if not kind:
+            future = client.list_consumer_groups(request_timeout=timeout, **wanted)
+        listing = answer(future, "groups", bootstrap, timeout + 1)
+        if listing.errors and not listing.valid:
+            with explained("groups", bootstrap):
+                raise listing.errors[0]
+        rows += [(group.group_id, group.state.name.lower(), _kind(group)) for group in listing.valid]
+    if not kind or SHARE in kinds:
         rows += _share_groups(state, bootstrap, timeout)
     rows.sort()
     if as_json:

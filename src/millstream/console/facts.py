@@ -129,11 +129,13 @@ class Lag(NamedTuple):
     partition: int
     committed: int
     end: int
+    finished: int = 0
+    """Records behind the start of a share group that it has finished."""
 
     @property
     def records(self) -> int:
-        """Offsets between the committed one and the end; never negative."""
-        return max(self.end - self.committed, 0)
+        """Offsets between the committed one and the end that are not finished; never negative."""
+        return max(self.end - self.committed - self.finished, 0)
 
 
 def take_snapshot(cluster: Cluster) -> Snapshot:
@@ -214,7 +216,7 @@ def configs(
 def log_dirs(cluster: Cluster, node_id: int, topics: Mapping[str, Sequence[int]]) -> list[DescribeLogDirsResult]:
     """The directories of a broker with the sizes of these partitions."""
     request = DescribeLogDirsRequest([DescribableLogDirTopic(name, list(each)) for name, each in topics.items()])
-    return _ask(cluster, node_id, request, DescribeLogDirsResponse).results
+    return ask(cluster, node_id, request, DescribeLogDirsResponse).results
 
 
 def sizes(cluster: Cluster, snapshot: Snapshot, topic: str) -> dict[int, int]:
@@ -241,7 +243,7 @@ def list_groups(cluster: Cluster, snapshot: Snapshot) -> dict[str, Group]:
     found: dict[str, Group] = {}
 
     for node_id in snapshot.brokers:
-        answer = _ask(cluster, node_id, ListGroupsRequest(), ListGroupsResponse)
+        answer = ask(cluster, node_id, ListGroupsRequest(), ListGroupsResponse)
         if answer.error_code:
             raise error_of(answer.error_code, f"groups of broker {node_id}")
         for one in answer.groups:
@@ -256,7 +258,7 @@ def describe_groups(cluster: Cluster, groups: Sequence[Group]) -> dict[str, Desc
     found: dict[str, Described] = {}
     for node_id, kind, ids in _by_coordinator(groups):
         if kind == "consumer":
-            answer = _ask(cluster, node_id, ConsumerGroupDescribeRequest(ids), ConsumerGroupDescribeResponse)
+            answer = ask(cluster, node_id, ConsumerGroupDescribeRequest(ids), ConsumerGroupDescribeResponse)
             for one in answer.groups:
                 if not one.error_code:
                     members = [
@@ -271,7 +273,7 @@ def describe_groups(cluster: Cluster, groups: Sequence[Group]) -> dict[str, Desc
                     ]
                     found[one.group_id] = Described(one.group_state, one.assignor_name, members)
         elif kind in ("classic", ""):
-            classic = _ask(cluster, node_id, DescribeGroupsRequest(ids), DescribeGroupsResponse)
+            classic = ask(cluster, node_id, DescribeGroupsRequest(ids), DescribeGroupsResponse)
             for one in classic.groups:
                 if not one.error_code:
                     members = [
@@ -309,7 +311,7 @@ def committed(
         version = cluster.connection(node_id).version_of(_OFFSET_FETCH, 2, _LAST_BY_NAME)
         if version >= _SEVERAL_GROUPS:
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=wanted) for group in ids])
-            for one in _ask(cluster, node_id, request, OffsetFetchResponse, _LAST_BY_NAME).groups:
+            for one in ask(cluster, node_id, request, OffsetFetchResponse, _LAST_BY_NAME).groups:
                 if not one.error_code:
                     found[one.group_id] = {
                         (of.name, place.partition_index): place.committed_offset
@@ -319,7 +321,7 @@ def committed(
                     }
             continue
         for group in ids:
-            answer = _ask(cluster, node_id, OffsetFetchRequest(group, None), OffsetFetchResponse, version)
+            answer = ask(cluster, node_id, OffsetFetchRequest(group, None), OffsetFetchResponse, version)
             if not answer.error_code:
                 found[group] = {
                     (of.name, place.partition_index): place.committed_offset
@@ -355,7 +357,7 @@ def lags(
     }
 
 
-def _ask(cluster: Cluster, node_id: int, request: Request, answer: type[_R], highest: int = 32767) -> _R:
+def ask(cluster: Cluster, node_id: int, request: Request, answer: type[_R], highest: int = 32767) -> _R:
     """What a broker answers; a connection that was lost while it was idle is replaced."""
 
     def ask() -> _R:

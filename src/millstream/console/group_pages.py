@@ -1,10 +1,8 @@
 """Pages about groups: the list with lags, and one group with members, partitions and its lag over time."""
 
-from typing import Any
-
 from flask import Blueprint, Response, abort, current_app, g, render_template, request, session, stream_template
 
-from millstream.console import facts, showing
+from millstream.console import facts, shares, showing
 from millstream.console.access import Access
 from millstream.console.charts import History, bar, line
 
@@ -24,8 +22,9 @@ def groups() -> Response:
     with access.cluster() as cluster:
         known = facts.list_groups(cluster, snapshot)
         page = showing.cut(known.values(), lambda group: f"{group.group_id} {group.state}", orders)
-        described = facts.describe_groups(cluster, page.rows)
+        described = facts.describe_groups(cluster, page.rows) | shares.describe_shares(cluster, page.rows)
         lags = facts.lags(cluster, snapshot, facts.committed(cluster, page.rows))
+        lags |= shares.share_lags(cluster, snapshot, page.rows)
     totals = {group: sum(lag.records for lag in of) for group, of in lags.items()}
     most = max(totals.values(), default=0)
     rows = [
@@ -52,20 +51,25 @@ def group() -> str:
         known = facts.list_groups(cluster, snapshot).get(name)
         if known is None:
             abort(404, f"There is no group {name!r}, or you may not describe it.")
-        described = facts.describe_groups(cluster, [known]).get(name)
-        offsets = facts.committed(cluster, [known])
-        lags = facts.lags(cluster, snapshot, offsets).get(name, [])
+        if known.kind == shares.SHARE:
+            described = shares.describe_shares(cluster, [known]).get(name)
+            lags = shares.share_lags(cluster, snapshot, [known]).get(name, [])
+        else:
+            described = facts.describe_groups(cluster, [known]).get(name)
+            offsets = facts.committed(cluster, [known])
+            lags = facts.lags(cluster, snapshot, offsets).get(name, [])
     total = sum(lag.records for lag in lags)
-    owners: dict[Any, facts.Member] = {}
+    owners: dict[facts.TopicPartition, list[str]] = {}
     for member in described.members if described else ():
-        owners.update(dict.fromkeys(member.assigned, member))
+        for place in member.assigned:
+            owners.setdefault(place, []).append(member.client_id)
     most = max((lag.records for lag in lags), default=0)
     samples = history.add(f"{access.bootstrap} {session.get('user', '')} group {name}", total)
     return render_template(
         "group.html",
         group=known,
         described=described,
-        lags=[(lag, owners.get((lag.topic, lag.partition)), bar(lag.records, most, "lag")) for lag in lags],
+        lags=[(lag, owners.get((lag.topic, lag.partition), []), bar(lag.records, most, "lag")) for lag in lags],
         total=total,
         chart=line(samples, "lag"),
         most=max(value for _, value in samples),

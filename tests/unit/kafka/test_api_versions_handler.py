@@ -15,18 +15,22 @@ def _metadata(level: int = 0) -> Any:
     return SimpleNamespace(revision=1, state=SimpleNamespace(feature_level=level))
 
 
+@pytest.mark.parametrize(("shares", "share"), [(False, []), (True, [("share.version", 1, 1)])])
 @pytest.mark.parametrize(("level", "shown"), [(0, []), (2, [("millstream.version", 2, 2)])])
-def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int, shown: list[Any]) -> None:
+def test_the_feature_level_of_the_cluster_is_a_feature_in_force(
+    level: int, shown: list[Any], shares: bool, share: list[Any]
+) -> None:
     node = SimpleNamespace(
-        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=False), metadata=_metadata(level)
+        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=shares), metadata=_metadata(level)
     )
     answers: list[Any] = []
     context = SimpleNamespace(api_version=4, connection=SimpleNamespace(software=("", "")), respond=answers.append)
     api_versions.handle(cast(Any, node), cast(Any, context), ApiVersionsRequest("c", "1"))
     in_force = [(one.name, one.max_version_level, one.min_version_level) for one in answers[0].finalized_features]
-    assert in_force == [("group.version", 1, 1), ("transaction.version", 2, 2), *shown]
+    assert in_force == [("group.version", 1, 1), *share, ("transaction.version", 2, 2), *shown]
     supported = [(one.name, one.min_version, one.max_version) for one in answers[0].supported_features]
     assert ("millstream.version", 1, int(FEATURE_LEVEL)) in supported
+    assert (("share.version", 0, 1) in supported) is shares
 
 
 def test_of_a_long_name_of_its_library_the_beginning_is_kept_with_a_connection() -> None:

@@ -3,6 +3,7 @@
 | Feature | Level |
 |---|---|
 | ``group.version`` | 1: consumer groups of the next generation (KIP-848). Always in force. |
+| ``share.version`` | 1: share groups (KIP-932). Always in force where they are served. |
 | ``transaction.version`` | 2: every transaction ends with a new epoch (KIP-890). Always in force. |
 | ``millstream.version`` | The feature level of the cluster (``commands.FEATURE_LEVEL``). A single broker has none. |
 
@@ -24,6 +25,7 @@ from millstream.model.cluster import FeatureLevel
 from millstream.model.error_code import ErrorCode
 
 CLUSTER: Final = "millstream.version"
+SHARE: Final = "share.version"
 
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
@@ -40,6 +42,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 FEATURES: Final = (
     Feature("group.version", 0, 1),
+    Feature(SHARE, 0, 1),
     Feature("transaction.version", 0, 2),
     Feature(CLUSTER, 1, int(FEATURE_LEVEL)),
 )

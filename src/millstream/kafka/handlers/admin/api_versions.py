@@ -7,7 +7,7 @@ that this version does not have are not listed, and neither is a feature that is
 import struct
 from typing import Final
 
-from millstream.core.controller.features import FEATURES, level_in_force
+from millstream.core.controller.features import FEATURES, SHARE, level_in_force
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.served import API_VERSIONS_KEY, SHARE_GROUPS, advertised_versions
 from millstream.model.error_code import ErrorCode
@@ -52,6 +52,7 @@ def answer_unsupported(ctx: RequestContext) -> None:
 def _table(node: Node, version: int) -> ApiVersionsResponse:
     shares = {key: row.versions for key, row in SHARE_GROUPS.items()} if node.settings.internal_share_groups else {}
     unsaid = () if node.settings.client_telemetry_topic else _TELEMETRY
+    features = [one for one in FEATURES if one.name != SHARE or node.settings.internal_share_groups]
     cluster_level = node.metadata.state.feature_level
     return ApiVersionsResponse(
         api_keys=[
@@ -61,13 +62,13 @@ def _table(node: Node, version: int) -> ApiVersionsResponse:
         ],
         supported_features=[
             SupportedFeatureKey(name=feature.name, min_version=feature.lowest, max_version=feature.highest)
-            for feature in FEATURES
+            for feature in features
             if feature.lowest or version >= _LOWEST_LEVEL_0_FROM
         ],
         finalized_features_epoch=node.metadata.revision,
         finalized_features=[
             FinalizedFeatureKey(name=feature.name, max_version_level=level, min_version_level=level)
-            for feature in FEATURES
+            for feature in features
             if (level := level_in_force(feature, cluster_level))
         ],
     )
