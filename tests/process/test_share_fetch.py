@@ -127,6 +127,24 @@ def test_sessions_are_checked(member):
     assert refused(ShareFetchRequest("check", one.name, 3)) == 122
 
 
+def test_a_session_is_served_over_any_connection_and_ends_with_its_first(broker, member):
+    one = started(member, "roam")
+    first, others = one.line, [Line(broker.bootstrap) for _ in range(4)]
+    for number, one.line in enumerate(others):
+        produce(broker, 4 * number, 4)
+        assert drained(one, 4) == list(range(4 * number, 4 * number + 4))
+    first.sock.close()
+
+    def ended():
+        answer = one.line.ask(ShareFetchRequest("roam", one.name, one.epoch), 2).error_code
+        one.epoch += answer == 0
+        return answer == 122
+
+    until(ended, "the session lives on")
+    for line in others[:-1]:
+        line.sock.close()
+
+
 def set_up(broker, group, **properties):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     entries = [

@@ -107,6 +107,7 @@ from millstream.shard.process import EXIT_CHILD, EXIT_OK, EXIT_UNAVAILABLE, beco
 from millstream.shard.reactor import Reactor
 from millstream.shard.stall import dump_on_signal
 from millstream.share.home import SharePartitions
+from millstream.share.moves import Moves
 from millstream.share.seats import Seats
 from millstream.share.sessions import ShareSessions
 from millstream.storage.processes.start import start_processes
@@ -317,6 +318,7 @@ class ShardProcess:
         coordinators.add(SHARE_GROUP_STATE, share_states.partitions, share_states.loads)
         coordinator.local.ask_states = share_states.ask
         share_partitions = SharePartitions(shard, table, share_states, metadata)
+        seats = Seats(shard, settings.group_share_max_share_sessions)
         OpenTransactions(shard, table, settings.transaction_max_timeout_ms).start()
         self.admission.verification.ask = transactions.verify
         coordinator.local.ask_coordinator = transactions.verify
@@ -342,9 +344,7 @@ class ShardProcess:
             transactions=transactions,
             share_states=share_states,
             share_partitions=share_partitions,
-            share_sessions=ShareSessions(
-                shard, share_partitions, Seats(shard, settings.group_share_max_share_sessions)
-            ),
+            share_sessions=ShareSessions(shard, share_partitions, seats, Moves(shard, seats)),
             coordinators=coordinators,
             end_offsets=end_offsets,
             acknowledgements=Acknowledgements(shard, coordinator),

@@ -88,6 +88,18 @@ class Seats:
         if self._taken.get(key) == shard:
             del self._taken[key]
 
+    def holder(self, key: Key) -> ShardId | None:
+        """The shard that has the session of a member."""
+        found = self._taken.get(key)
+        return None if found is None else ShardId(found)
+
+    def pass_on(self, key: Key, holder: ShardId, to: ShardId) -> bool:
+        """The session of a member is on shard ``to`` from now on; False: it is not on shard ``holder`` any longer."""
+        if self._taken.get(key) != holder:
+            return False
+        self._taken[key] = to
+        return True
+
     # For other shards
 
     def _serve_take(self, sender: int, payload: bytes, reply: Reply) -> None:

@@ -4,6 +4,7 @@ from collections import deque
 from types import SimpleNamespace
 
 from millstream.errors import OutcomeUnknown
+from millstream.share.moves import Moves
 from millstream.share.seats import Seats
 from millstream.share.sessions import ShareSessions
 from millstream.telemetry.metrics import StatsSlab
@@ -65,16 +66,22 @@ class Shards:
             for shard in range(count)
         ]
         self.stats = [place.stats for place in places]
-        self.tables = [
-            ShareSessions(places[shard], self.homes[shard], Seats(places[shard], seats)) for shard in range(count)
-        ]
+        self.tables = [self._table(place, seats) for place in places]
+
+    def _table(self, place, seats_max):
+        seats = Seats(place, seats_max)
+        return ShareSessions(place, self.homes[place.id], seats, Moves(place, seats))
 
     def post(self, message):
         self._posted.append(message)
 
+    def step(self):
+        """Deliver one message."""
+        self._posted.popleft()()
+
     def deliver(self):
         while self._posted:
-            self._posted.popleft()()
+            self.step()
 
 
 def opened(table, group="g", member="m", connection=None):

@@ -7,7 +7,7 @@ member still holds, behind the acknowledgements.
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.handlers.data.share_places import Finish, acknowledge, is_member, leader_of
 from millstream.model.error_code import ErrorCode
-from millstream.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, TopicPartition
+from millstream.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
 from millstream.wire.messages.leader import NodeEndpoint
 from millstream.wire.messages.share_acknowledge import (
     AcknowledgedPartition,
@@ -26,21 +26,24 @@ def handle(node: Node, ctx: RequestContext, request: ShareAcknowledgeRequest) ->
     if epoch == INITIAL_EPOCH:
         ctx.respond(_refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH))
         return
-    session = node.share_sessions.find(group_id, member_id, epoch)
-    if isinstance(session, ErrorCode):
-        ctx.respond(_refusal(session))
-        return
-    batches = {
-        (topic.topic_id, one.partition_index): one.acknowledgement_batches
-        for topic in request.topics
-        for one in topic.partitions
-    }
-    results: dict[TopicPartition, ErrorCode] = {}
-    finish = Finish(len(batches) + 1, lambda: ctx.respond(_answer(node, ctx, group_id, results)))
-    acknowledge(node, ctx, group_id, member_id, batches, results, finish, renews=request.is_renew_ack)
-    if epoch == FINAL_EPOCH:
-        node.share_sessions.end(session)
-    finish.settled()
+
+    def found(session: ShareSession | ErrorCode) -> None:
+        if isinstance(session, ErrorCode):
+            ctx.respond(_refusal(session))
+            return
+        batches = {
+            (topic.topic_id, one.partition_index): one.acknowledgement_batches
+            for topic in request.topics
+            for one in topic.partitions
+        }
+        results: dict[TopicPartition, ErrorCode] = {}
+        finish = Finish(len(batches) + 1, lambda: ctx.respond(_answer(node, ctx, group_id, results)))
+        acknowledge(node, ctx, group_id, member_id, batches, results, finish, renews=request.is_renew_ack)
+        if epoch == FINAL_EPOCH:
+            node.share_sessions.end(session)
+        finish.settled()
+
+    node.share_sessions.seek(group_id, member_id, epoch, found)
 
 
 def _refusal(error: ErrorCode) -> ShareAcknowledgeResponse:

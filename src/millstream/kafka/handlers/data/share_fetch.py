@@ -302,5 +302,5 @@ def handle(node: Node, ctx: RequestContext, request: ShareFetchRequest) -> None:
     if epoch == INITIAL_EPOCH:
         node.share_sessions.open(group_id, member_id, ctx.connection, found)
     else:
-        found(node.share_sessions.find(group_id, member_id, epoch))
+        node.share_sessions.seek(group_id, member_id, epoch, found)
     ctx.hold()
