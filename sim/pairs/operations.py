@@ -320,6 +320,7 @@ def _lose_disk(world: World) -> list[int]:
         one.high_watermark if in_store else 0 if one.archive is None else int(one.archive.archive.end_offset)
         for one in partitions
     ]
+    world.hear()
     world.kill(torn=True)
     world.found()
     return ends

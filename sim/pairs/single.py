@@ -12,6 +12,7 @@ from millstream.core.controller.state import ControllerState
 from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from millstream.errors import MillstreamError
 from millstream.model.cluster import NodeId
+from millstream.partition.table import Restoring
 from millstream.tiers.wal_lives import begin_life
 from sim.engine.disk import SimDisk
 from sim.engine.objects import Faults
@@ -19,7 +20,7 @@ from sim.engine.timeline import SECOND
 from sim.pairs.broker import Broker
 from sim.pairs.kinds import INTERNAL
 from sim.pairs.sharing import Sharing
-from sim.pairs.world import Refused, World
+from sim.pairs.world import MINUTE, Refused, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,7 +188,11 @@ class Single(World):
     # Where clients ask
 
     def serving(self, name: str, index: int = 0) -> Partition:
-        """A partition, once it is served."""
+        """A partition, once it is served. Raises Refused for one that asks the store, which is away, for its files."""
+        if self.waits_for_store:
+            self.run(lambda: self.up.partition(name, index) is not None, MINUTE)
+            if isinstance(self.up.table.find(name, index), Restoring):
+                raise Refused("REQUEST_TIMED_OUT")
         self.until(
             lambda: self.up.partition(name, index) is not None,
             f"{name}/{index} is not served: {getattr(self.up.table.find(name, index), 'reason', 'it is not there')}",

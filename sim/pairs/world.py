@@ -299,8 +299,8 @@ class World:
     def _opened(self, name: str, index: int) -> None:
         self.opens(name, index)
         self.truths[self.controller.topics[name].topic_id, index] = Truth()
-        self.serving(name, index)
         self._note_policy(name)
+        self.serving(name, index)
 
     def delete(self) -> None:
         """Delete the topic of the kind, and what groups have committed with it."""
@@ -422,8 +422,10 @@ class World:
 
     def hear(self) -> None:
         """Take the answers to what was sent that have come."""
-        for truth, records, answers in self._sent:
-            if answers and not answers[0].error:
+        heard = [one for one in self._sent if one[2]]
+        self._sent = [one for one in self._sent if not one[2]]
+        for truth, records, answers in heard:
+            if not answers[0].error:
                 for number, one in enumerate(records):
                     truth.unknown.pop(one.value, None)
                     truth.acknowledge(answers[0].base_offset + number, one)

@@ -64,6 +64,10 @@ KEPT = [
     (Pair("shared", "delete all records", "recover from the bucket"), 1),  # offsets were given twice
     (Pair("compacted", "alter to delete", "alter to tiered"), 2),  # a gap at the start of an archive
     (Pair("local", "produce huge keys", "alter to append time"), 596657716),  # log verify: a topic without a name
+    (Pair("compacted, three replicas", "alter to delete", "alter to tiered"), 1),  # the same, on every replica
+    (Pair("events, three replicas", "abort a transaction", "stop and start one"), 1),  # a marker ended each broker
+    (Pair("shared, log in store", "store away", "delete and create again"), 29),  # a new topic waits for the store
+    (Pair("tiered events, three replicas", "move replicas", "recover from the bucket"), 29),  # what the disk lost
     (Pair("events, three replicas", "fail the leader", "fail the leader"), 1),  # a repair of chunks ended the broker
 ]
 
