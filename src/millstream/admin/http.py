@@ -15,21 +15,23 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 from millstream.admin.access import Access, check_json
 from millstream.admin.callers import Caller, Callers, read_proof
-from millstream.admin.routing import HttpError, Request, Response, Route, Router, failure
+from millstream.admin.routing import HttpError, Parts, Request, Response, Route, Router, failure
 from millstream.config.listeners import is_loopback
 from millstream.errors import MillstreamError, Rejected
 from millstream.secure.endpoint import ServerTls
 from millstream.secure.options import REQUESTED
+from millstream.telemetry.log import log
 
 TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 32
@@ -175,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if not route.open:
                 server.access.check(self.headers.get_all("Host", []), headers)
-                caller = self._caller(route, request)
+                caller = self._caller(route, request, headers)
             if route.json_only:
                 check_json(headers)
             body = self._body(route.body_bytes_max)
@@ -183,7 +185,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._record(request, caller, error.status)
             self._refuse(route.failure(error))
             return
-        request = msgspec.structs.replace(request, headers=headers, body=body, caller=caller)
+        request = msgspec.structs.replace(
+            request,
+            headers=headers,
+            body=body,
+            caller=caller,
+            client_host=str(self.client_address[0]),
+            over_tls=server.tls is not None,
+        )
         with server.slots:
             response = server.router.answer(route, request)
         self._record(request, caller, response.status)
@@ -202,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._serve
         raise AttributeError(name)
 
-    def _caller(self, route: Route, request: Request) -> Caller | None:
+    def _caller(self, route: Route, request: Request, headers: Mapping[str, str]) -> Caller | None:
         """Who asks, with the rights that the route needs; None where access is not controlled."""
         port = self._port
         principal = self._principal(port.tls)
@@ -210,13 +219,16 @@ class _Handler(BaseHTTPRequestHandler):
             if port.tls is not None and port.tls.client_auth == REQUESTED and not principal:
                 raise HttpError(401, "NO_CERTIFICATE", "this needs a client's certificate; /healthz, /metrics do not")
             return None
-        proof = read_proof(self.headers.get("Authorization", ""), principal)
         host = str(self.client_address[0])
+        proof = read_proof(self.headers.get("Authorization", ""), principal)
         logs_in = bool(proof.password or proof.token)
         if logs_in and port.tls is None and not is_loopback(host):
             raise HttpError(403, "LOGIN_IN_CLEAR", "a login from another machine needs http.security.protocol=SSL")
         assert route.needs is not None
         try:
+            known = None if route.identify is None else route.identify(headers, host)
+            if known is not None:
+                return known
             needs = route.needs(request)
             with port.logins if logs_in else nullcontext():
                 return port.callers.admit(proof, host, needs)
@@ -272,16 +284,44 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, response: Response) -> None:
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
+        chunked = response.parts is not None and response.parts_bytes is None
+        if not chunked:
+            self.send_header("Content-Length", str(len(response.body) + (response.parts_bytes or 0)))
+        elif self.request_version == "HTTP/1.0":
+            chunked, self.close_connection = False, True
+        else:
+            self.send_header("Transfer-Encoding", "chunked")
+        own = {name.lower() for name, _ in response.headers}
+        for name, value in (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")):
+            if name.lower() not in own:
+                self.send_header(name, value)
         for name, value in response.headers:
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(response.body)
+        if response.parts is None:
+            if self.command != "HEAD":
+                self.wfile.write(response.body)
+            return
+        with closing(response.parts):
+            if self.command != "HEAD":
+                self._send_parts(response.body, response.parts, chunked=chunked)
+
+    def _send_parts(self, body: bytes, parts: Parts, *, chunked: bool) -> None:
+        """Send parts as they are made. Without its last chunk a response that was cut off is recognized as such."""
+        try:
+            for part in chain([body], parts):
+                if part:
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the status is sent: all that is left is to cut the response off)
+            log.warning("HTTP %s %s was cut off: %s", self.command, self.path[:200], error)
+            self.close_connection = True
+            return
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the standard library refuses before any method of this class sees it."""

@@ -40,6 +40,8 @@ class Facts(msgspec.Struct, frozen=True):
     uptime_s: float
     accepts_writes: bool
     """False while the disk is full."""
+    console: bool = False
+    """Whether the console is served under ``/console``."""
 
 
 class Overview(msgspec.Struct, frozen=True):

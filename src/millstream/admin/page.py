@@ -29,12 +29,16 @@ _FULL: Final = (
     '<p class="alarm">The disk is full: producers are refused until there is space. '
     "<code>millstream topic trim</code>, retention or another disk make some.</p>\n"
 )
+_CONSOLE: Final = (
+    '<p><a href="/console/">Open the console</a>: messages, groups and their lag, schemas, settings, and changes</p>\n'
+)
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def page(facts: Facts, overview: Overview, tables: Sequence[Mapping[str, Any]] = ()) -> bytes:
     """The document for what the broker holds now. ``tables`` are those of topics, as ``/v1/pipelines`` has them."""
     version = facts.version
+    above, below = _CONSOLE if facts.console else "", "" if facts.accepts_writes else _FULL
     shown = {
         "bootstrap": facts.bootstrap,
         "node": str(facts.node_id),
@@ -46,10 +50,19 @@ def page(facts: Facts, overview: Overview, tables: Sequence[Mapping[str, Any]] =
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Millstream {escape(version)}</title>\n'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
-        f"<body><h1>Millstream {escape(version)}</h1>\n<dl>{described}</dl>\n{'' if facts.accepts_writes else _FULL}"
+        f"<body><h1>Millstream {escape(version)}</h1>\n{above}<dl>{described}</dl>\n{below}"
         f"{_topics(overview)}{_groups(overview)}{_tables(tables)}"
         '<h2>For programs</h2>\n<p><a href="/metrics">/metrics</a> · <a href="/v1/status">/v1/status</a> · '
         '<a href="/healthz">/healthz</a></p>\n</body></html>\n'
+    ).encode()
+
+
+def notice(title: str, said: str) -> bytes:
+    """A document that says one thing."""
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'
+        f"<body><h1>{escape(title)}</h1>\n<p>{escape(said)}</p>\n</body></html>\n"
     ).encode()
 
 

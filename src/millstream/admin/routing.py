@@ -25,8 +25,8 @@ a change without JSON                       415
 
 import json
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -107,6 +107,8 @@ class Request(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     body: bytes = b""
     caller: "Caller | None" = None
+    client_host: str = ""
+    over_tls: bool = False
 
     def json(self) -> Any:
         """The body as JSON; raises ``HttpError`` 400 if it is none."""
@@ -116,16 +118,34 @@ class Request(msgspec.Struct, frozen=True):
             raise HttpError(400, "INVALID_JSON", f"the body is not JSON: {error}") from None
 
 
+class Parts(Protocol):
+    """The rest of a long response. It is read once and closed, also if it was not read."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The parts, as they are made. An exception cuts the response off, so that its reader notices."""
+        ...
+
+    def close(self) -> None:
+        """Make no more of them."""
+        ...
+
+
 class Response(msgspec.Struct, frozen=True):
-    """What is sent back. ``headers`` come on top of Content-Type and Content-Length."""
+    """What is sent back. ``headers`` come on top of Content-Type and Content-Length. ``parts`` follow ``body``:
+    ``parts_bytes`` in total, None if that is not known.
+    """
 
     body: bytes
     status: int = 200
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
+    parts: Parts | None = None
+    parts_bytes: int | None = None
 
 
 Handler = Callable[[Request], Response]
+Identify = Callable[[Mapping[str, str], str], "Caller | None"]
+"""Finds a caller by the headers of a request and the client's address; None if they name none that is known."""
 
 
 def failure(error: HttpError) -> Response:
@@ -145,6 +165,9 @@ class Route(msgspec.Struct, frozen=True):
 
     json_only: bool = False
     """The body must be declared as JSON."""
+
+    identify: Identify | None = None
+    """Another proof of who asks, before those of ``admin.callers``: a cookie."""
 
     @property
     def open(self) -> bool:
@@ -197,13 +220,14 @@ class Router:
         body_bytes_max: int,
         count: Callable[[], None],
         failure: Callable[[HttpError], Response],
+        identify: Identify | None = None,
     ) -> None:
         """Hand every method of all paths that begin with the part ``first`` to ``handler``, which reads ``target``.
 
         ``failure`` gives the errors of this port the form of that handler's own. HEAD arrives as GET.
         """
         assert first not in self._mounted, f"{first} is mounted twice"
-        self._mounted[first] = Route(handler, body_bytes_max, count, needs, failure)
+        self._mounted[first] = Route(handler, body_bytes_max, count, needs, failure, identify=identify)
 
     def find(self, method: str, target: str) -> tuple[Route, Request]:
         """The route of a request line, and the request without headers and body.

@@ -18,6 +18,7 @@ from typing import Any, Final
 from millstream.app.address_limits import AddressLimits, ConnectionLimits
 from millstream.app.listening import plain
 from millstream.app.shared import Shared
+from millstream.errors import Unavailable
 from millstream.model.principal import SOCKET_FILE
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
@@ -120,6 +121,21 @@ class Acceptor:
             elif pause_us:
                 self._pause(pause_us)
 
+    def connect(self, sock: socket.socket, principal: str, host: str) -> None:
+        """Hand over the broker's end of a connection that the broker itself makes, for a client that is ``principal``
+        and comes from ``host``. Takes the socket.
+
+        Raises:
+            Unavailable: there is no room for it now.
+        """
+        if not self._listeners or self._open_connections() >= self.addresses.limits.total:
+            sock.close()
+            raise Unavailable("the broker takes no connections now")
+        arrival = Arrival(host, 0, *self._first_address(), "", principal=principal)
+        if not self._hand_over(sock, arrival):
+            sock.close()
+            raise Unavailable("the broker is busy; try again")
+
     def _admits(self, sock: socket.socket, arrival: Arrival) -> bool:
         """Whether the connection is within the limits; if not, it is closed, or will be."""
         address, addresses = arrival.peer_host, self.addresses
@@ -150,9 +166,13 @@ class Acceptor:
             sock.close()
             log.warning("refused a connection of user id %d to the socket file: it is another user's", uid)
             return None
+        return Arrival("", 0, *self._first_address(), "", principal=SOCKET_FILE)
+
+    def _first_address(self) -> tuple[str, int]:
+        """Address of the first listener: what clients are shown that came by none."""
         first = next(each for each in self._listeners.values() if each.family != socket.AF_UNIX)
         local = first.getsockname()
-        return Arrival("", 0, plain(str(local[0])), int(local[1]), "", principal=SOCKET_FILE)
+        return plain(str(local[0])), int(local[1])
 
     def _refuse(self, sock: socket.socket, arrival: Arrival, why: str) -> None:
         self._refused.inc()

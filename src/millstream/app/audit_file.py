@@ -156,3 +156,9 @@ def record_of_http(audit: AuditFile, principal: str, host: str, what: str, statu
     """Record a change over HTTP: method, path and status, never the body."""
     facts = {"time": time_text(), "kind": "change", "principal": principal, "host": host}
     audit.write(msgspec.json.encode(facts | {"api": "HTTP", "what": [what], "status": status}))
+
+
+def record_of_reading(audit: AuditFile, principal: str, host: str, topic: str) -> None:
+    """Record that the console showed records of a topic."""
+    facts = {"time": time_text(), "kind": "read", "principal": principal, "host": host}
+    audit.write(msgspec.json.encode(facts | {"api": "console", "what": [topic]}))

@@ -20,6 +20,7 @@ No record passes through here; what runs here may be slow without anybody notici
 import contextlib
 import json
 import os
+import secrets
 import socket
 import sys
 import time
@@ -37,7 +38,7 @@ from millstream.admin.overview import Facts, Overview
 from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
 from millstream.app.address_limits import ConnectionLimits, connection_limits
-from millstream.app.audit_file import AUDIT, AuditFile, record_of_http
+from millstream.app.audit_file import AUDIT, AuditFile, record_of_http, record_of_reading
 from millstream.app.broker_mode import HAS_LEFT
 from millstream.app.claim import claim
 from millstream.app.cluster_changes import change_cluster
@@ -202,14 +203,15 @@ class Supervisor:
         disk = ChunkDisk(load_disk(settings.internal_disk_factory))
         self.listeners, self.http_listener = claimed.listeners, claimed.http
         router = make_router(self, self.stats)
-        bootstrap = self._own_bootstrap()
-        self.clients = OwnClients(bootstrap, SideSettings(bootstrap, "", "", False, b""))
+        self.clients = self._own_clients()
         self.clients.registry.mount(router, self.stats)
         credentials = read_credentials(settings)
         log_expiry(credentials)
         self.tls = TlsWatch(settings, credentials, self.stats)
         http_tls = credentials.get(HTTP_LISTENER)
         callers = BrokerCallers(self._ask_shard, self._need_guard) if controls_access(settings) else None
+        if settings.console_enabled:
+            self.clients.console.mount(router, self.stats, callers)
         self.http = HttpServer(
             self.http_listener,
             router,
@@ -278,6 +280,34 @@ class Supervisor:
         if self.guard is not None and not self.guard.runs:
             self.queries.on_reactor(self.guard.start)
 
+    def _own_clients(self) -> OwnClients:
+        """The registry, the console and questions about tables. The console acts as its callers: through connections
+        that a single broker makes itself, through a listener without login in a cluster that controls no access.
+        """
+        settings, bootstrap = self.settings, self._own_bootstrap()
+        single = settings.peer_listen is None
+        shown = next(iter(self._advertised().values()))
+        reached_by = "" if single else bootstrap
+        side = SideSettings(bootstrap, reached_by, shown, settings.console_read_only, secrets.token_bytes(32))
+        problem = ""
+        if not single and (controls_access(settings) or not bootstrap):
+            problem = (
+                "Brokers of a cluster with logins or TLS do not serve it. It runs beside them: "
+                f"millstream console --bootstrap {shown} --login SCRAM-SHA-512"
+            )
+        return OwnClients(bootstrap, side, self._connect_as, problem)
+
+    def _connect_as(self, principal: str, host: str) -> socket.socket:
+        """A connection to this broker that acts as a principal from a host; for the HTTP threads."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        try:
+            self.queries.on_reactor(lambda: self.acceptor.connect(theirs, principal, host))
+        except BaseException:
+            ours.close()
+            raise
+        return ours
+
     def _own_bootstrap(self) -> str:
         """Where the schema registry reaches this broker, whose callers have proved their rights before: a listener
         without TLS and login, or the socket file of a broker that leads everything itself; else empty.
@@ -315,6 +345,7 @@ class Supervisor:
             settings = self.settings
             audit = AuditFile(self.reactor, settings.data_dir, settings.audit_log_bytes, settings.audit_log_files)
             self.http.audit_by(partial(record_of_http, audit))
+            self.clients.console.audit = partial(record_of_reading, audit)
         state = shared.cluster.state
         limits = connection_limits(live_settings(state, self.settings), state.security.limits)
         self.acceptor = Acceptor(self.reactor, shared, self.stats, limits, self.controls)
@@ -489,7 +520,10 @@ class Supervisor:
     def _advertised(self) -> dict[str, str]:
         """The address that clients of each listener get, where it is known before they connect."""
         advertised = {each.name: (each.host, each.port) for each in self.settings.advertised_listeners}
-        addresses = {name: advertised.get(name, bound) for name, bound in self.shared.addresses.items()}
+        bound: dict[str, tuple[str, int]] = {
+            name: listener.getsockname()[:2] for name, listener in self.listeners.items()
+        }
+        addresses = {name: advertised.get(name, at) for name, at in bound.items()}
         return {name: f"{literal(host)}:{port}" for name, (host, port) in addresses.items()}
 
     def _watch_stalls(self) -> None:
@@ -532,7 +566,8 @@ class Supervisor:
             accepts_writes = bool(self.health()["accepts_writes"])
         except MillstreamError:
             accepts_writes = True  # the page fails for the same reason
-        return Facts(__version__, self.settings.node_id, self.cluster_id, bootstrap, uptime_s, accepts_writes)
+        console = self.settings.console_enabled and self.clients.console.works
+        return Facts(__version__, self.settings.node_id, self.cluster_id, bootstrap, uptime_s, accepts_writes, console)
 
     def overview(self, topics_max: int, groups_max: int) -> Overview:
         return gather(self.queries, topics_max, groups_max, PATIENCE_US)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.kafka.logins.logins import Logins
 
 ADMIT: Final = "admit_caller"
+ANY_MARK: Final = "?"
 _TIMEOUT_US: Final = 20_000_000
 """A token with an unknown key waits for the issuer."""
 
@@ -43,6 +44,11 @@ class _Question(msgspec.Struct, array_like=True):
     principal: str
     host: str
     needs: list[tuple[Operation, ResourceType, str]]
+    mark: str = ""
+    """Of the principal's credentials when it logged in: if they are others now, the proof is wrong.
+    ``ANY_MARK`` asks for the mark; empty: marks do not matter.
+    """
+
     admits: bool = False
     """Whether a right that is missing refuses the request, which the audit records."""
 
@@ -52,6 +58,7 @@ class _Answer(msgspec.Struct, array_like=True):
 
     principal: str
     allowed: list[bool] = []
+    mark: str = ""
 
 
 class KnownCaller:
@@ -89,9 +96,30 @@ class BrokerCallers:
                 raise forbidden(answer.principal, need)
         return KnownCaller(self._ask, answer.principal, host)
 
+    def log_in(self, user: str, password: str, host: str) -> tuple[str, str] | None:
+        """Principal of a user, and the mark of its credentials for ``remember``; None if the password is wrong.
 
-def _asked(ask: Ask, proof: Proof, host: str, needs: Sequence[Need], *, admits: bool = False) -> _Answer:
-    question = _Question(*proof, host, [(need.operation, need.resource, need.name) for need in needs], admits)
+        Raises:
+            MillstreamError: the broker cannot say.
+        """
+        self._need_guard()
+        answer = _asked(self._ask, Proof(user, password), host, (), mark=ANY_MARK)
+        return (answer.principal, answer.mark) if answer.principal else None
+
+    def remember(self, principal: str, mark: str, host: str) -> KnownCaller | None:
+        """A caller that logged in before; None if its credentials were changed or removed since.
+
+        Raises:
+            MillstreamError: the broker cannot say.
+        """
+        answer = _asked(self._ask, Proof(principal=principal), host, (), mark=mark)
+        return KnownCaller(self._ask, principal, host) if answer.principal else None
+
+
+def _asked(
+    ask: Ask, proof: Proof, host: str, needs: Sequence[Need], *, mark: str = "", admits: bool = False
+) -> _Answer:
+    question = _Question(*proof, host, [(need.operation, need.resource, need.name) for need in needs], mark, admits)
     return msgspec.convert(ask(ADMIT, msgspec.to_builtins(question), _TIMEOUT_US), _Answer)
 
 
@@ -102,12 +130,16 @@ def serve_callers(control: ControlEnd, logins: "Logins", access: "Access") -> No
         question = msgspec.convert(arguments, _Question)
 
         def known(principal: str) -> None:
+            mark = access.mark(principal) if question.mark else ""
+            if question.mark not in ("", ANY_MARK, mark):
+                answer(msgspec.to_builtins(_Answer("")))
+                return
             allowed = [access.permits(principal, question.host, *need) for need in question.needs]
             for need, has in zip(question.needs, allowed, strict=True):
                 if question.admits and not has and access.audit is not None:
                     error = Need(*need).error.name
                     access.audit.refused(principal, question.host, "HTTP", error, need[2])
-            answer(msgspec.to_builtins(_Answer(principal, allowed)))
+            answer(msgspec.to_builtins(_Answer(principal, allowed, mark)))
 
         def tested(verdict: Verdict) -> None:
             if verdict.user:

@@ -6,6 +6,7 @@ needs is imported by its first request. The process ends when the channel does, 
 """
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -14,7 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -32,6 +33,7 @@ from millstream.app.side_frames import (
     encode,
     send,
 )
+from millstream.errors import Rejected, Unavailable
 from millstream.shard.process import rename
 from millstream.telemetry.log import log
 
@@ -209,7 +211,63 @@ def _registry(settings: SideSettings) -> Room:
     return answer
 
 
-_ROOMS: Final[dict[str, Callable[[SideSettings], Room]]] = {"registry": _registry}
+class _Visit:
+    """What the console's pages have of the broker (``console.hosted.Visit``)."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.principal = work.request.principal
+        self.login = work.request.login
+        self.host = work.request.host
+
+    def get(self, path: str) -> Any:
+        return json.loads(self._asked("get", path))
+
+    def connect(self) -> socket.socket:
+        answer, sock = self._work.ask("connect")
+        if sock is None:
+            raise Unavailable(answer.body.decode())
+        return sock
+
+    def log_in(self, name: str, password: str) -> str:
+        return self._asked("log_in", name, password).decode()
+
+    def log_out(self) -> None:
+        self._asked("log_out")
+
+    def _asked(self, what: str, *arguments: str) -> bytes:
+        answer, _ = self._work.ask(what, *arguments)
+        if answer.status == 200:
+            return answer.body
+        kind = Unavailable if answer.status >= 500 and answer.status != 501 else Rejected
+        raise kind(answer.body.decode())
+
+
+def _console(settings: SideSettings) -> Room:
+    from millstream.console.hosted import close, host, respond
+
+    application = host(
+        settings.shown_bootstrap, settings.console_bootstrap, settings.secret, read_only=settings.read_only
+    )
+
+    def answer(work: Work) -> None:
+        asked = work.request
+        answered = respond(
+            application, _Visit(work), asked.method, asked.target, asked.headers, asked.body, secure=asked.secure
+        )
+        try:
+            head = Head(answered.status, answered.content_type, answered.headers, b"")
+            if answered.length is None:
+                work.respond(msgspec.structs.replace(head, more=True), answered.body)
+            else:
+                work.respond(msgspec.structs.replace(head, body=b"".join(answered.body)))
+        finally:
+            close(answered.body)
+
+    return answer
+
+
+_ROOMS: Final[dict[str, Callable[[SideSettings], Room]]] = {"registry": _registry, "console": _console}
 
 
 def main() -> int:

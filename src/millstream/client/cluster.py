@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Self, TypeVar
 
-from millstream.client.connection import Connection
+from millstream.client.connection import Connection, Dial
 from millstream.client.metadata import BrokerAddress, ClusterMetadata, read_metadata
 from millstream.client.security import PLAIN, Security
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable, Unavailable
@@ -63,6 +63,7 @@ class Cluster:
         client_id: str = "millstream-client",
         timeout_s: float = 30.0,
         security: Security = PLAIN,
+        dial: Dial | None = None,
     ) -> None:
         """Store the bootstrap addresses; nothing is sent yet.
 
@@ -72,6 +73,7 @@ class Cluster:
             client_id: client id in the brokers' logs and metrics.
             timeout_s: limit of one call, retries included.
             security: TLS and login of every connection.
+            dial: makes the sockets of a single broker; then ``bootstrap`` is not used.
 
         Raises:
             Rejected: ``bootstrap`` does not have that form.
@@ -79,7 +81,8 @@ class Cluster:
         self.client_id = client_id
         self.timeout_s = timeout_s
         self.security = security
-        self._seeds = [_address(part) for part in bootstrap.split(",") if part.strip()]
+        self.dial = dial
+        self._seeds = [("broker", 0)] if dial else [_address(part) for part in bootstrap.split(",") if part.strip()]
         if not self._seeds:
             raise Rejected("bootstrap servers are missing: give host:port, several separated by commas")
         self._metadata = ClusterMetadata(None, -1, {}, {})
@@ -321,9 +324,11 @@ class Cluster:
         raise Unavailable("; ".join(failures), ErrorCode.NETWORK_EXCEPTION)
 
     def _open(self, host: str, port: int) -> Connection:
-        if self._seeds[0][0].startswith("/"):
+        if self.dial is not None or self._seeds[0][0].startswith("/"):
             host, port = self._seeds[0]
-        return Connection(host, port, client_id=self.client_id, timeout_s=self.timeout_s, security=self.security)
+        return Connection(
+            host, port, client_id=self.client_id, timeout_s=self.timeout_s, security=self.security, dial=self.dial
+        )
 
     def insist(self, what: str, ask: Callable[[], _T], before_again: Callable[[], object] | None = None) -> _T:
         """Repeat until ``ask`` succeeds, fails for a permanent reason, or time is over."""

@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self, TypeVar
 
@@ -29,6 +30,9 @@ from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 from millstream.wire.schema import Request, Response
 
 _R = TypeVar("_R", bound=Response)
+
+Dial = Callable[[], socket.socket]
+"""Makes a connected socket. Raises OSError or MillstreamError."""
 
 FRAME_BYTES_MAX: Final = 1 << 30
 """Maximum size of a response. A larger frame does not come from a Kafka broker."""
@@ -55,9 +59,10 @@ class Connection:
         client_id: str = _SOFTWARE,
         timeout_s: float = 30.0,
         security: Security = PLAIN,
+        dial: Dial | None = None,
     ) -> None:
         """Connect, and ask for the API versions of the broker. A ``host`` that starts with a slash is the path of a
-        socket file; then there is no port.
+        socket file; then there is no port. With ``dial`` the socket comes from there.
 
         Raises:
             Unavailable: nothing answers at the address, or not in time.
@@ -71,7 +76,7 @@ class Connection:
         self._buffer = bytearray(64 << 10)
         self._head = bytearray(4)
         try:
-            self._socket = _connected(host, port, timeout_s)
+            self._socket = _connected(host, port, timeout_s) if dial is None else dial()
         except OSError as error:
             raise Unavailable(f"no broker answers at {self.address}: {error}", ErrorCode.NETWORK_EXCEPTION) from error
         self._socket = secured(self._socket, host, security)

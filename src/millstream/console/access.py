@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from millstream.client.cluster import Cluster
+from millstream.client.connection import Dial
 from millstream.client.security import PLAIN, Security
 from millstream.console.facts import Snapshot, take_snapshot
 
@@ -24,9 +25,19 @@ SNAPSHOT_AGE_S: Final = 2.0
 class Access:
     """What one identity needs to ask one cluster. Safe for threads. Close it."""
 
-    def __init__(self, bootstrap: str, security: Security = PLAIN, *, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        security: Security = PLAIN,
+        dial: Dial | None = None,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        """With ``dial`` all connections come from there (``client.connection``)."""
         self.bootstrap = bootstrap
         self.security = security
+        self._dial = dial
+        self._closed = False
         self._timeout_s = timeout_s
         self._idle: list[Cluster] = []
         self._lock = threading.Lock()
@@ -40,19 +51,23 @@ class Access:
         with self._lock:
             lent = self._idle.pop() if self._idle else None
         if lent is None:
-            lent = Cluster(
-                self.bootstrap, client_id="millstream-console", timeout_s=self._timeout_s, security=self.security
-            )
+            lent = self.connect(self._timeout_s)
         try:
             yield lent
         except BaseException:
             lent.close()
             raise
         with self._lock:
-            if len(self._idle) < IDLE_MAX:
+            if len(self._idle) < IDLE_MAX and not self._closed:
                 self._idle.append(lent)
                 return
         lent.close()
+
+    def connect(self, timeout_s: float) -> Cluster:
+        """A cluster of the caller's own, for as long as it likes."""
+        return Cluster(
+            self.bootstrap, client_id="millstream-console", timeout_s=timeout_s, security=self.security, dial=self._dial
+        )
 
     def snapshot(self, *, fresh: bool = False) -> Snapshot:
         """Brokers and topics, at most ``SNAPSHOT_AGE_S`` old; one thread asks, the others wait for what it gets."""
@@ -65,8 +80,9 @@ class Access:
             return self._snapshot
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close what is idle now, and what comes back later."""
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, []
         for cluster in idle:
             cluster.close()

@@ -7,7 +7,7 @@ bounded by ``BODY_MAX``.
 import secrets
 from typing import Any, Final
 
-from flask import Flask, Response, g, make_response, render_template, request, session
+from flask import Flask, Response, g, make_response, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from millstream import __version__
@@ -22,6 +22,7 @@ from millstream.console.schema_pages import schema_pages
 from millstream.console.sessions import Sessions, session_pages
 from millstream.console.settings import Settings
 from millstream.console.topic_pages import topic_pages
+from millstream.console.visits import PREFIX
 from millstream.errors import MillstreamError, Rejected
 
 BODY_MAX: Final = 2 << 20
@@ -43,18 +44,19 @@ _PLACES: Final = (
 def create(settings: Settings) -> Flask:
     """The application. It connects when the first page is asked for."""
     application = Flask("millstream.console", static_url_path="/static")
-    application.secret_key = secrets.token_bytes(32)
+    application.secret_key = settings.secret or secrets.token_bytes(32)
     application.config.update(
         MAX_CONTENT_LENGTH=BODY_MAX,
         SESSION_COOKIE_NAME="millstream-console",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Strict",
+        SESSION_COOKIE_PATH=PREFIX if settings.hosted else "/",
     )
     application.extensions["console"] = Sessions(settings)
     application.extensions["console.history"] = History()
     application.extensions["console.streams"] = Streams()
     showing.install(application)
-    guard.install(application, settings.hosts)
+    guard.install(application, None if settings.hosted else settings.hosts)
     application.before_request(_identify)
     for pages in (cluster_pages, topic_pages, message_pages, group_pages, schema_pages, right_pages, session_pages):
         application.register_blueprint(pages)
@@ -72,8 +74,9 @@ def create(settings: Settings) -> Flask:
             "token": guard.token,
             "version": __version__,
             "bootstrap": settings.bootstrap,
-            "user": session.get("user", ""),
+            "user": g.get("user", ""),
             "login": settings.login,
+            "hosted": settings.hosted,
             "changes": not settings.read_only,
         }
 

@@ -1,6 +1,6 @@
 """Pages about groups: the list with lags, and one group with members, partitions and its lag over time."""
 
-from flask import Blueprint, Response, abort, current_app, g, render_template, request, session, stream_template
+from flask import Blueprint, Response, abort, current_app, g, render_template, request, stream_template
 
 from millstream.console import facts, shares, showing
 from millstream.console.access import Access
@@ -64,7 +64,7 @@ def group() -> str:
         for place in member.assigned:
             owners.setdefault(place, []).append(member.client_id)
     most = max((lag.records for lag in lags), default=0)
-    samples = history.add(f"{access.bootstrap} {session.get('user', '')} group {name}", total)
+    samples = history.add(f"{access.bootstrap} {g.user} group {name}", total)
     return render_template(
         "group.html",
         group=known,

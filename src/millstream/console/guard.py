@@ -37,13 +37,13 @@ class Cookies(SecureCookieSessionInterface):
         return super().get_cookie_secure(app) or request.headers.get("Origin", "").startswith("https:")
 
 
-def install(application: Flask, hosts: Sequence[str]) -> None:
-    """Check every request, and complete every response."""
-    known = frozenset(host.lower() for host in hosts)
+def install(application: Flask, hosts: Sequence[str] | None) -> None:
+    """Check every request, and complete every response. Without ``hosts`` others have checked ``Host``."""
+    known = None if hosts is None else frozenset(host.lower() for host in hosts)
 
     def check() -> None:
         host = urllib.parse.urlsplit(f"//{request.host}").hostname or ""
-        if host.lower() not in known:
+        if known is not None and host.lower() not in known:
             abort(421, f"This console is not addressed as {host!r}; start it with --host {host} if it should be.")
         if request.method in _CHANGING:
             if urllib.parse.urlsplit(request.headers.get("Origin", "")).netloc != request.host:

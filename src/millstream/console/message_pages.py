@@ -38,7 +38,7 @@ from millstream.console.topic_pages import topic_of
 from millstream.errors import MillstreamError, Rejected
 from millstream.wire.messages.metadata import MetadataResponseTopic
 
-STREAMS_MAX: Final = 4
+STREAMS_MAX: Final = 8
 """Live views and exports at once; each holds a thread and a connection to each leader."""
 TAIL_S: Final = 600.0
 TAIL_RATE: Final = 25
@@ -242,7 +242,7 @@ def _tail(access: Access, name: str, partitions: list[int], registry: Registry |
     ends = time.monotonic() + TAIL_S
     second, shown, skipped, beat = 0, 0, 0, time.monotonic()
     yield "retry: 3000\n\n"
-    with Cluster(access.bootstrap, client_id="millstream-console", timeout_s=5.0, security=access.security) as cluster:
+    with access.connect(timeout_s=5.0) as cluster:
         try:
             for message in follow(cluster, name, partitions, registry):
                 now = time.monotonic()

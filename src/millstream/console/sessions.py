@@ -1,6 +1,7 @@
 """Who a request acts as.
 
-Without ``Settings.login`` every request acts as the console itself. With it, a visitor logs in with a name and a
+In a broker (``Settings.hosted``) the broker says who the caller is, and keeps the logins; this file only has the form.
+Else, without ``Settings.login`` every request acts as the console itself. With it, a visitor logs in with a name and a
 password of the cluster: the console tries them on a connection, keeps them in memory beside a random session id, and
 gives the browser nothing but that id, in a signed cookie (HttpOnly, SameSite=Strict, Secure under TLS). A login ends
 after ``LOGIN_S``, on logging out, when its password no longer opens a connection, or with the process. At most
@@ -15,13 +16,25 @@ import urllib.parse
 from collections import OrderedDict
 from typing import Final, NamedTuple, cast
 
-from flask import Blueprint, Response, current_app, g, make_response, redirect, render_template, request, session
+from flask import (
+    Blueprint,
+    Response,
+    current_app,
+    g,
+    make_response,
+    redirect,
+    render_template,
+    request,
+    session,
+    url_for,
+)
 
 from millstream.client.schema_registry import registry_access
 from millstream.client.security import Login, Security
 from millstream.console.access import Access
 from millstream.console.registry import Registry
 from millstream.console.settings import Settings
+from millstream.console.visits import COOKIE, PREFIX, Callers, visit
 from millstream.errors import MillstreamError
 
 LOGIN_S: Final = 8 * 3600
@@ -43,7 +56,8 @@ class Sessions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._own: _LoggedIn | None = None
-        if settings.login is None:
+        self._callers = Callers(settings.connects_to)
+        if settings.login is None and not settings.hosted:
             self._own = self._made(settings.security)
         self._lock = threading.Lock()
         self._logins: OrderedDict[str, _LoggedIn] = OrderedDict()
@@ -51,14 +65,23 @@ class Sessions:
 
     def identify(self) -> Response | None:
         """Give the request its identity; a response if it has to log in first."""
-        found = self._own or self._of_session()
-        if found is not None:
-            g.access, g.registry = found.access, found.registry
-            return None
+        if self.settings.hosted:
+            caller = visit()
+            if caller.principal or not caller.login:
+                g.user = caller.principal
+                g.access, g.registry = self._callers.of(caller)
+                return None
+        else:
+            found = self._own or self._of_session()
+            if found is not None:
+                g.user = str(session.get("user", ""))
+                g.access, g.registry = found.access, found.registry
+                return None
         if request.endpoint in _OPEN:
             return None
-        query = {} if request.path == "/" else {"next": request.full_path.rstrip("?")}
-        return cast("Response", redirect(f"/login?{urllib.parse.urlencode(query)}" if query else "/login"))
+        form, wanted = url_for("session.login"), request.script_root + request.full_path.rstrip("?")
+        query = "" if request.path == "/" else f"?{urllib.parse.urlencode({'next': wanted})}"
+        return cast("Response", redirect(form + query))
 
     def log_in(self, name: str, password: str) -> None:
         """Try a login, and keep it for this session.
@@ -96,6 +119,7 @@ class Sessions:
             self._logins.clear()
         for one in every:
             one.access.close()
+        self._callers.close()
 
     def _of_session(self) -> _LoggedIn | None:
         with self._lock:
@@ -120,41 +144,62 @@ session_pages = Blueprint("session", __name__)
 def login() -> Response:
     """The login form, and what it sends."""
     sessions: Sessions = current_app.extensions["console"]
-    wanted = request.values.get("next", "/")
-    target = wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else "/"
-    if sessions.settings.login is None:
-        return cast("Response", redirect("/"))
+    target = _own_address(request.values.get("next", ""))
+    needs_login = visit().login if sessions.settings.hosted else sessions.settings.login is not None
+    if not needs_login:
+        return cast("Response", redirect(url_for("cluster.overview")))
     if request.method == "GET":
         return make_response(render_template("login.html", target=target, reason=""))
     if not sessions.tries.acquire(timeout=5):
         return make_response(render_template("login.html", target=target, reason="Others log in now; try again."), 503)
+    name, password = request.form.get("name", ""), request.form.get("password", "")
+    answer = cast("Response", redirect(target, 303))
     try:
-        sessions.log_in(request.form.get("name", ""), request.form.get("password", ""))
+        if sessions.settings.hosted:
+            cookie = visit().log_in(name, password)
+            session.clear()
+            answer.set_cookie(
+                COOKIE, cookie, LOGIN_S, path=PREFIX, secure=request.is_secure, httponly=True, samesite="Strict"
+            )
+        else:
+            sessions.log_in(name, password)
     except MillstreamError as error:
         time.sleep(FAILED_PAUSE_S)
         return make_response(render_template("login.html", target=target, reason=error.message), 403)
     finally:
         sessions.tries.release()
-    return cast("Response", redirect(target, 303))
+    return answer
 
 
 @session_pages.post("/logout")
 def logout() -> Response:
     """End the login."""
     sessions: Sessions = current_app.extensions["console"]
-    sessions.log_out()
-    return cast("Response", redirect("/login", 303))
+    answer = cast("Response", redirect(url_for("session.login"), 303))
+    if sessions.settings.hosted:
+        visit().log_out()
+        session.clear()
+        answer.delete_cookie(COOKIE, path=PREFIX)
+    else:
+        sessions.log_out()
+    return answer
+
+
+def _own_address(wanted: str) -> str:
+    """An address of the console, which a visitor may be sent to; its first page instead of any other."""
+    first = url_for("cluster.overview")
+    own = wanted.startswith(first) and not wanted.startswith(("//", "/\\"))
+    return wanted if own else first
 
 
 @session_pages.post("/theme")
 def theme() -> Response:
     """Choose light or dark; what the system says without a choice."""
-    back = urllib.parse.urlsplit(request.headers.get("Referer", "/"))
-    target = back.path if back.path.startswith("/") and not back.path.startswith("//") else "/"
-    answer = redirect(f"{target}?{back.query}" if back.query else target, 303)
-    chosen = request.form.get("theme", "")
+    back = urllib.parse.urlsplit(request.headers.get("Referer", ""))
+    answer = redirect(_own_address(f"{back.path}?{back.query}" if back.query else back.path), 303)
+    chosen, path = request.form.get("theme", ""), request.script_root or "/"
     if chosen in ("light", "dark"):
-        answer.set_cookie("theme", chosen, max_age=365 * 86400, httponly=True, samesite="Strict")
+        answer.set_cookie("theme", chosen, max_age=365 * 86400, path=path, httponly=True, samesite="Strict")
     else:
-        answer.delete_cookie("theme")
+        answer.delete_cookie("theme", path=path)
     return cast("Response", answer)

@@ -12,7 +12,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     ``hosts`` are the names, without a port, under which it may be addressed. With ``login`` (a SASL mechanism) every
     visitor logs in with a name and a password of the cluster; without it, all of them act as ``security`` says. A
-    ``read_only`` console has no page that changes the cluster.
+    ``read_only`` console has no page that changes the cluster. One that is ``hosted`` by a broker takes callers and
+    connections from there (``console.hosted``); ``bootstrap`` is then what its pages show. ``secret`` signs cookies.
     """
 
     bootstrap: str
@@ -23,6 +24,10 @@ class Settings(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
     registry_properties: Mapping[str, str] = {}
     """Confluent's, for its login and TLS."""
+    hosted: bool = False
+    connects_to: str = ""
+    """Where a hosted console reaches its cluster as any client, without a login; empty: through its visits."""
+    secret: bytes = b""
 
     def __repr__(self) -> str:
         return f"Settings({self.bootstrap}, {self.security})"

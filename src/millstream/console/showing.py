@@ -65,7 +65,8 @@ def here(**changes: Any) -> str:
     """The address of this page with other arguments; None takes one away."""
     given: dict[str, Any] = {**request.args.to_dict(), **changes}
     left = {name: value for name, value in given.items() if value is not None and value != ""}
-    return f"{request.path}?{urllib.parse.urlencode(left)}" if left else request.path
+    path = request.script_root + request.path
+    return f"{path}?{urllib.parse.urlencode(left)}" if left else path
 
 
 def sorting(page: Page[Any], key: str) -> str:

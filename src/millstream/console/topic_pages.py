@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Blueprint, Response, abort, current_app, g, render_template, request, session, stream_template
+from flask import Blueprint, Response, abort, current_app, g, render_template, request, stream_template
 
 from millstream.client.cluster import TOPIC_RESOURCE
 from millstream.console import facts, showing
@@ -67,7 +67,7 @@ def topic(name: str) -> str:
             sizes = dict[int, int]()  # a cluster may not allow it: then the column is empty
     history: History = current_app.extensions["console.history"]
     ends = float(sum(span.end for span in spans.values()))
-    speeds = rates(history.add(f"{access.bootstrap} {session.get('user', '')} topic {name}", ends))
+    speeds = rates(history.add(f"{access.bootstrap} {g.user} topic {name}", ends))
     counts = {partition: span.end - span.start for (_, partition), span in spans.items()}
     most = max(counts.values(), default=0)
     bars = {partition: bar(count, most, f"{count} records") for partition, count in counts.items()}

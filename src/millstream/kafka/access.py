@@ -8,12 +8,16 @@ those of the settings, and the user that comes through the broker's own socket f
 connection keeps up to ``KEPT_MAX`` answers, and drops them when users or entries change.
 """
 
+import hashlib
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from millstream.config.listeners import demands_login, speaks_tls
 from millstream.core.access.entry import CLUSTER_NAME, OPERATIONS_OF
 from millstream.model.access import Operation, ResourceType
 from millstream.model.principal import SOCKET_FILE
+from millstream.wire.sasl import SCRAM_BY_NUMBER
 
 if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
@@ -109,6 +113,12 @@ class Access:
         if topic is not None and topic.data_of:
             name = topic.data_of
         return self._decide(principal, host, operation, resource_type, name)
+
+    def mark(self, principal: str) -> str:
+        """What tells the credentials of a principal from later ones. Empty without any: a certificate, a token."""
+        name, users = principal.removeprefix("User:"), self._metadata.state.security.users
+        own = [(mechanism, users[name, mechanism]) for mechanism in SCRAM_BY_NUMBER if (name, mechanism) in users]
+        return hashlib.sha256(msgspec.msgpack.encode(own)).hexdigest() if own else ""
 
     def may_describe(self, principal: str, host: str, name: str) -> bool:
         """Whether a principal may know of a topic."""

@@ -79,6 +79,19 @@ class NetworkProperties:
         "/healthz answer by any name. `*.SUFFIX` allows every name below one, `*` any name.",
         example="millstream,*.millstream-brokers.default.svc.cluster.local",
     )
+    console_enabled = Property(
+        "console.enabled",
+        Boolean(),
+        True,
+        doc="Whether the HTTP port serves the console: pages about topics, messages and groups under /console. It runs "
+        "in a process of its own, from the first visit until 15 minutes after the last. It needs the extra `console`.",
+    )
+    console_read_only = Property(
+        "console.read.only",
+        Boolean(),
+        False,
+        doc="Whether the console of the HTTP port has no page that changes anything.",
+    )
     metrics_topics_max = Property(
         "metrics.topics.max",
         Integer(0, 10_000),
