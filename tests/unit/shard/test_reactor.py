@@ -189,17 +189,25 @@ def test_a_timer_set_for_the_past_fires_on_the_next_turn_and_lets_sockets_in(rea
 
 
 def test_a_callback_over_half_a_millisecond_is_a_stall(reactor):
-    reactor.call_soon(busy, 2)
-    reactor.call_later(100, lambda: busy(3))
-    reactor.end_of_turn(lambda: busy(1))
+    waiting = {"soon", "later", "end", "read"}
+
+    def work(name, milliseconds):
+        busy(milliseconds)
+        waiting.discard(name)
+        if not waiting:
+            reactor.call_soon(reactor.stop, 0)
+
+    reactor.call_soon(work, "soon", 2)
+    reactor.call_later(100, lambda: work("later", 3))
+    reactor.end_of_turn(lambda: work("end", 1))
     here, there = readable_pair()
 
     def read():
         here.recv(1)
-        busy(1)
+        reactor.remove_reader(here.fileno())
+        work("read", 1)
 
     reactor.add_reader(here.fileno(), read)
-    reactor.call_later(20_000, lambda: reactor.stop(0))
     reactor.run()
     stats = reactor.stats
     assert stats.counter("reactor_stalls").value >= 4
