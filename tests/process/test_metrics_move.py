@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from millstream.cli.__main__ import main
 from millstream.events import EventsClient
 from millstream.telemetry.table import ASKED, METRICS, Kind
 from waits import Patience, until
@@ -31,6 +32,7 @@ SETTINGS = {
     "stall.limit.ms": 5,
     "group.min.session.timeout.ms": 1000,
     "group.initial.rebalance.delay.ms": 0,
+    "audit.log": "on",
 }
 MEMBER = """
 import sys
@@ -53,8 +55,14 @@ STORE = "only when the object store fails; test_objects does that"
 WARM = "only with a warm cache; test_hot_tier does that"
 SHARED = "only with shared topics; test_shared_topics, test_joined_objects and test_shared_wal move them"
 SECURE = "only with TLS or logins; test_tls_listeners and test_logins move them"
+POOLS = "only when an event partition's pools are too small; test_events and test_event_pools do that"
 IN_MEMORY = "only events that are in memory no more are read from files; test_events does that"
 NOT_HERE = {
+    "audit_lost_records": "only when the disk of the audit is too slow; test_audit_file does that",
+    "event_pool_leased_bytes": "leased for the length of a push or a feed",
+    "event_pool_oversized": POOLS,
+    "event_pool_waits": POOLS,
+    "insecure_listeners": "only where other machines reach a clear listener; test_security_command does that",
     "archive_lag_bytes": "0 again as soon as everything is archived",
     "transaction_late_partitions": "only when a partition is late to learn how a transaction ended",
     "archive_read_failures": STORE,
@@ -220,6 +228,16 @@ def archive(broker):
     fill(broker, "tiered", 400, 500, **{"batch.num.messages": 20})
 
 
+def throttled(broker):
+    """A producer of a client id that has a quota of nearly nothing; it is not read for a while."""
+    quota = ["quota", "create", "--client-id", "greedy", "--producer-byte-rate", "1000"]
+    assert main([*quota, "--bootstrap", broker.bootstrap]) == 0
+    greedy = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "greedy"})
+    for _ in range(50):
+        greedy.produce("many", b"x" * 10_000)
+    return greedy
+
+
 def hold(broker):
     """A producer whose transaction stays open."""
     held = Producer(
@@ -285,7 +303,7 @@ def test_a_bit_of_everything_moves_every_metric_that_a_healthy_broker_can_move(b
     admin.delete_topics(["short"])["short"].result(60)
     waiting = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "w", "fetch.wait.max.ms": 5000})
     waiting.subscribe(["many"])
-    held, archived = hold(broker), reader_of_archived(broker)
+    held, archived, greedy = hold(broker), reader_of_archived(broker), throttled(broker)
     patience = Patience()  # the cleaner runs when nobody else does
     dead = {metric.name for metric in (*METRICS, *ASKED)}
     while True:
@@ -299,8 +317,10 @@ def test_a_bit_of_everything_moves_every_metric_that_a_healthy_broker_can_move(b
             break
         patience.check(", ".join(sorted(dead - NOT_HERE.keys())))
         waiting.poll(0.2)
+        greedy.poll(0)
         archived.consume(500, 0.2)
         archived.seek(TopicPartition("tiered", 0, 0))
     held.abort_transaction(60)
+    greedy.purge()
     waiting.close()
     archived.close()
