@@ -79,7 +79,7 @@ class Acceptor:
     def _listen(self) -> None:
         self._paused = False
         if self._waiting is not None and self._listeners:
-            if not self._hand_over(*self._waiting):
+            if not self.hand_over(*self._waiting):
                 self._paused = True
                 self._reactor.call_later(BUSY_PAUSE_US, self._listen)
                 return
@@ -115,7 +115,7 @@ class Acceptor:
             pause_us = self.addresses.pause_us()
             if arrival.peer_host:
                 self.addresses.accepted(arrival.peer_host)
-            if not self._hand_over(sock, arrival):
+            if not self.hand_over(sock, arrival):
                 self._waiting = (sock, arrival)
                 self._pause(max(pause_us, BUSY_PAUSE_US))
             elif pause_us:
@@ -132,7 +132,7 @@ class Acceptor:
             sock.close()
             raise Unavailable("the broker takes no connections now")
         arrival = Arrival(host, 0, *self._first_address(), "", principal=principal)
-        if not self._hand_over(sock, arrival):
+        if not self.hand_over(sock, arrival):
             sock.close()
             raise Unavailable("the broker is busy; try again")
 
@@ -188,7 +188,8 @@ class Acceptor:
     def _open_connections(self) -> int:
         return sum(self._load(shard) for shard in range(len(self._shared.handover)))
 
-    def _hand_over(self, sock: socket.socket, arrival: Arrival) -> bool:
+    def hand_over(self, sock: socket.socket, arrival: Arrival) -> bool:
+        """Give a connection to the shard with the fewest that takes it; False if none does."""
         for shard in sorted(range(len(self._shared.handover)), key=self._load):
             if self._shared.handover[shard].send(sock.fileno(), arrival):
                 sock.detach()

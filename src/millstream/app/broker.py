@@ -54,6 +54,7 @@ from millstream.app.log_life import begin_log_life
 from millstream.app.memory import place_memory
 from millstream.app.overview import gather, named_metrics
 from millstream.app.own_clients import OwnClients
+from millstream.app.own_way import OwnWay, own_way
 from millstream.app.recovering import order_to_lead, show_replicas
 from millstream.app.recovery import RecoveryChild, count
 from millstream.app.repairs import repair_partition
@@ -80,7 +81,7 @@ from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
 from millstream.config.carried import warning_about
 from millstream.config.exposure import exposed
-from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER, PLAINTEXT
+from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER
 from millstream.config.relations import remarks
 from millstream.config.settings import Settings, without_effect
 from millstream.core.controller.requests import AdminRequest
@@ -88,6 +89,7 @@ from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import served
 from millstream.kafka.access import controls_access
 from millstream.kafka.audit import keeps_audit
+from millstream.model.principal import SOCKET_FILE as OWN_USER
 from millstream.model.quantities import ShardId
 from millstream.objects import check_store
 from millstream.peers.accepting import PeerListener
@@ -284,18 +286,19 @@ class Supervisor:
         """The registry, the console and questions about tables. The console acts as its callers: through connections
         that a single broker makes itself, through a listener without login in a cluster that controls no access.
         """
-        settings, bootstrap = self.settings, self._own_bootstrap()
+        settings = self.settings
+        way = own_way(settings, {name: reached(listener) for name, listener in self.listeners.items()})
         single = settings.peer_listen is None
         shown = next(iter(self._advertised().values()))
-        reached_by = "" if single else bootstrap
-        side = SideSettings(bootstrap, reached_by, shown, settings.console_read_only, secrets.token_bytes(32))
+        reached_by, secret = "" if single else way.bootstrap, secrets.token_bytes(32)
+        side = SideSettings(way.bootstrap, reached_by, shown, settings.console_read_only, secret, way.security)
         problem = ""
-        if not single and (controls_access(settings) or not bootstrap):
+        if not single and (controls_access(settings) or way != OwnWay(way.bootstrap) or not way.bootstrap):
             problem = (
                 "Brokers of a cluster with logins or TLS do not serve it. It runs beside them: "
                 f"millstream console --bootstrap {shown} --login SCRAM-SHA-512"
             )
-        return OwnClients(bootstrap, side, self._connect_as, problem)
+        return OwnClients(way, side, self._connect_as, problem)
 
     def _connect_as(self, principal: str, host: str) -> socket.socket:
         """A connection to this broker that acts as a principal from a host; for the HTTP threads."""
@@ -307,17 +310,6 @@ class Supervisor:
             ours.close()
             raise
         return ours
-
-    def _own_bootstrap(self) -> str:
-        """Where the schema registry reaches this broker, whose callers have proved their rights before: a listener
-        without TLS and login, or the socket file of a broker that leads everything itself; else empty.
-        """
-        settings = self.settings
-        protocols = dict(settings.listener_security_protocol_map)
-        clear = next((reached(sock) for name, sock in self.listeners.items() if protocols[name] == PLAINTEXT), "")
-        if settings.peer_listen is None and (controls_access(settings) or not clear):
-            return os.path.join(os.path.abspath(settings.data_dir), SOCKET_FILE)
-        return clear
 
     def _fork(self) -> None:
         """Fork the shards, from a process that has everything imported and nothing running."""
@@ -384,7 +376,9 @@ class Supervisor:
         if listener is None or identity is None:
             return
         probe = says(self.settings, identity)
-        self.peers = PeerListener(self.reactor, lambda: probe, self._hand_over_peer, self.shared.tls.peers)
+        self.peers = PeerListener(
+            self.reactor, lambda: probe, self._hand_over_peer, self.shared.tls.peers, self._hand_over_own_client
+        )
         self.peers.open(listener)
 
     def _hand_over_peer(self, sock: socket.socket, target: int, start: bytes) -> bool:
@@ -399,6 +393,14 @@ class Supervisor:
             return False
         sock.detach()
         return True
+
+    def _hand_over_own_client(self, sock: socket.socket) -> bool:
+        """A client of another broker's own, or of this one's: its rights were checked there."""
+        if not self.serving:
+            return False
+        peer, local = sock.getpeername(), sock.getsockname()
+        where = plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1])
+        return self.acceptor.hand_over(sock, Arrival(*where, PEER_LISTENER, principal=OWN_USER))
 
     def _limit_connections(self, limit: Any, answer: Any) -> None:
         """Settings or quotas of connections were changed."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from millstream.admin.callers import forbidden
 from millstream.admin.routing import HttpError, Request, Response, Router
+from millstream.app.own_way import NO_WAY
 from millstream.app.registry_rights import registry_needs, schema_id_of, subject_need
 from millstream.app.side_frames import SideRequest
 from millstream.app.side_process import SideFailed, SideProcess
@@ -75,8 +76,7 @@ class RegistryRequests:
             return _failed(
                 501,
                 50101,
-                "The schema registry of a cluster needs a listener without TLS and login on every broker, such as one "
-                "on an address that only brokers reach",
+                f"The schema registry cannot reach the brokers: {NO_WAY}",
             )
         if not self._turn.acquire(timeout=WAIT_S):
             return _failed(503, 50302, f"The schema registry is busy: no answer in {WAIT_S:.0f} s. Nothing was written")

@@ -7,6 +7,7 @@ the last question ended.
 import threading
 from typing import Any, Final
 
+from millstream.app.own_way import NO_WAY, OwnWay
 from millstream.client import Cluster
 from millstream.client.served_tables import ServedTables
 from millstream.errors import Unavailable
@@ -17,20 +18,23 @@ _TIMEOUT_S: Final = 3.0
 class TableQuestions:
     """Shared by the HTTP threads."""
 
-    def __init__(self, bootstrap: str) -> None:
-        """``bootstrap`` is a listener without TLS, or the broker's socket file; empty if it has neither."""
+    def __init__(self, way: OwnWay) -> None:
         self._turn = threading.Lock()
-        self._cluster = Cluster(bootstrap, client_id="millstream-tables", timeout_s=_TIMEOUT_S) if bootstrap else None
+        self._cluster = None
+        if way.bootstrap:
+            self._cluster = Cluster(
+                way.bootstrap, client_id="millstream-tables", timeout_s=_TIMEOUT_S, security=way.security
+            )
         self._tables = ServedTables(self._cluster) if self._cluster is not None else None
 
     def all(self) -> list[dict[str, Any]]:
         """As ``ServedTables.all``.
 
         Raises:
-            MillstreamError: the broker does not answer, or has no listener without TLS.
+            MillstreamError: the broker does not answer, or there is no way to it.
         """
         if self._tables is None:
-            raise Unavailable("tables of topics are read through a listener without TLS, and this broker has none")
+            raise Unavailable(f"tables of topics are not read: {NO_WAY}")
         with self._turn:
             return self._tables.all()
 

@@ -218,11 +218,7 @@ class ShardProcess:
             dispatcher.on_gated_chain if gated else dispatcher.on_chain,
         )
         Quotas(shard, settings, self.metadata).attach(dispatcher, self.intake)
-        listeners = {
-            name: one.server()
-            for name, one in shared.tls.credentials.items()
-            if name not in (HTTP_LISTENER, PEER_LISTENER)
-        }
+        listeners = {name: one.server() for name, one in shared.tls.credentials.items() if name != HTTP_LISTENER}
         self.handshakes = Handshakes(self.intake, listeners, shard.stats)
         guard = None if shared.guard is None else GuardLink(shard.reactor, shared.guard.keep_shard_end(shard.id))
         self.logins = Logins(shard, settings, self.metadata, guard)
@@ -480,7 +476,7 @@ class ShardProcess:
         peer = (arrival.peer_host, arrival.peer_port)
         local = (arrival.local_host, arrival.local_port)
         if arrival.listener in self.handshakes.listeners:
-            self.handshakes.begin(sock, peer, local, arrival.listener)
+            self.handshakes.begin(sock, peer, local, arrival.listener, arrival.principal)
             return
         self.intake.open(sock, peer, local, arrival.listener, arrival.principal)
 

@@ -21,6 +21,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from millstream.client.security import PLAIN, Security
+
 FRAME_BYTES_MAX: Final = 16 << 20
 PART_BYTES_MAX: Final = 64 << 10
 WHOLE_BYTES_MAX: Final = 256 << 10
@@ -56,6 +58,7 @@ class SideSettings(msgspec.Struct, frozen=True, array_like=True):
     read_only: bool
     secret: bytes
     """Signs the console's cookies. The supervisor has it, so that forms outlive this process."""
+    registry_security: Security = PLAIN
 
 
 class SideRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -198,7 +198,12 @@ def _registry(settings: SideSettings) -> Room:
     from millstream.client.compacted_topic import CompactedTopic
     from millstream.registry.serve import TOPIC, HttpRequest, Registry
 
-    cluster = Cluster(settings.registry_bootstrap, client_id="millstream-registry", timeout_s=10.0)
+    cluster = Cluster(
+        settings.registry_bootstrap,
+        client_id="millstream-registry",
+        timeout_s=10.0,
+        security=settings.registry_security,
+    )
     registry = Registry(CompactedTopic(cluster, TOPIC), lambda message: log.warning("%s", message))
     turn = threading.Lock()
 

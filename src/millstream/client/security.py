@@ -126,6 +126,8 @@ class Security(msgspec.Struct, frozen=True):
     verify: bool = True
     """Whether the broker's certificate has to be signed by a trusted authority."""
     login: Login | None = None
+    opening: bytes = b""
+    """Clear bytes that come before TLS, on the peer addresses of brokers."""
 
     @property
     def speaks_tls(self) -> bool:
@@ -315,6 +317,7 @@ def secured(sock: socket.socket, host: str, security: Security) -> socket.socket
     if not security.speaks_tls:
         return sock
     try:
+        sock.sendall(security.opening)
         return context_of(security).wrap_socket(sock, server_hostname=host)
     except Rejected:
         sock.close()

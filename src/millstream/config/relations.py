@@ -5,7 +5,7 @@ Each error names both settings and the remedy. The rules are checked whenever ``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.config.errors import ConfigError
 from millstream.config.forms import human_size
@@ -61,8 +61,16 @@ def check_relations(settings: Settings) -> None:
     _ordered(settings, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
 
 
+_OWN: Final = {HTTP_LISTENER: "HTTP port", PEER_LISTENER: "peer address"}
+
+
 def _check_listener_names(settings: Settings) -> None:
     names = [each.name for each in settings.listen]
+    for name in (HTTP_LISTENER, PEER_LISTENER):
+        if name in names:
+            raise ConfigError(
+                "listeners", f"{name} is the name of the broker's own {_OWN[name]}, expected another name"
+            )
     for name in settings.by_listener:
         if name not in (*names, HTTP_LISTENER, PEER_LISTENER):
             raise ConfigError(f"listener.name.{name.lower()}", f"{name} is none of the listeners, {', '.join(names)}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from millstream.config.listeners import PEER_LISTENER
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 from millstream.model.error_code import ErrorCode
@@ -30,6 +31,9 @@ _HTTP_DOC: Final = "Where this broker serves /metrics and the list of segments t
 
 def advertised(node: Node, ctx: RequestContext) -> tuple[str, int]:
     """Host and port for the client: the advertised address of its listener, or the address that it connected to."""
+    own = node.metadata.start_settings.peer_listen
+    if ctx.listener == PEER_LISTENER and own is not None:
+        return own.host, own.port
     for name, host, port in node.metadata.start_settings.advertised_listeners:
         if name == ctx.listener:
             return host, port
@@ -75,7 +79,7 @@ def brokers(node: Node, ctx: RequestContext, *, fenced: bool = False) -> list[Br
     """Every broker that is alive, this one included, in order of node id; with ``fenced`` those that are not, too.
 
     The address of another broker is the one that it registered for the client's listener, or for its first listener if
-    it has none of that name.
+    it has none of that name. A client of a broker's own, on the peer address, gets peer addresses.
     """
     mine = node.metadata.node_id
     host, port = advertised(node, ctx)
@@ -84,6 +88,9 @@ def brokers(node: Node, ctx: RequestContext, *, fenced: bool = False) -> list[Br
     for other in registry.nodes() if fenced else registry.alive():
         if other != mine:
             profile = registry.brokers[other].profile
+            if ctx.listener == PEER_LISTENER:
+                found.append(BrokerView(other, profile.peer.host, profile.peer.port, profile.rack or None))
+                continue
             named = (each for each in profile.listeners if each.name == ctx.listener)
             address = next(named, profile.listeners[0])
             found.append(BrokerView(other, address.host, address.port, profile.rack or None))

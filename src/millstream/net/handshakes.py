@@ -82,13 +82,16 @@ class _Half:
     Invariants: ``timer`` runs until the end. The reactor watches the socket, or ``waits`` is set.
     """
 
-    __slots__ = ("listener", "local", "peer", "sock", "timer", "tls", "waits")
+    __slots__ = ("listener", "local", "peer", "principal", "sock", "timer", "tls", "waits")
 
-    def __init__(self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], listener: str) -> None:
+    def __init__(
+        self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], listener: str, principal: str
+    ) -> None:
         self.sock = sock
         self.peer = peer
         self.local = local
         self.listener = listener
+        self.principal = principal
         self.tls: TlsSocket | None = None
         self.timer: Timer
         self.waits = False
@@ -116,10 +119,19 @@ class Handshakes:
         self._failed = stats.counter("tls_failed_handshakes")
         self._waiting = stats.gauge("tls_half_handshakes")
 
-    def begin(self, sock: socket.socket, peer: tuple[str, int], local: tuple[str, int], listener: str) -> None:
-        """Take over a socket that was accepted by a listener with TLS."""
+    def begin(
+        self,
+        sock: socket.socket,
+        peer: tuple[str, int],
+        local: tuple[str, int],
+        listener: str,
+        principal: str = ANONYMOUS,
+    ) -> None:
+        """Take over a socket that was accepted by a listener with TLS. ``principal`` is who it is once its handshake is
+        done; with ANONYMOUS its certificate says it.
+        """
         sock.setblocking(False)
-        half = _Half(sock, peer, local, listener)
+        half = _Half(sock, peer, local, listener, principal)
         half.timer = self._reactor.call_later(HANDSHAKE_US, lambda: self._too_slow(half))
         self._halves[half] = None
         self._count()
@@ -211,7 +223,9 @@ class Handshakes:
     def _finish(self, half: _Half, tls: TlsSocket) -> None:
         certificate = tls.certificate()
         rules = self.listeners[half.listener].rules
-        principal = ANONYMOUS if certificate is None else rules.principal(certificate)
+        principal = half.principal
+        if principal == ANONYMOUS and certificate is not None:
+            principal = rules.principal(certificate)
         self._forget(half)
         self._done.inc()
         connection = self._intake.open(tls, half.peer, half.local, half.listener, principal, TlsConnection)

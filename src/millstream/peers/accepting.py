@@ -51,6 +51,10 @@ read: the hello's head, or the clear bytes before TLS.
 """
 
 
+OnClient = Callable[[socket.socket], bool]
+"""``on_client(sock)`` takes over the connection of a client of another broker's own; False if it cannot."""
+
+
 class PeerListener:
     """The listener for other brokers.
 
@@ -59,9 +63,15 @@ class PeerListener:
     """
 
     def __init__(
-        self, reactor: Reactor, says: Callable[[], Probe], on_hello: OnHello, tls: PeerTls | None = None
+        self,
+        reactor: Reactor,
+        says: Callable[[], Probe],
+        on_hello: OnHello,
+        tls: PeerTls | None = None,
+        on_client: OnClient | None = None,
     ) -> None:
-        """``says`` returns this broker's answer to probes."""
+        """``says`` returns this broker's answer to probes. Without ``on_client`` no client is taken."""
+        self._on_client = on_client
         self._greetings = None if tls is None else Greetings(reactor, tls, OPENING_BYTES_MAX, self._on_greeting)
         self._reactor = reactor
         self._says = says
@@ -137,6 +147,10 @@ class PeerListener:
             return
         kind, target = decode_opening(sock.recv(OPENING_BYTES))
         self._forget(sock)
+        if kind is OpeningKind.CLIENT:
+            if self._on_client is None or not self._on_client(sock):
+                sock.close()  # the client tries again
+            return
         if kind is OpeningKind.BROKER:
             if not self._on_hello(sock, target, start):
                 sock.close()  # the dialler tries again

@@ -3,7 +3,8 @@
 ::
 
     dialler ──opening 8──► supervisor ──(socket handed over)──► target shard ◄══ TLS ══► HELLO, WELCOME, turns
-                               └ kind PROBE: the supervisor itself does the handshake and answers
+                               ├ kind PROBE: the supervisor itself does the handshake and answers
+                               └ kind CLIENT: the socket goes to the shard with the fewest connections
 
 The process that accepts is not the one that owns the connection, and the state of TLS cannot be handed over. So the
 first eight bytes are clear: magic, kind and target shard. They choose the process that does the handshake, and prove
@@ -12,6 +13,9 @@ nothing.
 Both sides trust the authority of the brokers alone (``listener.name.peer.ssl.truststore.…``), and the dialling side
 checks that the certificate names the host that it dialled. Whether brokers speak TLS is set, never negotiated: an
 opening that is not expected, or one that is missing, ends the connection with a line that names the setting.
+
+Who has a certificate of the brokers' authority is a broker, and may do everything: what a CLIENT asks for is not
+checked again. The broker that it belongs to has checked the caller's rights before.
 
 **Failure.** A handshake that fails or takes too long ends its connection as any other fault does; the dialler tries
 again. New key material is used from the next handshake on.
@@ -40,6 +44,11 @@ class OpeningKind(IntEnum):
 
     BROKER = 1
     PROBE = 2
+    CLIENT = 3
+    """A client of a broker's own, such as its schema registry: Kafka's protocol follows the handshake."""
+
+
+CLIENT_OPENING: Final = _OPENING.pack(_MAGIC, OpeningKind.CLIENT, 0)
 
 
 class PeerTls:
