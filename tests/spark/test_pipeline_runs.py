@@ -31,6 +31,7 @@ from millstream.pipeline.table_query import TableQuery
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]  # Spark starts slowly on a busy machine
 
 SLOW = pytest.mark.slow
+NOON = "2024-01-01 12:00:00.123456"
 
 
 def test_a_topic_becomes_a_table_that_goes_on_even_without_its_checkpoint(spark, orders, tmp_path):
@@ -71,7 +72,7 @@ def test_a_query_joins_and_each_sink_gets_its_share(spark, orders, topic, tmp_pa
     assert producer.flush(60) == 0
     pipeline = orders.send(500).pipeline(
         Sink(delta="t"),
-        Sink(topic=out.name, key="who", sql="SELECT id, who FROM result WHERE id < 50"),
+        Sink(topic=out.name, key="who", sql=f"SELECT id, who, timestamp'{NOON}' AS at FROM result WHERE id < 50"),
         tables={"names": SideTable(topic=names.name, schema="who string, name string")},
         transform=Transform(sql="SELECT source.*, names.name FROM source LEFT JOIN names USING (who)"),
         errors=Errors(topic=letters.name),
@@ -84,6 +85,7 @@ def test_a_query_joins_and_each_sink_gets_its_share(spark, orders, topic, tmp_pa
     sent = spark.read.format("millstream").options(**out.options()).load().collect()
     assert sorted(json.loads(row.value)["id"] for row in sent) == [n for n in range(50) if n % BAD_EVERY]
     assert all(json.loads(row.value)["who"] == row.key.decode() for row in sent)
+    assert {json.loads(row.value)["at"] for row in sent} == {f"{NOON.replace(' ', 'T')}Z"}
     dead = spark.read.format("millstream").options(**letters.options(includeHeaders="true")).load().collect()
     assert [row.value for row in dead] == [b"{broken"] * orders.bad
     assert {header.key for header in dead[0].headers} >= {"millstream.error", "millstream.offset"}
