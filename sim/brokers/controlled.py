@@ -219,7 +219,9 @@ class ControlledBroker(ServedBroker):
         self.cache = MetadataCache(state, placement.homes, settings)
         self.follower = follower = Follower(context, self.cache)
         follower.settle = storage.wal.when_durable
-        self.partitions = Partitions(self.cache, follower, self.table, lifecycle, self.has_files, self.replica)
+        self.partitions = Partitions(
+            context, storage, self.cache, follower, self.table, lifecycle, self.has_files, self.replica
+        )
         config = controller_log_config(settings, _SHORT_BYTES if self.snapshot_us else None)
         log = storage.registry.open_controller_log(config, clean=clean, replicated=True, expected=state.exists)
         self.controller_group = self.raft.open(CONTROLLER_GROUP, log, self.cluster.first)

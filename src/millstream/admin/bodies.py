@@ -66,6 +66,10 @@ class RepairAsked(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     execute: bool = False
+    unclean_from: int | None = None
+    """Set for an unclean cut: the node id of this broker, whose replica is to be the partition's log."""
+    reason: str = ""
+    """Of an unclean cut: goes into the controller's log."""
 
 
 class LoggerLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +102,7 @@ class Repaired(msgspec.Struct, frozen=True):
     reason: str
     """Why it is not served."""
     step: str
-    """``open``, ``install`` or ``cut``."""
+    """``open``, ``install``, ``cut`` or ``unclean``."""
     end_offset: int
     """Where the log ends afterwards; -1 if that is not known."""
     lost: int

@@ -13,16 +13,21 @@ from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
 from millstream.cluster.placement import ELSEWHERE
 from millstream.config.settings import Settings
+from millstream.config.topic_properties import TopicConfig
+from millstream.core.controller.cuts import Cut
 from millstream.model.cluster import NodeId
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.model.replication import ReplicaId, Term
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
+from millstream.partition.replica.cutting import Cutting
 from millstream.partition.replica.members import Members
 from millstream.partition.replica.moving import Place
 from millstream.partition.table import Faulty, PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
+from millstream.shard.context import Shard
+from millstream.storage.shard_storage import ShardStorage
 
 
 class Partitions(MetadataListener):
@@ -33,6 +38,8 @@ class Partitions(MetadataListener):
 
     def __init__(
         self,
+        shard: Shard,
+        storage: ShardStorage,
         metadata: MetadataCache,
         follower: Follower,
         table: PartitionTable,
@@ -50,6 +57,10 @@ class Partitions(MetadataListener):
         self._follower = follower
         self._table = table
         self._lifecycle = lifecycle
+        self._shard = shard
+        self._storage = storage
+        self.repairing: set[int] = set()
+        """Raft groups of partitions that are being cut or repaired."""
         self.on_moved: Callable[[RaftGroupId], None] = _nobody
         """Called with the Raft group of a partition that others hold than before."""
         self._new: deque[tuple[int, Partition]] = deque()
@@ -63,12 +74,29 @@ class Partitions(MetadataListener):
         for topic in self._metadata.topics():
             for index in range(len(topic.partitions)):
                 self._open(topic, index, fresh=False)
+        for raft_group, cut in self._metadata.state.cuts.items():
+            place = self._metadata.group_place(raft_group)
+            if place is not None and cut.is_to_lead(self._me):
+                self._shard.reactor.call_soon(self._cut, *place)
 
     def reopen(self, entry: Faulty) -> Partition | Faulty:
         """Open a partition that failed again. Raises OSError if the disk is full."""
         topic = self._metadata.topic(entry.name)
         assert topic is not None, "a deleted topic has no entry"
         return self._lifecycle.reopen(topic.topic_id, entry, topic.config, self._members(topic, entry.index))
+
+    def cut_of(self, raft_group: RaftGroupId) -> Cut | None:
+        """The newest unclean cut of a partition."""
+        return self._metadata.state.cuts.get(raft_group)
+
+    def config_of(self, entry: Faulty) -> TopicConfig:
+        """The configuration of its topic."""
+        return self._metadata.topic_config(entry.name)
+
+    def _cut(self, topic_id: bytes, index: int) -> None:
+        Cutting(
+            self._shard.reactor, self._storage, self._table, self._lifecycle, self, topic_id, PartitionIndex(index)
+        ).begin()
 
     def stop_voting(self, entry: Faulty) -> None:
         """A partition that failed is being repaired."""
@@ -107,6 +135,9 @@ class Partitions(MetadataListener):
             self._lifecycle.change_replicas(place)
             self.on_moved(group)
             yield
+
+    def partition_cut(self, topic: TopicMeta, index: int) -> Steps:
+        self._cut(topic.topic_id, index)
 
     def configs_changed(self, topic: TopicMeta) -> Steps:
         self._lifecycle.configure(topic.name, topic.config)
@@ -164,6 +195,12 @@ class Partitions(MetadataListener):
             self._follower.report_leader(opened.topic_id, opened.index, opened.leader_epoch)
 
     def _members(self, topic: TopicMeta, index: int) -> Members:
+        """What the replica here is given of its group's members, and of an unclean cut."""
+        return self._first_members(topic, index)._replace(
+            cut=self._metadata.state.cuts.get(topic.partitions[index].raft_group)
+        )
+
+    def _first_members(self, topic: TopicMeta, index: int) -> Members:
         """What the replica here is given of its group's members. A group whose members have changed is known to the
         state with its first ones; the others have had the same ever since.
         """

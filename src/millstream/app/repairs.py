@@ -8,6 +8,8 @@
        damaged, one of several replicas put aside, starts empty; its leader fills it ┤ loses nothing
        damaged, the only replica        cut back to its last sound batch ────────────┘ loses what the plan says
 
+No replica leads, and none will: `unclean_cuts`.
+
 A plan changes nothing. A repair first opens the partition again, because the damage may be gone; only then it does what
 the plan says. It waits until the write-ahead log holds nothing of the partition.
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from millstream.app.partitions import Partitions
     from millstream.app.shard_queries import ShardQueries
+    from millstream.app.unclean_cuts import UncleanCuts
     from millstream.partition.table import PartitionTable
     from millstream.shard.control import ControlEnd
     from millstream.shard.reactor import Reactor
@@ -53,9 +56,14 @@ _SHARE: Final = 0.3
 
 
 def serve_repairs(
-    control: ControlEnd, reactor: Reactor, storage: ShardStorage, table: PartitionTable, partitions: Partitions
+    control: ControlEnd,
+    reactor: Reactor,
+    storage: ShardStorage,
+    table: PartitionTable,
+    partitions: Partitions,
+    unclean: UncleanCuts | None,
 ) -> None:
-    """Answer on a shard; None about partitions of other shards."""
+    """Answer on a shard; None about partitions of other shards. ``unclean`` is for brokers of a cluster."""
 
     def repair(arguments: Any, answer: Callable[[Any], None]) -> None:
         asked = msgspec.convert(arguments, RepairAsked)
@@ -64,8 +72,14 @@ def serve_repairs(
             raise Rejected(f"there is no partition {asked.topic}:{asked.partition}", _UNKNOWN)
         if isinstance(entry, Remote):
             answer(None)
+        elif asked.unclean_from is not None:
+            if unclean is None:
+                raise Rejected("this is a single broker: repair the partition without --unclean")
+            unclean.ask(entry, asked, answer)
         elif isinstance(entry, Partition):
             raise Rejected(f"{asked.topic}:{asked.partition} is served; there is nothing to repair")
+        elif entry.raft_group in partitions.repairing:
+            raise Retriable(f"{asked.topic}:{asked.partition} is being repaired")
         else:
             _Repair(reactor, storage, partitions, entry, asked, answer).begin()
 
@@ -92,9 +106,14 @@ class _Repair:
         self._partitions = partitions
         self._entry = entry
         self._asked = asked
-        self._answer = answer
+        self._reply = answer
         self._found: list[Kept] = []
         self._step = "open"
+        partitions.repairing.add(entry.raft_group)
+
+    def _answer(self, answer: Any) -> None:
+        self._partitions.repairing.discard(self._entry.raft_group)
+        self._reply(answer)
 
     def begin(self) -> None:
         """Wait until everything of the partition is out of the write-ahead log, then look."""
@@ -184,7 +203,8 @@ def repair_partition(queries: ShardQueries, asked: RepairAsked) -> dict[str, Any
         MillstreamError: it was not done.
     """
     if asked.execute:
-        operator_log.info("asked over HTTP to repair %s:%d", asked.topic, asked.partition)
+        how = "" if asked.unclean_from is None else " by an unclean cut"
+        operator_log.info("asked over HTTP to repair %s:%d%s", asked.topic, asked.partition, how)
     for answer in queries.ask_all(REPAIR, msgspec.to_builtins(asked), _TIMEOUT_US):
         if answer is not None:
             return answer

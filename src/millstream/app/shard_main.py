@@ -40,11 +40,13 @@ from millstream.app.service import BEGIN_ANEW
 from millstream.app.shared import Shared
 from millstream.app.tiers import serve_tiers
 from millstream.app.tls import NEW_CREDENTIALS
+from millstream.app.unclean_cuts import UncleanCuts
 from millstream.cluster.client import ControllerClient
 from millstream.cluster.controller import Controller, controller_log_config
 from millstream.cluster.failed_replicas import FailedReplicas
 from millstream.cluster.follower import Follower
 from millstream.cluster.group_members import GroupMembers
+from millstream.cluster.leading_brokers import LeadingBrokers
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.producer_ids import ProducerIds
 from millstream.cluster.quorum_controller import QuorumController
@@ -199,7 +201,9 @@ class ShardProcess:
         )
         self.lifecycle.archiver = self.archiver
         me = replica_id(settings.node_id) if self.peers is None else self.peers.me
-        self.partitions = Partitions(self.metadata, self.follower, self.table, self.lifecycle, self._existed, me)
+        self.partitions = Partitions(
+            shard, storage, self.metadata, self.follower, self.table, self.lifecycle, self._existed, me
+        )
         self.controller = self._open_controller(clean=clean) if shard.id == CONTROLLER_SHARD else None
         self.node = self._node(settings)
         audit = Audit(shard, refuses=settings.audit_on_overflow == REFUSE) if keeps_audit(settings) else None
@@ -369,7 +373,13 @@ class ShardProcess:
         own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared, shard.stats, failed)
         serve_cluster_status(control, shard.reactor, self.metadata, self.controller, own)
         serve_recovery(control, shard.reactor, self.metadata, self.peers)
-        serve_repairs(control, shard.reactor, self.storage, self.table, self.partitions)
+        unclean = None
+        if self.peers is not None:
+            leading = LeadingBrokers(self.metadata, self.peers.network.calls)
+            unclean = UncleanCuts(
+                shard.reactor, self.storage, self.table, self.partitions, self.metadata, self.client, leading
+            )
+        serve_repairs(control, shard.reactor, self.storage, self.table, self.partitions, unclean)
         serve_loggers(control)
         serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)
         client = self.client if shard.id == CONTROLLER_SHARD else None

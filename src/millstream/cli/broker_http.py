@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from millstream.cli import identity
-from millstream.cli.connect import admin_client, broker_configs
+from millstream.cli.connect import admin_client, broker_configs, explained
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import REGISTRY_DEFAULT
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
@@ -27,6 +27,20 @@ def http_url(bootstrap: str, timeout_s: float, path: str, lacks: str) -> str:
     if entry is None or not entry.value:
         raise CommandFailed(f"the broker at {bootstrap} {lacks}; it has no HTTP port, or it is no Millstream")
     return f"{entry.value.rstrip('/')}{path}"
+
+
+def http_url_of(bootstrap: str, node: int, timeout_s: float, path: str, lacks: str) -> str:
+    """The URL of ``path`` on the HTTP port of the broker with the id ``node``, in the cluster of ``bootstrap``.
+
+    Raises:
+        CommandFailed: there is no such broker, it has no HTTP port, or it does not answer.
+    """
+    with explained("the brokers", bootstrap):
+        brokers = admin_client(bootstrap).list_topics(timeout=timeout_s).brokers
+    if node not in brokers:
+        known = ", ".join(map(str, sorted(brokers)))
+        raise CommandFailed(f"the cluster at {bootstrap} has no live broker {node}; it has {known}")
+    return http_url(f"{brokers[node].host}:{brokers[node].port}", timeout_s, path, lacks)
 
 
 def ask_http(url: str, timeout_s: float, body: bytes | None = None) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from millstream.core.controller.commands import (
     FeatureLevelRaised,
     GroupConfigsChanged,
     NodeConfigsChanged,
+    PartitionCut,
+    PartitionCutDone,
     PartitionsAdded,
     ProducerIdsAllocated,
     QuotasChanged,
@@ -36,6 +38,7 @@ from millstream.core.controller.commands import (
     UserSet,
 )
 from millstream.model.access import Operation, PatternType, Permission, ResourceType
+from millstream.model.replication import node_of
 from millstream.telemetry.log import log
 from millstream.wire.sasl import SCRAM_BY_NUMBER
 
@@ -69,7 +72,7 @@ def announce(commands: Iterable[AnyCommand], cache: MetadataCache) -> None:
                 log.info("group %s changed%s", command.group, _shown(command.changes))
             case ProducerIdsAllocated():
                 log.debug("producer ids from %d: %d", command.start, command.count)
-            case ReplicasMoving() | ReplicasChanged():
+            case ReplicasMoving() | ReplicasChanged() | PartitionCut() | PartitionCutDone():
                 _announce_replicas(command, cache)
             case UserSet() | UserRemoved() | SecretSet() | AclsCreated() | AclsDeleted() | QuotasChanged():
                 _announce_security(command)
@@ -90,8 +93,22 @@ def _remarks_on_settings(changes: Mapping[str, str | None]) -> list[str]:
     return known + [line for name, line in zip(taken, strange, strict=True) if not is_setting(name)]
 
 
-def _announce_replicas(command: ReplicasMoving | ReplicasChanged, cache: MetadataCache) -> None:
+def _announce_replicas(
+    command: ReplicasMoving | ReplicasChanged | PartitionCut | PartitionCutDone, cache: MetadataCache
+) -> None:
     name = _name(command.topic_id, cache)
+    if isinstance(command, PartitionCutDone):
+        log.info("%s/%d: the replica of the unclean cut leads", name, command.index)
+        return
+    if isinstance(command, PartitionCut):
+        log.warning(
+            "%s/%d: UNCLEAN CUT: the replica of broker %d is the partition's log now; what it lacks is lost (%s)",
+            name,
+            command.index,
+            node_of(command.replica),
+            command.reason,
+        )
+        return
     for change in command.changes:
         now = _nodes(change.replicas)
         if isinstance(command, ReplicasMoving):

@@ -8,6 +8,9 @@ The members of a group are the replicas of its partition by the disks of their b
 that it moves to. A new leader continues after its predecessor's last step, because each step is in the group's own log.
 A group with the right members costs nothing; the others are checked every ``LOOK_US``.
 
+After an unclean cut (`core.controller.cutting`) the replica that leads tells the controller first, and has other
+members only then: a replica that starts empty knows by that whether others may have seen it vote.
+
 A replica on a disk that was declared lost is no member until another disk takes its place. While a replica is missing,
 an odd number of the others votes and the rest are learners.
 
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.cluster.metadata import MetadataListener
 from millstream.core.controller.commands import MOVING_REPLICAS
-from millstream.core.controller.requests import CompleteMoves
+from millstream.core.controller.requests import CompleteCut, CompleteMoves
 from millstream.model.cluster import NodeId
 from millstream.raft.replicated import ReplicatedGroup
 
@@ -123,6 +126,11 @@ class GroupMembers(MetadataListener):
         if not isinstance(group, ReplicatedGroup) or not group.is_serving or place is None:
             self._open.discard(raft_group)  # done by the replica that leads
             return None
+        cut = state.cuts.get(raft_group)
+        if cut is not None and not cut.done:
+            if group.term >= cut.term and raft_group not in self._reported:
+                self._tell_cut(raft_group, CompleteCut(*place, cut.term))
+            return None  # the others may follow when the controller knows that the cut is done
         if state.feature_level < MOVING_REPLICAS:
             self._open.discard(raft_group)
             return None
@@ -142,6 +150,15 @@ class GroupMembers(MetadataListener):
             self._open.discard(raft_group)
             return None
         return replicas if raft_group not in self._reported else None
+
+    def _tell_cut(self, raft_group: int, request: CompleteCut) -> None:
+        """Report to the controller that the replica here leads after an unclean cut, until the metadata show it."""
+        self._reported.add(raft_group)
+
+        def answered(_: Results | MillstreamError) -> None:
+            self._reported.discard(raft_group)
+
+        self._client.submit(request, answered)
 
     def _tell(self, done: tuple[tuple[int, tuple[int, ...]], ...]) -> None:
         """Report finished moves to the controller until the metadata show them."""

@@ -43,6 +43,8 @@ from millstream.core.controller.commands import (
     FeatureLevelRaised,
     GroupConfigsChanged,
     NodeConfigsChanged,
+    PartitionCut,
+    PartitionCutDone,
     PartitionsAdded,
     PartitionState,
     ProducerIdsAllocated,
@@ -153,6 +155,9 @@ class MetadataListener:
 
     def replicas_changed(self, topic: TopicMeta, indexes: Sequence[int]) -> Steps:
         """These partitions of the topic are held by other brokers than before."""
+
+    def partition_cut(self, topic: TopicMeta, index: int) -> Steps:
+        """A person has decided whose replica this partition of the topic continues from."""
 
     def broker_changed(self, node: NodeId) -> Steps:
         """A broker registered, was fenced, is alive again, has another mode, or has left."""
@@ -340,6 +345,8 @@ class MetadataCache:
                 notify = _client_metrics_changed(command.name)
             case QuotasChanged():
                 notify = _quotas_changed
+            case PartitionCut():
+                notify = _partition_cut(self._by_id[command.topic_id], command.index)
             case (
                 ClusterCreated()
                 | ProducerIdsAllocated()
@@ -349,6 +356,7 @@ class MetadataCache:
                 | SecretSet()
                 | AclsCreated()
                 | AclsDeleted()
+                | PartitionCutDone()
             ):
                 return
             case _:
@@ -506,6 +514,10 @@ def _nobody(_topic_id: bytes, _facts: Sequence[LeaderFact]) -> None:
 
 def _broker_changed(node: NodeId) -> Callable[[MetadataListener], Steps]:
     return lambda listener: listener.broker_changed(node)
+
+
+def _partition_cut(topic: TopicMeta, index: int) -> Callable[[MetadataListener], Steps]:
+    return lambda listener: listener.partition_cut(topic, index)
 
 
 def _quotas_changed(listener: MetadataListener) -> Steps:

@@ -115,6 +115,18 @@ class Boundary:
         self._storage.cut_off(partition.log)
         self._reactor.call_soon(self._take_down, partition, f"failed in {verb}: {words_of(error)}")
 
+    def give_up(self, partition: Partition, reason: str) -> None:
+        """Stop to serve a partition that nothing is wrong with, as if it had failed: its files are about to be
+        replaced. No effect on one that has failed or is closed.
+        """
+        if partition.has_failed or partition.closed:
+            return
+        operator_log.at(partition.log.name).warning("not served for a moment: %s", reason)
+        partition.fail()
+        partition.group.halt()
+        self._storage.cut_off(partition.log)
+        self._reactor.call_soon(self._take_down, partition, reason)
+
     def _take_down(self, partition: Partition, reason: str) -> None:
         """Give back what the partition holds, and answer who waits for it."""
         log = partition.log

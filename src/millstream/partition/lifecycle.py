@@ -18,6 +18,7 @@ from uuid import UUID
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
+from millstream.core.controller.cuts import Cut
 from millstream.core.producer_state import ProducerBudget, ProducerState
 from millstream.core.raft.messages import Configuration
 from millstream.errors import Corruption
@@ -46,6 +47,8 @@ from millstream.shard.context import Shard
 from millstream.storage.disk import FULL, exists
 from millstream.storage.log.importing import StagedFiles
 from millstream.storage.log.log import Log
+from millstream.storage.log.opening import repair_note
+from millstream.storage.recovery.unclean import begin_empty
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log as operator_log
 from millstream.tiers.archiver import Archiver
@@ -83,6 +86,10 @@ class ReplicatedGroups(Protocol):
 
     def stop_voting(self, group: RaftGroupId) -> None:
         """It is silent from now on."""
+        ...
+
+    def lead_alone(self, number: RaftGroupId) -> None:
+        """Lead a group as its only voter, without an election (`core.raft.forcing`)."""
         ...
 
 
@@ -255,13 +262,17 @@ class Lifecycle:
         if members.elect:
             producers.keep_changes()
         try:
+            cut = members.cut if members.elect else None
+            if cut is not None and cut.is_to_lead(self.me):
+                least_term = max(least_term, cut.others_term)
+            emptied = cut is not None and self._begin_empty(name, topic_id, index, config, members, cut)
             log = self._storage.registry.open_partition_log(
                 raft_group,
                 topic_id,
                 name,
                 index,
                 config,
-                clean=self._clean or fresh,
+                clean=(self._clean or fresh) and not emptied,
                 replicated=len(members.voters) > 1,
                 expected=members.elect and not fresh and not members.was_alone,
             )
@@ -296,6 +307,21 @@ class Lifecycle:
             return Faulty(
                 name, index, raft_group, reason, self._directory(topic_id, name, index, config), damaged=False
             )
+
+    def _begin_empty(
+        self, name: str, topic_id: bytes, index: PartitionIndex, config: TopicConfig, members: Members, cut: Cut
+    ) -> bool:
+        """A partition is about to be opened: put a log aside that an unclean cut has given up. Raises OSError."""
+        if cut.replica == self.me:
+            return False
+        directory = self._directory(topic_id, name, index, config)
+        note = repair_note(f"{name}/{index}", self._storage.stats)
+        return begin_empty(self._storage.disk, directory, cut, note, learns=members.learns)
+
+    def lead_alone(self, raft_group: RaftGroupId) -> None:
+        """A person has decided that the replica here continues a partition."""
+        assert self._groups is not None, "a partition with several replicas on a single node"
+        self._groups.lead_alone(raft_group)
 
     def _directory(self, topic_id: bytes, name: str, index: PartitionIndex, config: TopicConfig) -> str:
         return log_directory(self._settings.data_dir, topic_id, name, index, events=config.has_events)

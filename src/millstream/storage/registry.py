@@ -98,7 +98,7 @@ class LogRegistry:
         if group in self.logs:
             raise AssertionError(f"group {group} is opened twice")
         storage = self._storage
-        self._replay_set_aside(directory, name, config, replicated=replicated)
+        self.replay_set_aside(directory, name, config, replicated=replicated)
         summary = self._summaries.pop(group, None)
         loaded = open_summarized(storage.disk, directory, summary) if clean and summary is not None else None
         if loaded is None:
@@ -112,8 +112,13 @@ class LogRegistry:
             storage.segment_began(log, log.files.segments.active)
         return log
 
-    def _replay_set_aside(self, directory: str, name: str, config: TopicConfig, *, replicated: bool) -> None:
-        """Put the records that a failure of the log has set aside into its segments."""
+    def replay_set_aside(self, directory: str, name: str, config: TopicConfig, *, replicated: bool) -> None:
+        """Put the records that a failure of the log has set aside into its segments.
+
+        Raises:
+            Corruption: they and the segments are not one log.
+            OSError: the disk failed.
+        """
         storage = self._storage
         if not is_set_aside(storage.disk, directory):
             return

@@ -25,6 +25,8 @@ from millstream.core.controller.profile import BrokerProfile
 from millstream.core.quota.limits import Entity
 from millstream.errors import Corruption
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
+from millstream.model.quantities import Offset
+from millstream.model.replication import ReplicaId, Term
 from millstream.wire.sasl import Verifier
 
 CLUSTER_DEFAULT: Final = -1
@@ -209,6 +211,28 @@ class ReplicasChanged(Command, frozen=True, tag="replicas_changed"):
     changes: tuple[ReplicaChange, ...]
 
 
+class PartitionCut(Command, frozen=True, tag="partition_cut"):
+    """A person has decided that one replica's log is the partition's, although records may be lost by it. The replica
+    leads in ``term`` or a later one; the others start empty (`core.controller.cutting`). A later command for the same
+    partition replaces this one. ``reason`` is for people who read the log.
+    """
+
+    topic_id: bytes
+    index: int
+    replica: ReplicaId
+    term: Term
+    end_offset: Offset
+    reason: str
+
+
+class PartitionCutDone(Command, frozen=True, tag="partition_cut_done"):
+    """The replica that the cut of this ``term`` names leads the partition."""
+
+    topic_id: bytes
+    index: int
+    term: Term
+
+
 BrokerMode: TypeAlias = Literal["serving", "drained", "leaving"]
 """What is asked of a broker: to serve; to lead nothing; to hold nothing, because it leaves the cluster."""
 
@@ -289,6 +313,8 @@ AnyCommand: TypeAlias = (
     | BrokerLogsInStore
     | ReplicasMoving
     | ReplicasChanged
+    | PartitionCut
+    | PartitionCutDone
     | BrokerModeChanged
     | BrokerUnregistered
     | UserSet
@@ -319,7 +345,10 @@ SECURING: Final = FeatureLevel(6)
 they are decided from this level on (``users.check_level``).
 """
 
-FEATURE_LEVEL: Final = SECURING
+CUTTING_PARTITIONS: Final = FeatureLevel(7)
+"""A person decides whose replica a partition without a leader continues from."""
+
+FEATURE_LEVEL: Final = CUTTING_PARTITIONS
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)
@@ -346,6 +375,8 @@ COMMAND_LEVELS: Final[Mapping[type[Command], tuple[FeatureLevel, ...]]] = Mappin
         BrokerLogsInStore: (RESTORING_PARTITIONS,),
         ReplicasMoving: _MOVING,
         ReplicasChanged: (MANY_BROKERS, RESTORING_PARTITIONS),
+        PartitionCut: (CUTTING_PARTITIONS,),
+        PartitionCutDone: (CUTTING_PARTITIONS,),
         BrokerModeChanged: _MOVING,
         BrokerUnregistered: _MOVING,
         UserSet: _FIRST,

@@ -28,6 +28,7 @@ from millstream.core.controller.brokers import (
 )
 from millstream.core.controller.commands import ClusterCreated, ProducerIdsAllocated
 from millstream.core.controller.configs import decide_alter_configs
+from millstream.core.controller.cutting import decide_complete_cut, decide_cut_partition
 from millstream.core.controller.features import decide_update_features
 from millstream.core.controller.losing import decide_declare_lost
 from millstream.core.controller.moves import decide_complete_moves, decide_reassign, decide_replication_factor
@@ -39,11 +40,13 @@ from millstream.core.controller.requests import (
     AlterUsers,
     AnyRequest,
     BalanceReplicas,
+    CompleteCut,
     CompleteMoves,
     CreateAcls,
     CreateCluster,
     CreatePartitions,
     CreateTopics,
+    CutPartition,
     DeclareLost,
     DeleteAcls,
     DeleteTopics,
@@ -106,6 +109,8 @@ _DECIDE: Final[dict[type, Callable[[ControllerState, Any, Rules], Decision]]] = 
     ReassignPartitions: decide_reassign,
     SetReplicationFactor: decide_replication_factor,
     CompleteMoves: decide_complete_moves,
+    CutPartition: decide_cut_partition,
+    CompleteCut: decide_complete_cut,
     SetBrokerMode: decide_broker_mode,
     BalanceReplicas: decide_balance_replicas,
     EvacuateBrokers: decide_evacuate_brokers,

@@ -16,6 +16,8 @@ from millstream.core.controller.profile import BrokerProfile, PeerAddress
 from millstream.core.quota.mutations import MutationClient
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 from millstream.model.error_code import ErrorCode
+from millstream.model.quantities import Offset
+from millstream.model.replication import Term
 from millstream.wire.sasl import Verifier
 
 NO_TOPIC_ID = bytes(16)
@@ -204,6 +206,27 @@ class CompleteMoves(Request, frozen=True, tag="complete_moves"):
     moves: tuple[tuple[int, tuple[int, ...]], ...]
 
 
+class CutPartition(Request, frozen=True, tag="cut_partition"):
+    """Let the replica of ``node`` be the log of a partition without a leader. Its log was found to end at
+    ``end_offset`` (-1 if that is unknown), and ``term`` is the newest that it knows. ``reason`` goes into the log.
+    """
+
+    topic: str
+    index: int
+    node: NodeId
+    term: Term
+    end_offset: Offset
+    reason: str
+
+
+class CompleteCut(Request, frozen=True, tag="complete_cut"):
+    """The replica that the cut of this ``term`` names leads the partition."""
+
+    topic_id: bytes
+    index: int
+    term: Term
+
+
 class SetBrokerMode(Request, frozen=True, tag="set_broker_mode"):
     """Let a broker serve, lead nothing, or leave the cluster."""
 
@@ -332,6 +355,8 @@ AnyRequest: TypeAlias = (
     | ReassignPartitions
     | SetReplicationFactor
     | CompleteMoves
+    | CutPartition
+    | CompleteCut
     | SetBrokerMode
     | BalanceReplicas
     | EvacuateBrokers

@@ -43,6 +43,8 @@ from millstream.core.controller.commands import (
     FeatureLevelRaised,
     GroupConfigsChanged,
     NodeConfigsChanged,
+    PartitionCut,
+    PartitionCutDone,
     PartitionsAdded,
     PartitionState,
     ProducerIdsAllocated,
@@ -57,24 +59,28 @@ from millstream.core.controller.commands import (
     UserSet,
     level_of,
 )
+from millstream.core.controller.cuts import Cut, apply_cut
 from millstream.core.controller.load import Load
 from millstream.core.controller.registry import BrokerState, Registry
 from millstream.core.controller.replicas import Move, Origin, begin_moves, end_moves, note_origin
 from millstream.core.controller.security import SecurityState, StoredSecurity
 from millstream.errors import Corruption
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
+from millstream.model.quantities import RaftGroupId
 
 FIRST_GROUP: Final = 1
 """Raft groups of partitions are numbered from here; 0 is the controller."""
 
-SNAPSHOT_VERSION: Final = 4
+SNAPSHOT_VERSION: Final = 5
 """Version 1 has no brokers and no feature level, version 2 no moves of replicas and no modes of brokers, version 3 no
-users, access control and quotas. A state without these things is still written in the version of its level.
+users, access control and quotas, version 4 no unclean cuts. A state without these things is still written in the
+version of its level.
 """
 
 _LEVEL_0_VERSION: Final = 1
 _LEVEL_1_VERSION: Final = 2
 _LEVEL_2_VERSION: Final = 3
+_SECURITY_VERSION: Final = 4
 
 
 class TopicState(msgspec.Struct, frozen=True):
@@ -88,6 +94,28 @@ class TopicState(msgspec.Struct, frozen=True):
     """The state's revision after the last change of this topic."""
 
 
+class Changes:
+    """What has happened, or happens, to the members of Raft groups since their partitions were created."""
+
+    __slots__ = ("cuts", "moves", "origins")
+
+    def __init__(self) -> None:
+        self.moves: dict[int, Move] = {}
+        self.origins: dict[int, Origin] = {}
+        self.cuts: dict[int, Cut] = {}
+
+    def copy(self) -> "Changes":
+        """Changes of its own with the same content."""
+        other = Changes()
+        other.moves, other.origins, other.cuts = dict(self.moves), dict(self.origins), dict(self.cuts)
+        return other
+
+    def forget(self, raft_group: RaftGroupId) -> None:
+        """The partition was deleted."""
+        for kept in (self.moves, self.origins, self.cuts):
+            kept.pop(raft_group, None)
+
+
 class ControllerState:
     """Brokers, topics by name and id, configurations, counters. Changed by ``apply`` only.
 
@@ -99,16 +127,15 @@ class ControllerState:
     __slots__ = (
         "client_metrics",
         "cluster_id",
+        "changes",
         "colliding",
         "feature_level",
         "first_node",
         "group_configs",
         "load",
-        "moves",
         "next_producer_id",
         "next_raft_group",
         "node_configs",
-        "origins",
         "registry",
         "revision",
         "security",
@@ -133,13 +160,25 @@ class ControllerState:
         """What each subscription to clients' metrics says, by its name."""
         self.group_configs: dict[str, dict[str, str]] = {}
         """What each consumer group says for itself, by its id."""
-        self.moves: dict[int, Move] = {}
-        """Partitions that move, by Raft group."""
-        self.origins: dict[int, Origin] = {}
-        """By Raft group, for those whose members have changed."""
+        self.changes = Changes()
         self.security = SecurityState()
         self.colliding: dict[str, set[str]] = {}
         """Names with ``.`` or ``_``, by the one name that Kafka's metrics would give them."""
+
+    @property
+    def moves(self) -> dict[int, Move]:
+        """Partitions that move, by Raft group."""
+        return self.changes.moves
+
+    @property
+    def origins(self) -> dict[int, Origin]:
+        """By Raft group, for those whose members have changed."""
+        return self.changes.origins
+
+    @property
+    def cuts(self) -> dict[int, Cut]:
+        """The newest unclean cut of each partition that had one, by Raft group."""
+        return self.changes.cuts
 
     @property
     def exists(self) -> bool:
@@ -165,6 +204,7 @@ class ControllerState:
             value = getattr(self, name)
             setattr(other, name, dict(value) if isinstance(value, dict) else value)
         other.registry = self.registry.copy()
+        other.changes = self.changes.copy()
         other.load = self.load.copy()
         other.security = self.security.copy()
         other.colliding = {key: set(names) for key, names in self.colliding.items()}
@@ -221,8 +261,7 @@ def _topic_deleted(state: ControllerState, command: TopicDeleted) -> None:
     topic = _topic(state, command.topic_id)
     state.load.remove(topic.partitions)
     for partition in topic.partitions:
-        state.moves.pop(partition.raft_group, None)
-        state.origins.pop(partition.raft_group, None)
+        state.changes.forget(RaftGroupId(partition.raft_group))
     del state.topics[topic.name]
     del state.topics_by_id[topic.topic_id]
     key = collision_key(topic.name)
@@ -343,6 +382,10 @@ def _replicas_of_topic(state: ControllerState, command: ReplicasMoving | Replica
     state.put_topic(msgspec.structs.replace(topic, partitions=partitions, revision=state.revision + 1))
 
 
+def _partition_cut(state: ControllerState, command: PartitionCut | PartitionCutDone) -> None:
+    apply_cut(state, command)
+
+
 def _user_set(state: ControllerState, command: UserSet) -> None:
     state.security.set_user(command)
 
@@ -385,6 +428,8 @@ _APPLY: Final[dict[type, Callable[[ControllerState, Any], None]]] = {
     BrokerLogsInStore: _broker_logs_in_store,
     ReplicasMoving: _replicas_of_topic,
     ReplicasChanged: _replicas_of_topic,
+    PartitionCut: _partition_cut,
+    PartitionCutDone: _partition_cut,
     BrokerModeChanged: _broker_mode_changed,
     BrokerUnregistered: _broker_unregistered,
     UserSet: _user_set,
@@ -432,6 +477,8 @@ class _Membership(msgspec.Struct, frozen=True):
     modes: dict[NodeId, BrokerMode] = {}
     moves: dict[int, Move] = {}
     origins: dict[int, Origin] = {}
+    cuts: dict[int, Cut] | msgspec.UnsetType = msgspec.UNSET
+    """Not written without one: the stored form of a state without cuts stays as it was."""
 
 
 class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -483,18 +530,21 @@ def encode_state(state: ControllerState) -> bytes:
 
 
 def _membership(state: ControllerState) -> _Membership | None:
-    if not (state.registry.modes or state.moves or state.origins):
+    if not (state.registry.modes or state.moves or state.origins or state.cuts):
         return None
     return _Membership(
         dict(sorted(state.registry.modes.items())),
         dict(sorted(state.moves.items())),
         dict(sorted(state.origins.items())),
+        dict(sorted(state.cuts.items())) if state.cuts else msgspec.UNSET,
     )
 
 
 def _snapshot_version(state: ControllerState) -> int:
-    if not state.security.is_empty:
+    if state.cuts:
         return SNAPSHOT_VERSION
+    if not state.security.is_empty:
+        return _SECURITY_VERSION
     if state.feature_level > MANY_BROKERS:
         return _LEVEL_2_VERSION
     return _LEVEL_1_VERSION if state.feature_level else _LEVEL_0_VERSION
@@ -538,8 +588,9 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
     state.registry.retired = snapshot.retired
     if snapshot.membership is not None:
         state.registry.modes = snapshot.membership.modes
-        state.moves = snapshot.membership.moves
-        state.origins = snapshot.membership.origins
+        state.changes.moves = snapshot.membership.moves
+        state.changes.origins = snapshot.membership.origins
+        state.changes.cuts = snapshot.membership.cuts or {}
     if snapshot.security is not None:
         state.security = snapshot.security.restored()
     for topic in snapshot.topics:

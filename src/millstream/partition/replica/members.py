@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from millstream.core.controller.cuts import Cut
 from millstream.model.replication import NO_TERM, ReplicaId, Term
 
 
@@ -28,6 +29,9 @@ class Members(NamedTuple):
     """The term in which the first voter leads without an election, because the group's creation says so
     (`core.raft.beginning`); 0 for a group that elects its first leader, and for a replica that came later.
     """
+
+    cut: Cut | None = None
+    """The newest unclean cut of the partition (`core.controller.cutting`)."""
 
     @property
     def elect(self) -> bool:

@@ -28,7 +28,7 @@ def asked(bench, *updates, validate_only=False):
         ("group.version", 0, SAFE_DOWNGRADE, "It is at level 1, and no level is lowered here."),
         ("transaction.version", 1, UNSAFE_DOWNGRADE, "It is at level 2, and no level is lowered here."),
         ("group.version", 1, 0, "The controller does not support the given upgrade type."),
-        (OURS, 7, UPGRADE, "Local controller 1 only supports versions 1-6"),
+        (OURS, 8, UPGRADE, "Local controller 1 only supports versions 1-7"),
         (OURS, 2, SAFE_DOWNGRADE, "Can't downgrade to a newer version."),
         (OURS, 2, UPGRADE, "Broker 1 runs release 0.1.0 and only supports versions up to 1"),
     ],

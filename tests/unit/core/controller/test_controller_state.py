@@ -148,7 +148,7 @@ def test_a_raft_group_is_found_with_its_partition_and_gone_with_its_topic(bench)
 
 def test_a_snapshot_of_a_later_release_or_a_broken_one_is_corruption():
     data = encode_state(created())
-    later = data.replace(b"\xa7version\x01", b"\xa7version\x05")
+    later = data.replace(b"\xa7version\x01", b"\xa7version\x06")
     assert later != data
     no_text = data.replace(b"abc", b"a\xffc")
     assert no_text != data

@@ -1,0 +1,155 @@
+"""Files of a replica when a person has decided whose log the partition continues from (`core.controller.cutting`).
+
+::
+
+    the replica that is named    3.damaged ──take_back──► 3 ──look, cut_back──► settle ──► opened, leads alone
+    every other one              3 ──begin_empty──► 3.damaged, and an empty 3 that is marked lost: it is filled
+
+``3.damaged`` is what a start has put aside (``storage.log.lost``); of the others it is what they had before the cut. It
+stays until the replica is filled.
+
+**Promises.** Each step may be repeated, and leaves what there is under one of the two names. A replica starts empty
+once for a cut: its vote has the term of the cut from then on. **Crash.** At any point the next start finds the log, or
+what was put aside and an empty log that is marked; the step is repeated. **Bad input.** What cannot be brought in order
+is `Corruption`; the files stay.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from millstream.errors import Corruption
+from millstream.format.epochs import LogState, RaftBase, StoredVote, decode_log_state, encode_log_state
+from millstream.format.names import (
+    DAMAGED_SUFFIX,
+    DELETED_SUFFIX,
+    EPOCHS_FILE,
+    LOST_FILE,
+    QUARANTINE_FILE,
+    SEGMENT_SUFFIX,
+)
+from millstream.model.quantities import Offset
+from millstream.model.replication import NO_REPLICA, NO_TERM, RaftPosition, Term
+from millstream.storage.disk import exists, read_file, replace_file
+from millstream.storage.log.lost import has_log, mark_lost
+from millstream.storage.log.opening import derive_state, live_segments
+from millstream.storage.recovery.set_aside import vote_set_aside
+from millstream.storage.segments.files import names_in, remove_deleted
+from millstream.storage.segments.incoming import newest_vote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.core.controller.cuts import Cut
+    from millstream.storage.disk import Disk
+    from millstream.storage.recovery.cut_back import Kept
+
+
+def lost_with_copy(disk: Disk, directory: str) -> bool:
+    """Whether the log was put aside, and what was put aside is there."""
+    is_away = not exists(disk, directory) or exists(disk, f"{directory}/{LOST_FILE}")
+    return is_away and exists(disk, directory + DAMAGED_SUFFIX)
+
+
+def take_back(disk: Disk, directory: str) -> bool:
+    """Let what was put aside be the log again; whether there was something. The log is not open. Raises OSError."""
+    if not lost_with_copy(disk, directory):
+        return False
+    if exists(disk, directory):
+        _out_of_the_way(disk, directory, directory + DELETED_SUFFIX)
+    disk.rename(directory + DAMAGED_SUFFIX, directory)
+    disk.sync_directory(os.path.dirname(directory))
+    return True
+
+
+def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str], None], *, learns: bool) -> bool:
+    """Put the log of a replica aside that the cut does not name, and make an empty one that is marked lost; whether it
+    was done now. No effect on one that has taken the cut, nor on one without files. ``learns``: it joined later.
+
+    The log is not open, and the write-ahead log has nothing of it. Raises OSError.
+    """
+    names = names_in(disk, directory)
+    if not has_log(names):
+        return False
+    state = _state(disk, directory)
+    vote = newest_vote(StoredVote() if state is None else state.vote, vote_set_aside(disk, directory) or StoredVote())
+    if vote.term >= cut.others_term:
+        return False
+    is_lost = LOST_FILE in names
+    is_empty = QUARANTINE_FILE not in names and not any(name.endswith(SEGMENT_SUFFIX) for name in names)
+    if state is not None:
+        is_empty = is_empty and not (state.controls or state.base.position or state.start_offset)
+    if learns and is_empty and not is_lost:
+        return False
+    if cut.done and vote.term == NO_TERM:
+        marked = LogState()  # it may have voted since the cut: all others are asked for the term
+    else:
+        marked = LogState(vote=StoredVote(cut.others_term, NO_REPLICA))
+    note("replica_lost", f"{directory} is put aside: another replica was chosen to be the partition's log")
+    if not is_empty:
+        aside = directory + DAMAGED_SUFFIX
+        if exists(disk, aside):
+            aside = directory + DELETED_SUFFIX  # what was put aside first is the most
+        _out_of_the_way(disk, directory, aside)
+    mark_lost(disk, directory, marked)
+    return True
+
+
+def settle(disk: Disk, directory: str, kept: Kept, *, archived: bool) -> None:
+    """After ``cut_back``: let what the log remembers beside its segments end where they do. The log counts as a replica
+    again. ``archived``: a part of it is in an object store.
+
+    Raises:
+        Corruption: it starts behind its end, or nothing tells what of it is in the object store.
+        OSError: the disk failed.
+    """
+    files = live_segments(disk, directory, names_in(disk, directory))
+    state = _state(disk, directory)
+    if state is None and archived:
+        raise Corruption(f"{directory}/{EPOCHS_FILE} tells nothing, and what the object store has is said there alone")
+    settled = _derived(disk, directory, files, kept) if state is None else _ended(directory, state, files, kept)
+    if settled != state:
+        replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(settled))
+    if exists(disk, f"{directory}/{LOST_FILE}"):
+        disk.unlink(f"{directory}/{LOST_FILE}")
+    disk.sync_directory(directory)
+
+
+def _derived(disk: Disk, directory: str, files: dict[int, str], kept: Kept) -> LogState:
+    """What the batches tell. The positions of control entries count for no one now: every other replica is filled."""
+    state = derive_state(disk, directory, files, None)
+    term = state.epochs[-1][0] if state.epochs else NO_TERM
+    return msgspec.structs.replace(state, base=RaftBase(kept.end_offset, RaftPosition(kept.end_offset), Term(term)))
+
+
+def _ended(directory: str, state: LogState, files: dict[int, str], kept: Kept) -> LogState:
+    end = kept.end_offset if files else state.files_start
+    if state.files_start > end:
+        raise Corruption(f"{directory}: the log starts at {state.files_start}, and nothing behind it is sound")
+    base = state.base
+    if base.offset > end:
+        base = RaftBase(end, RaftPosition(end + base.position - base.offset), base.term, base.payload)
+    return msgspec.structs.replace(
+        state,
+        epochs=tuple(one for one in state.epochs if one[1] <= end),
+        clean_offset=Offset(min(state.clean_offset, end)),
+        base=base,
+        controls=tuple(one for one in state.controls if one.offset <= end and base is state.base),
+    )
+
+
+def _state(disk: Disk, directory: str) -> LogState | None:
+    try:
+        return decode_log_state(read_file(disk, f"{directory}/{EPOCHS_FILE}"))
+    except (FileNotFoundError, Corruption):
+        return None
+
+
+def _out_of_the_way(disk: Disk, directory: str, place: str) -> None:
+    if exists(disk, place):
+        remove_deleted(disk, place)
+    disk.rename(directory, place)
+    disk.sync_directory(os.path.dirname(directory))

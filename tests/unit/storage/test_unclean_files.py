@@ -1,0 +1,197 @@
+"""Files of a replica when a person has decided whose log a partition continues from: nothing is thrown away, each step
+may be repeated after a crash anywhere, and what was kept opens.
+"""
+
+import random
+
+import msgspec
+import pytest
+from storage_support import fill, kill, new_shard
+
+from millstream.core.controller.cuts import Cut
+from millstream.errors import Corruption
+from millstream.format.epochs import LogState, RaftBase, StoredVote, decode_log_state, encode_log_state
+from millstream.model.quantities import Offset
+from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term
+from millstream.storage.disk import exists, read_file, replace_file
+from millstream.storage.log.lost import mark_lost, put_aside
+from millstream.storage.recovery.cut_back import cut_back, look
+from millstream.storage.recovery.unclean import begin_empty, lost_with_copy, settle, take_back
+from sim.engine.disk import SimDisk
+from sim.engine.local_storage import LocalShard, place_of, recover_locally
+
+DIRECTORY = place_of(1).directory
+ASIDE = DIRECTORY + ".damaged"
+OLD = StoredVote(Term(5), ReplicaId(3))
+CUT = Cut(ReplicaId(2), Term(65541), Offset(-1))
+DONE = msgspec.structs.replace(CUT, done=True)
+TAKEN = StoredVote(Term(65540), NO_REPLICA)
+
+
+def left() -> SimDisk:
+    """The disk of a replica that has records and a vote in its files."""
+    shard = new_shard()
+    log = shard.open(1, replicated=True)
+    log.append_control(Term(1), b"")
+    fill(shard, log, 20, epoch=1)
+    log.append_control(Term(4), b"")
+    shard.call(log.save_vote, OLD)
+    shard.call(shard.storage.checkpoint)
+    disk = kill(shard)
+    recover_locally(disk, replicated=True)
+    return disk
+
+
+def noted(*_: str) -> None:
+    """Nobody reads the notes."""
+
+
+def state(disk: SimDisk) -> LogState:
+    return decode_log_state(read_file(disk, f"{DIRECTORY}/epochs"))
+
+
+def opened(disk: SimDisk):
+    shard = LocalShard(disk, random.Random(5), clean=False)
+    config = shard.config()
+    return shard.storage.registry.open_log(1, DIRECTORY, "t/1", config, False, replicated=True, expected=True)
+
+
+def end_of(disk: SimDisk):
+    found = []
+    for _ in look(disk, DIRECTORY, found):
+        pass
+    return found[0]
+
+
+def segments(disk: SimDisk, directory: str = DIRECTORY) -> list[str]:
+    return sorted(name for name in disk.list(directory) if name.endswith(".log"))
+
+
+def begin(disk: SimDisk, cut: Cut = CUT, *, learns: bool = False) -> bool:
+    return begin_empty(disk, DIRECTORY, cut, noted, learns=learns)
+
+
+def test_a_replica_that_is_not_named_begins_empty_once_and_keeps_what_it_had_aside():
+    disk = left()
+    before = segments(disk)
+    assert begin(disk)
+    assert state(disk) == LogState(vote=TAKEN)
+    assert segments(disk, ASIDE) == before and not segments(disk)
+    assert not begin(disk) and not begin(disk, DONE), "a command that is applied again changes nothing"
+    assert segments(disk, ASIDE) == before
+    log = opened(disk)
+    assert log.files.lost and log.next_offset == 0 and log.raft.vote == TAKEN
+
+
+def test_a_replica_that_took_the_cut_and_was_filled_keeps_its_log():
+    disk = left()
+    replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(msgspec.structs.replace(state(disk), vote=TAKEN)))
+    before = disk.files()
+    assert not begin(disk) and not begin(disk, DONE)
+    assert disk.files() == before
+
+
+def test_a_vote_that_nobody_can_read_is_asked_for_once_others_may_have_followed():
+    for cut, vote in ((CUT, TAKEN), (DONE, StoredVote())):
+        disk = left()
+        replace_file(disk, f"{DIRECTORY}/epochs", b"no such file")
+        assert begin(disk, cut)
+        assert opened(disk).raft.vote == vote
+        assert segments(disk, ASIDE)
+
+
+def test_an_empty_replica_is_marked_too_unless_it_joined_later():
+    disk = SimDisk(random.Random(1))
+    recover_locally(disk)
+    assert not begin(disk), "there are no files"
+    mark_lost(disk, DIRECTORY, LogState(vote=OLD))
+    assert begin(disk, learns=True) and state(disk).vote == TAKEN
+    assert not exists(disk, ASIDE), "nothing was in it"
+    for learns in (False, True):
+        disk = SimDisk(random.Random(1))
+        recover_locally(disk)
+        mark_lost(disk, DIRECTORY, LogState(vote=OLD))
+        disk.unlink(f"{DIRECTORY}/lost")
+        assert begin(disk, learns=learns) is not learns
+
+
+def test_what_a_start_has_put_aside_stays_when_the_replica_begins_empty():
+    disk = left()
+    before = segments(disk)
+    put_aside(disk, DIRECTORY, "damaged", noted)
+    assert begin(disk)
+    assert segments(disk, ASIDE) == before
+    assert state(disk).vote == TAKEN
+
+
+def test_what_was_put_aside_is_taken_back_after_a_crash_at_any_step():
+    before = segments(left())
+    for crash_after in range(3):
+        disk = left()
+        put_aside(disk, DIRECTORY, "damaged", noted)
+        assert lost_with_copy(disk, DIRECTORY)
+        renames = 0
+        rename = disk.rename
+
+        def crashing(old, new, rename=rename, limit=crash_after):
+            nonlocal renames
+            if renames == limit:
+                raise InterruptedError
+            renames += 1
+            rename(old, new)
+
+        disk.rename = crashing
+        try:
+            take_back(disk, DIRECTORY)
+        except InterruptedError:
+            disk.rename = rename
+            disk.crash(torn=False)
+            log = opened(disk)  # what a start does before the cut goes on
+            assert log.files.lost and log.next_offset == 0
+            assert take_back(disk, DIRECTORY)
+        disk.rename = rename
+        assert not take_back(disk, DIRECTORY)
+        assert segments(disk) == before and not exists(disk, ASIDE)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_log_is_cut_at_its_last_sound_batch_and_opens_with_what_is_left(readable):
+    disk = left()
+    path = f"{DIRECTORY}/{segments(disk)[0]}"
+    file = disk.open(path)
+    file.truncate(file.size() // 2)
+    file.close()
+    if not readable:
+        replace_file(disk, f"{DIRECTORY}/epochs", b"no such file")
+    replace_file(disk, f"{DIRECTORY}/lost", b"")
+    kept = end_of(disk)
+    assert 0 < kept.end_offset < 20
+    cut_back(disk, DIRECTORY, kept)
+    settle(disk, DIRECTORY, kept, archived=False)
+    again = disk.files()
+    settle(disk, DIRECTORY, kept, archived=False)
+    assert disk.files() == again
+    log = opened(disk)
+    assert log.next_offset == kept.end_offset and not log.files.lost
+    assert not [one for one in log.raft.controls.entries if one.offset > kept.end_offset]
+
+
+def test_what_only_the_file_of_epochs_knows_of_the_object_store_is_not_guessed():
+    disk = left()
+    replace_file(disk, f"{DIRECTORY}/epochs", b"no such file")
+    with pytest.raises(Corruption, match="what the object store has is said there alone"):
+        settle(disk, DIRECTORY, end_of(disk), archived=True)
+
+
+def test_a_base_behind_the_cut_moves_to_its_end_with_what_was_folded():
+    disk = left()
+    folded = RaftBase(Offset(18), RaftPosition(19), Term(1), b"members")
+    before = msgspec.structs.replace(state(disk), base=folded, controls=(), start_offset=Offset(0))
+    replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(before))
+    kept = end_of(disk)._replace(end_offset=Offset(12))
+    settle(disk, DIRECTORY, kept, archived=False)
+    assert state(disk).base == RaftBase(Offset(12), RaftPosition(13), Term(1), b"members")
+    late = msgspec.structs.replace(before, start_offset=Offset(15))
+    replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(late))
+    with pytest.raises(Corruption, match="nothing behind it is sound"):
+        settle(disk, DIRECTORY, kept, archived=False)
