@@ -21,7 +21,8 @@ def test_the_feature_level_of_the_cluster_is_a_feature_in_force(
     level: int, shown: list[Any], shares: bool, share: list[Any]
 ) -> None:
     node = SimpleNamespace(
-        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=shares), metadata=_metadata(level)
+        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=shares, transaction_version=2),
+        metadata=_metadata(level),
     )
     answers: list[Any] = []
     context = SimpleNamespace(api_version=4, connection=SimpleNamespace(software=("", "")), respond=answers.append)
@@ -35,7 +36,8 @@ def test_the_feature_level_of_the_cluster_is_a_feature_in_force(
 
 def test_of_a_long_name_of_its_library_the_beginning_is_kept_with_a_connection() -> None:
     node = SimpleNamespace(
-        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=False), metadata=_metadata()
+        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=False, transaction_version=2),
+        metadata=_metadata(),
     )
     answers: list[Any] = []
     context = SimpleNamespace(api_version=3, connection=SimpleNamespace(software=("", "")), respond=answers.append)

@@ -33,6 +33,7 @@ WITHOUT_EFFECT = {
     "feed_events",
     "fetch_event_data",
     "events_metadata",
+    "describe_verifiers",
 }
 TAKEN_UP_IN_ORDER = {"join_group", "sync_group", "heartbeat", "consumer_group_heartbeat"}
 """By the coordinator, which answers when other clients have done their part."""

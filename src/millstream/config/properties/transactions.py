@@ -18,6 +18,14 @@ class TransactionProperties:
         doc="Maximum transaction timeout that a producer may request. A transaction that is open for longer than its "
         "timeout is aborted.",
     )
+    transaction_version = Property(
+        "transaction.version",
+        Integer(0, 2),
+        2,
+        doc="Level of the feature `transaction.version` that clients see, the same on every broker. Below 2 they "
+        "do not get a new epoch for each transaction (KIP-890), and add partitions to it themselves. For clients that "
+        "are faulty with level 2; Kafka sets it when a cluster is formatted.",
+    )
     transactional_id_expiration_ms = Property(
         "transactional.id.expiration.ms",
         Integer(1, unit="ms"),

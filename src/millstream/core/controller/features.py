@@ -4,7 +4,7 @@
 |---|---|
 | ``group.version`` | 1: consumer groups of the next generation (KIP-848). Always in force. |
 | ``share.version`` | 1: share groups (KIP-932). Always in force where they are served. |
-| ``transaction.version`` | 2: every transaction ends with a new epoch (KIP-890). Always in force. |
+| ``transaction.version`` | 2: every transaction ends with a new epoch (KIP-890). The setting lowers it for clients. |
 | ``millstream.version`` | The feature level of the cluster (``commands.FEATURE_LEVEL``). A single broker has none. |
 
 ``millstream.version`` rises by itself when every registered broker knows more; a client may ask for the same. No level
@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from millstream.config.settings import Settings
 from millstream.core.controller.commands import FEATURE_LEVEL, AnyCommand, FeatureLevelRaised
 from millstream.core.controller.requests import Result, UpdateFeatures
 from millstream.core.controller.rules import Decision, Rules
@@ -26,6 +27,7 @@ from millstream.model.error_code import ErrorCode
 
 CLUSTER: Final = "millstream.version"
 SHARE: Final = "share.version"
+TRANSACTIONS: Final = "transaction.version"
 
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
@@ -43,16 +45,27 @@ class Feature(msgspec.Struct, frozen=True):
 FEATURES: Final = (
     Feature("group.version", 0, 1),
     Feature(SHARE, 0, 1),
-    Feature("transaction.version", 0, 2),
+    Feature(TRANSACTIONS, 0, 2),
     Feature(CLUSTER, 1, int(FEATURE_LEVEL)),
 )
 
 _BY_NAME: Final = {feature.name: feature for feature in FEATURES}
 
 
-def level_in_force(feature: Feature, cluster_level: FeatureLevel) -> int:
+_OF_KAFKA_ALONE: Final = {
+    "metadata.version": f"the controllers' log is Millstream's own, and its level is {CLUSTER}, which rises by itself",
+    "kraft.version": f"the controllers' log is Millstream's own, and its level is {CLUSTER}, which rises by itself",
+    "eligible.leader.replicas.version": "a majority of the replicas elects a leader, which then has every record",
+    "streams.version": "streams groups (KIP-1071) are not served",
+}
+"""Kafka's other features, and why they have no level here."""
+
+
+def level_in_force(feature: Feature, cluster_level: FeatureLevel, settings: Settings) -> int:
     """The level of ``feature`` in a cluster of ``cluster_level``."""
-    return int(cluster_level) if feature.name == CLUSTER else feature.highest
+    if feature.name == CLUSTER:
+        return int(cluster_level)
+    return settings.transaction_version if feature.name == TRANSACTIONS else feature.highest
 
 
 def decide_update_features(state: ControllerState, request: UpdateFeatures, rules: Rules) -> Decision:
@@ -76,10 +89,12 @@ def _changed(state: ControllerState, name: str, level: int, kind: int, rules: Ru
         raise refused("A feature version cannot be less than 0.")
     feature = _BY_NAME.get(name)
     if feature is None:
-        raise refused(f"Local controller {rules.node} does not support this feature.")
+        why = _OF_KAFKA_ALONE.get(name)
+        more = f" It has no level here: {why}." if why else ""
+        raise refused(f"Local controller {rules.node} does not support this feature.{more}")
     if not feature.lowest <= level <= feature.highest:
         raise refused(f"Local controller {rules.node} only supports versions {feature.lowest}-{feature.highest}")
-    current = level_in_force(feature, state.feature_level)
+    current = level_in_force(feature, state.feature_level, rules.settings)
     if level < current:
         if kind == UPGRADE:
             raise refused(
@@ -91,6 +106,8 @@ def _changed(state: ControllerState, name: str, level: int, kind: int, rules: Ru
         return []
     if kind != UPGRADE:
         raise refused("Can't downgrade to a newer version.")
+    if name == TRANSACTIONS:
+        raise refused(f"The setting {name} of each broker is {current}: change it there.")
     if not state.registry.brokers:
         raise refused("A single broker has no such level: it belongs to a cluster.")
     for node in state.registry.nodes():

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from controller_bench import Bench
 
+from millstream.config.settings import Settings
 from millstream.core.controller.commands import FeatureLevelRaised
 from millstream.core.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 from millstream.core.controller.requests import UpdateFeatures, decode_request, encode_request
@@ -38,6 +39,20 @@ def test_a_level_that_cannot_be_is_refused_and_changes_nothing(name, level, kind
     (error, message), commands = asked(bench, ("transaction.version", 2, UPGRADE), (name, level, kind))
     assert (error, commands) == ("INVALID_UPDATE_VERSION", [])
     assert message.startswith(f"Invalid update version {level} for feature {name}. {why}")
+
+
+def test_features_of_kafka_alone_are_refused_with_the_reason():
+    said = asked(Bench(brokers=(1, 2)), ("metadata.version", 30, UPGRADE))[0][1]
+    assert said.endswith("its level is millstream.version, which rises by itself.")
+
+
+def test_a_level_that_a_setting_lowers_is_not_raised_by_a_client():
+    bench = Bench(brokers=(1, 2))
+    bench.rules = msgspec.structs.replace(bench.rules, settings=Settings(data_dir="d", transaction_version=1))
+    assert asked(bench, ("transaction.version", 1, UPGRADE)) == (("NONE", None), [])
+    (error, message), commands = asked(bench, ("transaction.version", 2, UPGRADE))
+    assert (error, commands) == ("INVALID_UPDATE_VERSION", [])
+    assert message.endswith("The setting transaction.version of each broker is 1: change it there.")
 
 
 def test_the_level_in_force_may_be_asked_for():

@@ -69,7 +69,7 @@ def _table(node: Node, version: int) -> ApiVersionsResponse:
         finalized_features=[
             FinalizedFeatureKey(name=feature.name, max_version_level=level, min_version_level=level)
             for feature in features
-            if (level := level_in_force(feature, cluster_level))
+            if (level := level_in_force(feature, cluster_level, node.settings))
         ],
     )
 
