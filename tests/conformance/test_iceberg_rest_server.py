@@ -1,4 +1,4 @@
-"""Tables of a pipeline in Apache Iceberg's own REST catalog server: the guard, a set-back table, columns, upkeep."""
+"""Tables of a pipeline in Apache Iceberg's own REST catalog server: guard, set-back tables, columns, upkeep, keys."""
 
 import json
 import logging
@@ -10,6 +10,7 @@ pytest.importorskip("pyiceberg")
 
 from conformance.iceberg_rest import IcebergRestServer
 from tests.unit.pipeline.table_support import Writer
+from tests.unit.pipeline.upsert_support import Upserts
 
 from millstream.errors import Rejected
 from millstream.pipeline.tables import iceberg
@@ -117,3 +118,32 @@ def test_upkeep_keeps_every_row_and_says_nothing_of_metadata_that_the_server_rem
         one.append([{"n": 40}], ends(41))
     assert tables.numbers() == list(range(41))
     assert [record.getMessage() for record in caplog.records if "metadata" in record.getMessage()] == []
+
+
+def test_a_table_with_keys_has_the_latest_record_of_each_and_a_merge_that_lost_a_race_is_done_again(server, tmp_path):
+    catalog = {"type": "rest", "uri": server.url}
+    one = Upserts(tmp_path, "iceberg", catalog=catalog)
+    one.put((1, "a", 0, 0), (2, "b", 0, 1), (3, "c", 1, 0))
+    one.put((1, None, 0, 2), (2, "B", 0, 3))
+    assert one.held() == {2: "B", 3: "c"}
+    raced = one.batch([(3, "C", 1, 1), (4, "d", 1, 2)])
+    merge = one.sink.table.merge
+    attempts = []
+
+    def after_another(record, changes, guard):
+        def changed():
+            if not attempts:
+                Upserts(tmp_path, "iceberg", catalog=catalog, name="other").put((9, "z", 2, 0))
+            attempts.append(1)
+            return changes()
+
+        return merge(record, changed, guard)
+
+    one.sink.table.merge = after_another
+    one.sink.commit(raced)
+    assert len(attempts) == 2, "the other pipeline's commit refuses the first attempt"
+    assert one.held() == {2: "B", 3: "C", 4: "d", 9: "z"}
+    again = Upserts(tmp_path, "iceberg", catalog=catalog)
+    again.number, again.ends = one.number, dict(one.ends)
+    again.put((1, "older", 0, 0), (2, "older", 0, 0))
+    assert again.held() == {2: "B", 3: "C", 4: "d", 9: "z"}, "an older record never wins"
