@@ -7,7 +7,15 @@ import pytest
 from tools import docs_check
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = ["README.md", "docs/start.md", "docs/clients.md", "docs/transactions.md", "docs/events.md", "docs/apply.md"]
+FIRST = [
+    "README.md",
+    "docs/start.md",
+    "docs/clients.md",
+    "docs/transactions.md",
+    "docs/events.md",
+    "docs/apply.md",
+    "docs/backup.md",
+]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -17,6 +17,7 @@ from charts import render
 
 from millstream.admin.access import Access
 from millstream.app.listening import http_names
+from millstream.cli.application import Noun, application
 from millstream.cli.start import start_parser
 from millstream.config.exposure import check_exposure
 from millstream.config.forms import parse_size
@@ -49,6 +50,7 @@ EVERYTHING = {
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "dashboards": {"enabled": True},
     },
+    "backup": {"enabled": True, "destination": "s3://backups/events", "existingSecret": "backup-credentials"},
     "serviceAccount": {"create": True, "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/mill"}},
     "nodeSelector": {"disk": "nvme"},
     "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
@@ -153,6 +155,32 @@ def test_the_chart_is_valid_whatever_is_chosen(values):
     for one in documents:
         for version in () if one["kind"] in OF_AN_OPERATOR else VERSIONS if values is EVERYTHING else VERSIONS[:1]:
             kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_backups_are_made_drilled_and_watched_only_if_they_are_wanted(tmp_path):
+    jobs = {("CronJob", "demo-millstream-backup"), ("CronJob", "demo-millstream-backup-drill")}
+    assert not jobs & by_kind(render(CHART)).keys()
+    found = by_kind(render(CHART, EVERYTHING))
+    made, drilled = (
+        found[one]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0] for one in sorted(jobs)
+    )
+    variables = {one["name"]: one["value"] for one in made["env"]}
+    assert variables["DESTINATION"] == "s3://backups/events"
+    words = made["args"][0].rpartition("exec millstream ")[2].replace("\\\n", " ").split()
+    for name, value in variables.items():
+        words = [value if one.strip('"') == f"${name}" else one for one in words]
+    for given in (words, [str(tmp_path) if one == "/drill" else one for one in drilled["args"]]):
+        command = application
+        while isinstance(command, Noun):
+            command = command.get_command(None, given.pop(0))
+        command.make_context(command.name, list(given))
+    for one in (made, drilled):
+        assert one["envFrom"] == [{"secretRef": {"name": "backup-credentials"}}]
+    (rule,) = found["PrometheusRule", "demo-millstream-backup"]["spec"]["groups"][0]["rules"]
+    assert 'cronjob="demo-millstream-backup"' in rule["expr"]
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    headings = re.findall("^## (.*)$", (DEPLOY.parent / page).read_text(), re.MULTILINE)
+    assert anchor in [one.lower().replace(" ", "-") for one in headings]
 
 
 def test_a_disruption_budget_and_a_token_are_given_only_if_they_are_wanted():
