@@ -41,10 +41,10 @@ def broker(broker_factory, point):
 def send(broker, topic, count=1):
     """Send records; the errors that they get."""
     errors = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "retries": 0, "message.timeout.ms": 20_000, "acks": -1})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "retries": 0, "message.timeout.ms": 60_000, "acks": -1})
     for number in range(count):
         producer.produce(topic, b"%d" % number + bytes(3000), partition=0, on_delivery=lambda e, _: errors.append(e))
-    producer.flush(60)
+    producer.flush(120)
     return [error.code() for error in errors if error is not None]
 
 
@@ -53,7 +53,7 @@ def trigger(broker, point):
     if point == "read":
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "c"})
         consumer.assign([TopicPartition("fails", 0, 0)])
-        consumer.poll(2)
+        until(lambda: consumer.poll(0.2) is not None or failed(broker), "nothing was read")
         consumer.close()
     elif point == "change of its configuration":
         client = AdminClient({"bootstrap.servers": broker.bootstrap})

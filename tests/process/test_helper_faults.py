@@ -19,7 +19,7 @@ from tiering import AT_ONCE, TIERED
 from millstream.errors import MillstreamError
 from millstream.events import EventsClient
 from millstream.testing import Broker
-from waits import until
+from waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -59,14 +59,14 @@ def broker(point):
     point.unlink(missing_ok=True)
 
 
-def send(broker, topic, count=RECORDS):
+def send(broker, topic, count=RECORDS, *, within_s=PATIENCE_S):
     """Send records as a stock client does; how many were acknowledged."""
     good = []
-    settings = {"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 15_000, "batch.num.messages": 5}
+    settings = {"bootstrap.servers": broker.bootstrap, "message.timeout.ms": within_s * 1000, "batch.num.messages": 5}
     producer = Producer(settings | QUIET)
     for number in range(count):
         producer.produce(topic, bytes(3000), b"%d" % number, 0, lambda error, _: good.append(error is None))
-    producer.flush(60)
+    producer.flush(PATIENCE_S)
     return sum(good)
 
 
@@ -144,9 +144,9 @@ def test_an_exception_in_a_verb_of_a_helper_ends_one_partition_at_most(broker, p
         client = AdminClient({"bootstrap.servers": broker.bootstrap} | QUIET)
         client.delete_topics([topic])[topic].result(60)
     elif name == "inspect":
-        assert send(broker, topic) == 0
+        assert send(broker, topic, within_s=15) == 0
     else:
-        send(broker, topic)
+        send(broker, topic, within_s=15)
     if name in ENDS:
         until(lambda: failed(broker) == 1, name)
     elif name != "inspect":
