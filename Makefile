@@ -120,7 +120,7 @@ docs: setup ## Generate the reference pages and build the site into site/
 	$(VENV)/bin/mkdocs build --quiet --strict
 
 docs-check: setup ## Paste the code blocks of the first pages, page after page (PAGES=…; ARGS=--slow for Spark)
-	@$(PY) tools/docs_check.py $(or $(PAGES),README.md docs/start.md docs/clients.md docs/transactions.md docs/events.md) $(ARGS)
+	@$(PY) tools/docs_check.py $(or $(PAGES),README.md docs/start.md docs/clients.md docs/transactions.md docs/queues.md docs/events.md) $(ARGS)
 
 lock: setup ## Refresh requirements.lock from pyproject.toml
 	$(UV) lock --quiet

@@ -12,6 +12,7 @@ FIRST = [
     "docs/start.md",
     "docs/clients.md",
     "docs/transactions.md",
+    "docs/queues.md",
     "docs/events.md",
     "docs/apply.md",
     "docs/backup.md",
