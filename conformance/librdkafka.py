@@ -32,7 +32,7 @@ PACKAGE = "@confluentinc/kafka-javascript"
 PACKAGE_VERSION = "1.10.1"
 VERSION = "2.15.1"
 KAFKA_VERSION = "4.1.0"
-"""Broker version that the tests assume: the last one without share groups, whose tests would otherwise run."""
+"""Broker version that the tests assume: the last one without share groups (``librdkafka_share``)."""
 
 LIMIT_S = 45.0
 LIMITS_S = {
@@ -182,6 +182,12 @@ def reason_in(output: str, name: str) -> str:
 class Librdkafka(Suite):
     """The suite; ``consumer_protocol`` is None or ``consumer``."""
 
+    kafka_version = KAFKA_VERSION
+    modes = ("-Q", "")
+    """Quick first; in full what that leaves nothing of."""
+    limit_s = LIMIT_S
+    """Of a test that is not in ``LIMITS_S``."""
+
     def __init__(self, consumer_protocol: str | None = None) -> None:
         self.name = "librdkafka-consumer" if consumer_protocol else "librdkafka"
         self.about = "librdkafka's test-runner" + (", consumer protocol of KIP-848" if consumer_protocol else "")
@@ -246,7 +252,7 @@ class Librdkafka(Suite):
         self, context: Context, broker: brokers.Served, kafka_path: Path, number: str, group: list[Entry]
     ) -> list[Outcome]:
         broker.revive()
-        for mode in ("-Q", ""):
+        for mode in self.modes:
             context.say(group[0].name)
             found = self._process(context, broker, kafka_path, number, group, mode)
             if not any(outcome.reason == HOLLOW or "quick mode" in outcome.reason for outcome in found):
@@ -265,7 +271,7 @@ class Librdkafka(Suite):
         log.unlink(missing_ok=True)
         environment = {
             "LD_LIBRARY_PATH": f"{self.folder / 'src'}:{self.folder / 'src-cpp'}",
-            "TEST_KAFKA_VERSION": KAFKA_VERSION,
+            "TEST_KAFKA_VERSION": self.kafka_version,
             "RDKAFKA_TEST_CONF": str(place / "test.conf"),
             "TEST_REPORT": str(report),
             "TESTS": number,
@@ -276,7 +282,7 @@ class Librdkafka(Suite):
         if self.consumer_protocol:
             environment["TEST_CONSUMER_GROUP_PROTOCOL"] = self.consumer_protocol
         flags = ["-p1", "-L", *([mode] if mode else []), *([] if group[0].sockets else ["-E"])]
-        limit_s = LIMITS_S.get(number, LIMIT_S) * context.patience
+        limit_s = LIMITS_S.get(number, self.limit_s) * context.patience
         code = tools.run_capped([str(self.folder / "tests" / "test-runner"), *flags], log, limit_s, place, environment)
         return outcomes(group, report, log.read_text(encoding="utf-8", errors="replace"), code, limit_s)
 

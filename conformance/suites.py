@@ -3,6 +3,7 @@
 from typing import Final
 
 from conformance.clients import Clients
+from conformance.franz_go import FranzGo
 from conformance.java_apps import Connect, Streams
 from conformance.java_tools import JavaTools
 from conformance.kafka_integration import KafkaIntegration
@@ -11,6 +12,7 @@ from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
 from conformance.librdkafka_admin import LibrdkafkaAdmin
 from conformance.librdkafka_cluster import LibrdkafkaCluster
+from conformance.librdkafka_share import LibrdkafkaShare
 from conformance.mirror_maker import MirrorMaker
 from conformance.suite import Suite
 from conformance.transactions import Transactions
@@ -28,5 +30,7 @@ ALL: Final[list[Suite]] = [
     LibrdkafkaCluster(),
     LibrdkafkaAdmin(),
     Librdkafka("consumer"),
+    LibrdkafkaShare(),
+    FranzGo(),
     KafkaIntegration(),
 ]

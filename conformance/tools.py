@@ -20,6 +20,7 @@ DEBIAN = {
     "gcc": "gcc",
     "g++": "g++",
     "make": "make",
+    "go": "golang",
     "npm": "npm",
     "java": "openjdk-17-jre-headless",
     "javac": "openjdk-17-jdk-headless",

@@ -6,7 +6,7 @@ import pytest
 from conformance.lists import FAILED, PASSED, SKIPPED, Outcome
 from conformance.suites import ALL
 
-from conformance import brokers, junit, librdkafka, lists
+from conformance import brokers, franz_go, junit, librdkafka, lists
 
 TABLE = """
 struct test tests[] = {
@@ -147,3 +147,18 @@ def test_error_lines_of_the_broker_come_with_their_stack():
     assert brokers.error_lines(log) == [
         "2026-11-20T21:54:08.123Z ERROR [shard 0] Fetch failed\nTraceback\n  ValueError"
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "expected"),
+    [
+        ("--- PASS: TestShareGroup (1.05s)", 0, ("passed", 1.05, "")),
+        ("--- PASS: TestShareGroup (1.05s)", 1, ("failed", 1.05, "share_test.go:7: wrong")),
+        ("--- SKIP: TestShareGroup (0.00s)", 0, ("skipped", 0.0, "share_test.go:7: wrong")),
+        ("--- PASS: TestShareGroupETL (1.05s)", 0, ("failed", 0.0, "share_test.go:7: wrong")),
+        ("", None, ("failed", 0.0, "not done in 9 s")),
+    ],
+)
+def test_a_test_of_franz_go_is_judged_by_its_own_line(line, code, expected):
+    found = franz_go.outcome("TestShareGroup", f"=== RUN\n    share_test.go:7: wrong\n{line}\n", code, 9)
+    assert (found.state, found.seconds, found.reason) == expected

@@ -1,0 +1,35 @@
+"""librdkafka's tests of share groups (0170 to 0185), from its own test-runner.
+
+The runner takes them only for a broker that it believes to be as new as share groups. The other suites of librdkafka
+tell it of an older one, so these have a suite of their own.
+"""
+
+from collections.abc import Iterator
+
+from conformance.librdkafka import Librdkafka
+from conformance.lists import Outcome
+from conformance.shares import SHARE_GROUPS
+from conformance.suite import Context
+
+NUMBERS = range(170, 186)
+
+
+class LibrdkafkaShare(Librdkafka):
+    """The tests of share groups that talk to a broker."""
+
+    kafka_version = "4.2.0"
+    modes = ("",)
+    """Quick mode leaves nearly all subtests out, without a word."""
+    limit_s = 300.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "librdkafka-share"
+        self.about = "librdkafka's tests of share groups"
+        self.fast = False
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.entries if int(entry.number) in NUMBERS]
+
+    def run(self, context: Context) -> Iterator[Outcome]:
+        yield from self.run_in(context, lambda settings: context.broker({**SHARE_GROUPS, **settings}))
