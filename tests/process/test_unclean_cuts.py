@@ -148,3 +148,33 @@ def test_a_partition_whose_replicas_are_all_damaged_continues_from_the_one_that_
         assert read(three, "cut") == [*range(kept), *range(1000, 1050), *range(2000, 2050)]
         assert read(three, "other") == list(range(50))
         assert not any(put_aside(each, "cut") for each in three.brokers.values())
+
+
+def test_the_only_sound_replica_leads_with_everything_although_it_is_killed_when_that_is_decided():
+    with cluster(3, settings=SETTINGS, networks=False) as three:
+        create(three, "cut")
+        assert send(three, "cut", range(RECORDS)) == list(range(RECORDS))
+        until(lambda: in_sync(three, "cut"), "all are in sync", 60)
+        for node in three.brokers:
+            three.kill(node)
+        for node in (1, 3):
+            (directory(three.brokers[node], "cut") / "epochs").write_bytes(b"no such file")
+        three.start()
+        until(lambda: all(put_aside(three.brokers[node], "cut") for node in (1, 3)), "two are put aside", 60)
+        assert send(three, "cut", range(1), 5_000) == []
+        assert plan_of(three, 2)["end_offset"] == RECORDS
+        words = [sys.executable, "-m", "millstream.cli", "topic", "repair", "cut:0", "--unclean", "--from", "2"]
+        words += ["--execute", "--bootstrap", three.brokers[1].bootstrap]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
+            until(
+                lambda: "UNCLEAN CUT: the replica of broker 2" in three.brokers[1].log_path.read_text(), "decided", 60
+            )
+            three.kill(2)
+            command.wait(60)
+        three.restart(2)
+        until(lambda: in_sync(three, "cut"), "the cut is carried out by the next start", 90)
+        assert read(three, "cut") == list(range(RECORDS))
+        assert send(three, "cut", range(1000, 1020)) == list(range(1000, 1020))
+        three.kill(2)
+        until(lambda: state(three.brokers[1], "cut")[0] in (1, 3), "another one leads", 60)
+        assert read(three, "cut") == [*range(RECORDS), *range(1000, 1020)]

@@ -17,7 +17,7 @@ from millstream.storage.disk import exists, read_file, replace_file
 from millstream.storage.log.lost import mark_lost, put_aside
 from millstream.storage.recovery.cut_back import cut_back, look
 from millstream.storage.recovery.unclean import begin_empty, lost_with_copy, settle, take_back
-from sim.engine.disk import SimDisk
+from sim.engine.disk import PowerFailure, SimDisk
 from sim.engine.local_storage import LocalShard, place_of, recover_locally
 
 DIRECTORY = place_of(1).directory
@@ -195,3 +195,63 @@ def test_a_base_behind_the_cut_moves_to_its_end_with_what_was_folded():
     replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(late))
     with pytest.raises(Corruption, match="nothing behind it is sound"):
         settle(disk, DIRECTORY, kept, archived=False)
+
+
+def crashes(prepared, step):
+    """The disks after a power failure at each operation of ``step`` in turn, and the start after it."""
+    crash_at = 0
+    while True:
+        crash_at += 1
+        disk = prepared()
+        disk.crash_at = disk.operations + crash_at
+        try:
+            step(disk)
+        except PowerFailure:
+            disk.crash(torn=True)
+            recover_locally(disk, replicated=True)
+            yield disk
+        else:
+            return
+
+
+def test_a_replica_that_starts_empty_loses_nothing_by_a_crash_at_any_operation():
+    names = segments(left())
+    count = 0
+    for disk in crashes(left, begin):
+        count += 1
+        begin(disk)  # before the log is opened, by the next start
+        log = opened(disk)
+        assert log.files.lost and log.next_offset == 0
+        assert log.raft.vote in (TAKEN, StoredVote()), "with no vote, all others are asked"
+        assert segments(disk, ASIDE) == names
+    assert count > 4
+
+
+def test_the_replica_that_is_named_ends_at_the_same_offset_after_a_crash_at_any_operation():
+    def prepared() -> SimDisk:
+        disk = left()
+        file = disk.open(f"{DIRECTORY}/{segments(disk)[0]}")
+        file.truncate(file.size() // 2)
+        file.sync()
+        file.close()
+        put_aside(disk, DIRECTORY, "damaged", noted)
+        return disk
+
+    def carried_out(disk: SimDisk) -> None:
+        take_back(disk, DIRECTORY)
+        kept = end_of(disk)
+        cut_back(disk, DIRECTORY, kept)
+        settle(disk, DIRECTORY, kept, archived=False)
+
+    sound = prepared()
+    carried_out(sound)
+    end = opened(sound).next_offset
+    assert 0 < end < 20
+    count = 0
+    for disk in crashes(prepared, carried_out):
+        count += 1
+        opened(disk)  # what a start does before the cut continues
+        carried_out(disk)
+        log = opened(disk)
+        assert (log.next_offset, log.files.lost) == (end, False), count
+    assert count > 8
