@@ -43,6 +43,11 @@ PAGES = {
     "schemas": "/schemas",
     "schema": "/schema?name=orders-value&version=2&against=1",
     "settings": "/settings",
+    "tiers": "/tiers",
+    "caches": "/caches",
+    "tables": "/pipelines",
+    "machine": "/machine",
+    "audit": "/audit",
 }
 OPENED = ("messages", "hostile", "binary")
 DOCUMENTED = {

@@ -4,15 +4,19 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from millstream.testing import Broker, broker
+from millstream.cli.__main__ import main
+from millstream.testing.process import Broker
 
 TOPICS = {
     "orders": 6,
@@ -60,6 +64,7 @@ def fill(b: Broker) -> None:
     producer.flush()
     _transactions(b)
     _schemas(b)
+    _tiers(b)
     for group, part, topic in (
         ("billing", 0.6, "orders"),
         ("warehouse", 0.95, "orders"),
@@ -85,6 +90,19 @@ def _schemas(b: Broker) -> None:
         urllib.request.urlopen(request, timeout=60).close()
 
 
+def _tiers(b: Broker) -> None:
+    """A topic in the object store."""
+    configs = {"storage.mode": "tiered", "internal.segment.bytes": "20000"}
+    topic = NewTopic("payments-archive", num_partitions=2, replication_factor=1, config=configs)
+    administrator = AdminClient(b.client)
+    for future in administrator.create_topics([topic]).values():
+        future.result()
+    producer = Producer(b.client)
+    for number in range(200):
+        producer.produce("payments-archive", random.Random(number).randbytes(400), key=str(number))
+    producer.flush()
+
+
 def _transactions(b: Broker) -> None:
     writer = Producer({**b.client, "transactional.id": "billing-7"})
     writer.init_transactions()
@@ -98,15 +116,38 @@ def _transactions(b: Broker) -> None:
         (writer.abort_transaction if turn == 2 else writer.commit_transaction)()
 
 
+SETTINGS = {"audit.log": "on"}
+WORDS = {"admin": "admin-word-2207", "reader": "reader-word-4411"}
+
+
 @contextmanager
-def shown(*arguments: str) -> Iterator[tuple[Broker, str]]:
-    """A filled broker, and the address of a console of it that runs in a process of its own."""
-    with broker(topics=TOPICS) as b:
+def closed() -> Iterator[tuple[Broker, dict[str, str]]]:
+    """A broker that controls access, with the topic ``orders`` and the passwords of its users."""
+    settings = {
+        "listener.security.protocol.map": "S:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+        "super.users": "User:admin",
+        "connection.failed.authentication.delay.ms": 10,
+    }
+    with Broker(None, settings, listen="S://127.0.0.1:0", shards=1) as b, tempfile.TemporaryDirectory() as directory:
+        at, file = ["--data", str(b.data_dir)], f"{directory}/word"
+        for user, word in WORDS.items():
+            Path(file).write_text(word)
+            assert main(["user", "create", user, "--password-file", file, *at]) == 0
+        assert main(["acl", "create", "User:reader", "read", "--topic", "orders", *at]) == 0
+        yield b, WORDS
+
+
+@contextmanager
+def shown(*, alone: bool = False) -> Iterator[tuple[Broker, str]]:
+    """A filled broker, and the address of its console, or of one that runs ``alone``."""
+    with Broker(TOPICS, SETTINGS) as b:
         fill(b)
+        if not alone:
+            yield b, f"{b.http}/console"
+            return
         command = [sys.executable, "-m", "millstream.cli", "console", "--bootstrap", b.bootstrap, "--registry", b.http]
-        process: Any = subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0", *arguments], stderr=subprocess.PIPE, text=True
-        )
+        process: Any = subprocess.Popen([*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True)
         try:
             ready = process.stderr.readline()
             assert " is at http://" in ready, ready

@@ -1,5 +1,5 @@
-"""The console in a real browser: every page, its script, its keys, without a script, and hostile names. ``make
-test-console`` runs these; they need Debian's chromium and chromium-driver.
+"""The console of a broker in a real browser: every page, its script, its keys, without a script, hostile names, logins.
+``make test-console`` runs these; they need Debian's chromium and chromium-driver.
 """
 
 import json
@@ -10,7 +10,7 @@ pytest.importorskip("selenium")
 
 from confluent_kafka import Producer
 from console_browser import chromium, installed, resize
-from console_support import shown
+from console_support import closed, shown
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -48,6 +48,12 @@ PAGES = (
     "/topics/orders/produce?partition=0&offset=3",
     "/group/reset?id=billing",
     "/settings/change?broker=0&name=log.retention.ms",
+    "/tiers",
+    "/caches",
+    "/pipelines",
+    "/machine",
+    "/audit",
+    "/audit?q=nothing-matches",
 )
 
 
@@ -88,17 +94,76 @@ def every(browser, selector):
 @pytest.mark.parametrize("width", [360, 1440, 2560])
 def test_every_page_fits_its_window(browser, width):
     resize(browser, width)
-    for path in PAGES:
-        browser.get(browser.base + path)
-        assert find(browser, "h1").text, path
+    look_at(browser, browser.base)
+
+
+def look_at(browser, base, pages=PAGES):
+    for path in pages:
+        browser.get(base + path)
+        assert find(browser, "h1").text not in ("", "Not Found", "The cluster refuses that"), path
         assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0, path
+
+
+def test_a_console_beside_the_cluster_says_what_it_cannot_know(browser):
+    resize(browser, 1440)
+    with shown(alone=True) as (_, base):
+        look_at(
+            browser, base, ("/", "/brokers", "/topics", "/topics/orders/messages", "/groups", "/settings", "/users")
+        )
+        for path in ("/tiers", "/caches", "/pipelines", "/machine", "/audit"):
+            browser.get(base + path)
+            assert "Only a Millstream broker knows this" in find(browser, "main").text
+
+
+def test_pages_of_the_broker_itself_show_it(browser):
+    resize(browser, 1440)
+    browser.get(browser.base + "/")
+    find(browser, "body").send_keys("gm")
+    wait(browser, lambda: find(browser, "h1").text == "This broker")
+    assert "payments-archive" in find(browser, "main table").text
+    find(browser, "nav.tabs a[href$='/caches']").click()
+    wait(browser, lambda: "log cache" in find(browser, "main").text)
+    find(browser, "nav.tabs a[href$='/pipelines']").click()
+    wait(browser, lambda: "No topic is a table" in find(browser, "main").text)
+    find(browser, "nav.tabs a[href$='/machine']").click()
+    wait(browser, lambda: "Kernel" in find(browser, "main").text)
+    find(browser, "nav.tabs a[href$='/audit']").click()
+    wait(browser, lambda: every(browser, "#q"))
+    find(browser, "#q").send_keys("CreateTopics")
+    wait(browser, lambda: {tag.text for tag in every(browser, "td.wide .tag")} == {"change"})
+
+
+def test_a_visitor_logs_in_and_out():
+    with closed() as (b, words), chromium() as driver:
+        resize(driver, 1440)
+        base = f"{b.http}/console"
+        driver.get(base + "/topics?q=ord")
+        wait(driver, lambda: find(driver, "h1").text == "Log in")
+        find(driver, "input[name=name]").send_keys("reader")
+        find(driver, "input[name=password]").send_keys("no such word", Keys.ENTER)
+        wait(driver, lambda: "login failed" in find(driver, "[role=alert]").text)
+        find(driver, "input[name=name]").send_keys("reader")
+        find(driver, "input[name=password]").send_keys(words["reader"], Keys.ENTER)
+        wait(driver, lambda: find(driver, "h1").text == "Topics")
+        assert driver.current_url.endswith("/console/topics?q=ord")
+        cookie = driver.get_cookie("millstream-login")
+        assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/console")
+        assert "User:reader" in find(driver, ".foot").text
+        driver.get(base + "/audit")
+        assert "User:reader needs ALTER on the cluster" in find(driver, "main").text
+        find(driver, "form[action$='/logout'] button").click()
+        wait(driver, lambda: find(driver, "h1").text == "Log in")
+        driver.get(base + "/topics")
+        wait(driver, lambda: find(driver, "h1").text == "Log in")
+        refused = [line for line in driver.get_log("browser") if "403" not in line["message"]]
+        assert refused == []  # the refused login and the refused page are what the browser says
 
 
 def test_pages_are_swapped_and_the_way_back_works(browser):
     resize(browser, 1440)
     browser.get(browser.base + "/topics")
     browser.execute_script("window.stayed = true")
-    find(browser, 'a[href="/topics/orders/messages"]').click()
+    find(browser, 'a[href$="/topics/orders/messages"]').click()
     wait(browser, lambda: find(browser, "h1").text == "orders")
     assert browser.execute_script("return window.stayed")
     assert browser.current_url.endswith("/topics/orders/messages")

@@ -139,6 +139,32 @@ def test_an_open_broker_needs_no_login(open_broker: Broker) -> None:
     assert [cookie for cookie in browser.set if "SameSite=Strict" not in cookie or "Path=/console" not in cookie] == []
 
 
+def test_a_file_that_is_known_is_not_sent_again_and_the_connection_stays(open_broker: Broker) -> None:
+    connection = http.client.HTTPConnection(Browser(open_broker).host, timeout=120)
+    try:
+        connection.request("GET", "/console/static/console.js")
+        first = connection.getresponse()
+        assert len(first.read()) > 1000
+        connection.request("GET", "/console/static/console.js", headers={"If-None-Match": first.headers["ETag"]})
+        again = connection.getresponse()
+        assert (again.status, again.read()) == (304, b"")
+        connection.request("GET", "/console/topics")
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
+
+
+def test_what_only_the_broker_knows_is_shown_with_the_rights_for_it(closed_broker: Broker) -> None:
+    admin, reader = Browser(closed_broker), Browser(closed_broker)
+    assert admin.log_in("admin").status == reader.log_in("reader").status == 303
+    for path in ("tiers", "caches", "pipelines", "machine", "audit"):
+        assert admin.get(f"/console/{path}").status == 200, path
+        refused = reader.get(f"/console/{path}")
+        assert refused.status == 403, path
+        assert f"User:reader needs {'ALTER' if path == 'audit' else 'DESCRIBE'} on the cluster" in refused.text
+    assert "User:admin" in admin.get("/console/audit?q=CreateTopics").text
+
+
 def test_a_topic_is_made_through_the_page_and_foreign_pages_are_refused(open_broker: Broker) -> None:
     browser = Browser(open_broker)
     made = browser.post("/console/new-topic", name="made-here", partitions="1", step="do")

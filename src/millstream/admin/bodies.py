@@ -25,6 +25,33 @@ class ListQuery(msgspec.Struct, frozen=True):
     """Entries at most; ``total`` says how many there are."""
 
 
+class AuditQuery(msgspec.Struct, frozen=True):
+    """Parameters of the audit."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    """Records at most; more only if several are of the same time as the last."""
+    before: str = ""
+    """Only records that are older than this time, as ``next_before`` has it."""
+    word: str = ""
+    """Only records in which this stands; letter case does not count."""
+
+
+class AuditRecords(msgspec.Struct, frozen=True):
+    """Records of the audit, the newest first. ``kept`` is whether this broker writes any."""
+
+    kept: bool
+    records: list[dict[str, Any]]
+    next_before: str
+    """From where older records continue; empty at the end."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Facts by their titles, and the findings that ``millstream tune --json`` has."""
+
+    facts: dict[str, str]
+    findings: list[dict[str, Any]]
+
+
 class TopicList(msgspec.Struct, frozen=True):
     """The first topics by name, internal ones among them. Counters are since the start of this broker."""
 

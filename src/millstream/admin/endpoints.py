@@ -97,6 +97,14 @@ class Broker(Protocol):
         """The tables of topics, and how each is. Raises ``MillstreamError`` if the broker does not answer."""
         ...
 
+    def machine(self) -> dict[str, Any]:
+        """The machine, and what of it is off for a broker."""
+        ...
+
+    def audit(self, query: bodies.AuditQuery) -> dict[str, Any]:
+        """Records of the audit."""
+        ...
+
     def overview(self, topics_max: int, groups_max: int) -> Overview: ...
 
     def facts(self) -> Facts: ...
@@ -159,6 +167,10 @@ def _segments(broker: Broker, call: Call) -> Response:
 
 def _tiers(broker: Broker, call: Call) -> Response:
     return Response(dump(broker.tiers(call.query.topic)))
+
+
+def _audit(broker: Broker, call: Call) -> Response:
+    return Response(dump(broker.audit(call.query)))
 
 
 def _topics(broker: Broker, call: Call) -> Response:
@@ -349,6 +361,21 @@ ROUTES: Final[tuple[Declared[Broker], ...]] = (
         "The tables of topics: state, rows, lag",
         lambda broker: {"pipelines": broker.pipelines()},
         bodies.Pipelines,
+    ),
+    _get(
+        "/v1/machine",
+        "The machine, and which of its settings slow the broker down",
+        lambda broker: broker.machine(),
+        bodies.Machine,
+    ),
+    Declared(
+        method="GET",
+        path="/v1/audit",
+        doc="Who logged in, what was refused, who changed and who read what; the newest first",
+        needs=_CHANGE,
+        handler=_audit,
+        query=bodies.AuditQuery,
+        answer=bodies.AuditRecords,
     ),
     Declared(
         method="GET",

@@ -285,7 +285,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         chunked = response.parts is not None and response.parts_bytes is None
-        if not chunked:
+        if response.status == HTTPStatus.NOT_MODIFIED:
+            chunked = False  # it has no body, and the length would be that of another response
+        elif not chunked:
             self.send_header("Content-Length", str(len(response.body) + (response.parts_bytes or 0)))
         elif self.request_version == "HTTP/1.0":
             chunked, self.close_connection = False, True

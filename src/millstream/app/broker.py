@@ -31,7 +31,7 @@ import msgspec
 
 from millstream import __version__
 from millstream.admin.access import Access
-from millstream.admin.bodies import LeadAlone, LoggerLevel, RepairAsked
+from millstream.admin.bodies import AuditQuery, LeadAlone, LoggerLevel, RepairAsked
 from millstream.admin.endpoints import make_router
 from millstream.admin.http import HttpServer
 from millstream.admin.overview import Facts, Overview
@@ -39,6 +39,7 @@ from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
 from millstream.app.address_limits import ConnectionLimits, connection_limits
 from millstream.app.audit_file import AUDIT, AuditFile, record_of_http, record_of_reading
+from millstream.app.audit_reading import read_audit
 from millstream.app.broker_mode import HAS_LEFT
 from millstream.app.claim import claim
 from millstream.app.cluster_changes import change_cluster
@@ -51,6 +52,7 @@ from millstream.app.limits import CONNECTION_LIMITS
 from millstream.app.listening import bind, http_names, literal, plain, reached, serve
 from millstream.app.log_levels import set_logger, show_loggers
 from millstream.app.log_life import begin_log_life
+from millstream.app.machine import machine
 from millstream.app.memory import place_memory
 from millstream.app.overview import gather, named_metrics
 from millstream.app.own_clients import OwnClients
@@ -619,6 +621,14 @@ class Supervisor:
 
     def caches(self) -> dict[str, Any]:
         return cache_status(self.queries, self.settings, [one["shard"] for one in self.shared.shard_stats])
+
+    def machine(self) -> dict[str, Any]:
+        return machine(self.settings)
+
+    def audit(self, query: AuditQuery) -> dict[str, Any]:
+        settings = self.settings
+        found = read_audit(settings.data_dir, settings.audit_log_files, query.limit, query.before, query.word)
+        return {"kept": keeps_audit(settings), **found}
 
     def prepare_topics(self, names: list[str]) -> dict[str, Any]:
         disk, data_dir = self.shared.disk, self.settings.data_dir

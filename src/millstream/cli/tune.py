@@ -83,25 +83,10 @@ def broker_settings(config_file: str | None, pairs: Sequence[str]) -> Settings:
 
 
 def _show(findings: list[Finding], *, as_json: bool, advice: bool) -> None:
-    from millstream.tune.finding import Outcome
+    from millstream.tune.finding import Outcome, described
 
     if as_json:
-        print_json(
-            [
-                {
-                    "name": one.name,
-                    "outcome": str(one.seen.outcome),
-                    "value": one.seen.value,
-                    "wanted": one.seen.wanted,
-                    "reason": one.seen.reason,
-                    "why": one.why,
-                    "advice": one.advice,
-                    "rpk": list(one.rpk),
-                    "writes": [{"path": f"/{write.path}", "text": write.text} for write in one.seen.writes],
-                }
-                for one in findings
-            ]
-        )
+        print_json([described(one) for one in findings])
         return
     rows = [
         (

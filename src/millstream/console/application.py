@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from millstream import __version__
 from millstream.console import guard, showing
+from millstream.console.broker_pages import broker_pages
 from millstream.console.change_pages import change_pages
 from millstream.console.charts import History
 from millstream.console.cluster_pages import cluster_pages
@@ -37,8 +38,21 @@ _PLACES: Final = (
     ("Schemas", "schemas.subjects", "s"),
     ("Access", "rights.rules", "a"),
     ("Settings", "cluster.settings", "e"),
+    ("This broker", "broker.tiers", "m"),
 )
 """What the navigation shows: title, endpoint, and the key behind ``g``."""
+
+
+_PAGES: Final = (
+    cluster_pages,
+    topic_pages,
+    message_pages,
+    group_pages,
+    schema_pages,
+    right_pages,
+    broker_pages,
+    session_pages,
+)
 
 
 def create(settings: Settings) -> Flask:
@@ -58,7 +72,7 @@ def create(settings: Settings) -> Flask:
     showing.install(application)
     guard.install(application, None if settings.hosted else settings.hosts)
     application.before_request(_identify)
-    for pages in (cluster_pages, topic_pages, message_pages, group_pages, schema_pages, right_pages, session_pages):
+    for pages in _PAGES:
         application.register_blueprint(pages)
     if not settings.read_only:
         application.register_blueprint(change_pages)

@@ -21,6 +21,7 @@ from millstream.console.settings import Settings
 from millstream.console.visits import PREFIX, VISIT, Visit
 
 _PIECE_BYTES: Final = 16 << 10
+_BODYLESS: Final = (204, 304)
 _EVENTS: Final = "text/event-stream"
 
 
@@ -67,6 +68,8 @@ def respond(
     status, sent = int(said[0].split()[0]), said[1]
     kind = next((value for name, value in sent if name.lower() == "content-type"), "")
     length = next((int(value) for name, value in sent if name.lower() == "content-length"), None)
+    if status in _BODYLESS:
+        length = 0
     others = [(name, value) for name, value in sent if name.lower() not in ("content-type", "content-length")]
     if length is None and kind.partition(";")[0] != _EVENTS:
         iterable = _Pieces(iterable)

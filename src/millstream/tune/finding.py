@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -62,6 +62,21 @@ class Finding(msgspec.Struct, frozen=True):
     why: str
     advice: bool
     seen: Seen
+
+
+def described(one: Finding) -> dict[str, Any]:
+    """A finding for programs."""
+    return {
+        "name": one.name,
+        "outcome": str(one.seen.outcome),
+        "value": one.seen.value,
+        "wanted": one.seen.wanted,
+        "reason": one.seen.reason,
+        "why": one.why,
+        "advice": one.advice,
+        "rpk": list(one.rpk),
+        "writes": [{"path": f"/{write.path}", "text": write.text} for write in one.seen.writes],
+    }
 
 
 def good(value: object) -> Seen:
