@@ -68,7 +68,7 @@ HOLLOW = "every subtest skipped itself"
 
 FAST = ("0001", "0003", "0012", "0015", "0017", "0029", "0031", "0040", "0044", "0073", "0085", "0099")
 
-TOPICS = {"kafka-topics.sh": peer.TOPIC_COMMAND, "kafka-acls.sh": "kafka.admin.AclCommand"}
+TOPICS = {"kafka-topics.sh": peer.TOPIC_COMMAND, "kafka-acls.sh": "org.apache.kafka.tools.AclCommand"}
 SCRIPTS = {
     **TOPICS,
     "kafka-configs.sh": peer.CONFIG_COMMAND,
@@ -252,12 +252,18 @@ class Librdkafka(Suite):
         self, context: Context, broker: brokers.Served, kafka_path: Path, number: str, group: list[Entry]
     ) -> list[Outcome]:
         broker.revive()
-        for mode in self.modes:
+        found: list[Outcome] = []
+        for mode in self.modes_of(number):
             context.say(group[0].name)
             found = self._process(context, broker, kafka_path, number, group, mode)
             if not any(outcome.reason == HOLLOW or "quick mode" in outcome.reason for outcome in found):
                 break
         return found
+
+    def modes_of(self, number: str) -> tuple[str, ...]:
+        """Flags of the runner for a test; the next is for what the one before leaves nothing of."""
+        _ = number
+        return self.modes
 
     def _process(
         self, context: Context, broker: brokers.Served, kafka_path: Path, number: str, group: list[Entry], mode: str

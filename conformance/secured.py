@@ -27,6 +27,7 @@ from millstream.testing.process import Broker
 PROTOCOLS = {"CLEAR": "PLAINTEXT", "SSL": "SSL", "LOGIN": "SASL_PLAINTEXT", "SAFE": "SASL_SSL"}
 HOSTS = ("localhost", "127.0.0.1")
 CREATE_LIMIT_S = 120.0
+NOTHING: Mapping[str, str] = {}
 
 
 class Secured(NamedTuple):
@@ -37,8 +38,14 @@ class Secured(NamedTuple):
 
 
 @contextlib.contextmanager
-def secured(scratch: Path, users: Mapping[str, str], log: Path, complaints: list[str]) -> Generator[Secured]:
-    """Runs it; ERROR lines of its log are added to ``complaints``, the log to ``log``."""
+def secured(
+    scratch: Path,
+    users: Mapping[str, str],
+    log: Path,
+    complaints: list[str],
+    more: Mapping[str, str] = NOTHING,
+) -> Generator[Secured]:
+    """Runs it, with ``more`` settings; ERROR lines of its log are added to ``complaints``, the log to ``log``."""
     keys = scratch / "keys"
     keys.mkdir()
     authority = make_authority("Conformance")
@@ -52,6 +59,7 @@ def secured(scratch: Path, users: Mapping[str, str], log: Path, complaints: list
         "ssl.keystore.location": str(keys / "broker.pem"),
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
+        **more,
     }
     listen = ",".join(f"{name}://127.0.0.1:0" for name in PROTOCOLS)
     with Broker(settings=settings, listen=listen, memory="512MiB") as broker:

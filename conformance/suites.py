@@ -12,6 +12,7 @@ from conformance.kcat import Kcat
 from conformance.librdkafka import Librdkafka
 from conformance.librdkafka_admin import LibrdkafkaAdmin
 from conformance.librdkafka_cluster import LibrdkafkaCluster
+from conformance.librdkafka_secured import LibrdkafkaSecured
 from conformance.librdkafka_share import LibrdkafkaShare
 from conformance.mirror_maker import MirrorMaker
 from conformance.suite import Suite
@@ -29,6 +30,7 @@ ALL: Final[list[Suite]] = [
     Librdkafka(),
     LibrdkafkaCluster(),
     LibrdkafkaAdmin(),
+    LibrdkafkaSecured(),
     Librdkafka("consumer"),
     LibrdkafkaShare(),
     FranzGo(),

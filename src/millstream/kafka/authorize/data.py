@@ -58,7 +58,14 @@ def _fetch(asker: Asker, request: fetch.FetchRequest) -> Passed | Response:
             topic.topic,
             topic.topic_id,
             [
-                fetch.PartitionData(partition_index=one.partition, error_code=T29, high_watermark=-1)
+                # Without records librdkafka does not take the answer: they are empty, as in Kafka.
+                fetch.PartitionData(
+                    partition_index=one.partition,
+                    error_code=T29,
+                    high_watermark=-1,
+                    aborted_transactions=[],
+                    records=b"",
+                )
                 for one in topic.partitions
             ],
         )
