@@ -94,7 +94,7 @@ def hosts(tmp_path):
         each.end()
 
 
-TABLES = {"delta": Sink(delta="t"), "iceberg": Sink(iceberg="ns.t"), "parquet": Sink(parquet="plain")}
+TABLES = {"delta": Sink(delta="t"), "iceberg": Sink(iceberg="ns.t")}
 
 
 @pytest.mark.parametrize("kind", TABLES)
