@@ -115,6 +115,7 @@ def test_a_partition_whose_replicas_are_all_damaged_continues_from_the_one_that_
         damage(three.brokers[1], "cut", 1)
         end = damage(three.brokers[2], "cut", 4)
         damage(three.brokers[3], "cut", 2)
+        (directory(three.brokers[2], "cut") / "epochs").write_bytes(b"no such file")
         three.start()
         until(lambda: all(put_aside(each, "cut") for each in three.brokers.values()), "all are put aside", 60)
         assert send(three, "other", range(50)) == list(range(50))

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from millstream.admin.bodies import Repaired
+from millstream.core.controller.brokers import too_low
+from millstream.core.controller.commands import CUTTING_PARTITIONS
 from millstream.core.controller.requests import CutPartition
 from millstream.errors import Corruption, MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.format.names import DAMAGED_SUFFIX
@@ -86,6 +88,9 @@ class UncleanCuts:
         part = self.metadata.partition(asked.topic, asked.partition)
         if part is None or len(part.replicas) < 2:
             raise Rejected(f"{where} has one replica alone; repair it without --unclean")
+        if self.metadata.state.feature_level < CUTTING_PARTITIONS:
+            words = too_low(self.metadata.state, "partitions are cut uncleanly", CUTTING_PARTITIONS)
+            raise Rejected(words, ErrorCode.UNSUPPORTED_VERSION)
         if isinstance(entry, Partition):
             group = entry.group
             if group.is_serving:

@@ -145,3 +145,27 @@ def test_shells_complete_the_names_of_topics_groups_and_settings(cluster):
 def test_nothing_is_completed_where_no_broker_answers(capfd):
     assert completed("topic describe", ["--bootstrap", "127.0.0.1:1"], "o") == []
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_unclean_cut_names_its_broker_and_says_what_is_lost(millstream, cluster, monkeypatch):
+    for words in (["--unclean"], ["--from", 2]):
+        refused = millstream("topic", "repair", "orders:0", *words)
+        assert refused.code == 2 and "--unclean and --from belong together" in refused.err
+    assert "is no partition" in millstream("topic", "repair", "orders").err
+    orders = []
+
+    def ask(url, _timeout, body):
+        orders.append((url, json.loads(body)))
+        done = orders[-1][1]["execute"]
+        return {"reason": "damaged", "step": "unclean", "end_offset": 130, "lost": 70, "done": done}
+
+    monkeypatch.setattr("millstream.cli.topic_repair.http_url_of", lambda _bootstrap, node, *_: f"http://broker-{node}")
+    monkeypatch.setattr("millstream.cli.topic_repair.ask_http", ask)
+    plan = millstream("topic", "repair", "orders:0", "--unclean", "--from", 2)
+    assert plan.code == 0 and "nothing was changed" in plan.err and "up to offset 130" in plan.err
+    assert "70 records" in plan.err and "acknowledged ones among them" in plan.err
+    done = millstream("topic", "repair", "orders:0", "--unclean", "--from", 2, "--execute")
+    assert "orders:0 is led by broker 2" in done.err
+    assert [url for url, _ in orders] == ["http://broker-2"] * 2
+    assert [(one["unclean_from"], one["execute"]) for _, one in orders] == [(2, False), (2, True)]
+    assert all("millstream topic repair --unclean by" in one["reason"] for _, one in orders)
