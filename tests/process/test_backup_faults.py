@@ -153,6 +153,26 @@ def verified(store):
     return json.loads(done.stdout)
 
 
+def test_a_full_backup_mends_what_the_cluster_still_has(tmp_path):
+    store = f"file://{tmp_path}/store"
+    with Broker({"t": 1}, shards=1) as broker:
+        words = ("create", "--to", store, "--bootstrap", broker.bootstrap)
+        produce(broker, "t", VALUES)
+        first = command(*words)
+        (path,) = (tmp_path / "store" / "records").rglob("0*-*")
+        path.write_bytes(path.read_bytes()[:-1])
+        produce(broker, "t", ["more"])
+        command(*words)
+        assert len(verified(store)["faults"]) == 1, "what the first one has is referred to, and not read"
+        command(*words, "--full")
+        assert command("verify", "--from", store)["faults"] == []
+        root = tmp_path / "store" / "backups" / f"{command('list', '--from', store)['backups'][-1]['name']}.json"
+        root.write_bytes(b"nonsense")
+        made = command(*words)
+        assert any("is damaged" in note for note in made["notes"])
+        assert made["written_bytes"] == 0 and made["bytes"] > first["bytes"]
+
+
 def test_a_topic_that_is_made_again_is_read_from_its_start(tmp_path):
     store = f"file://{tmp_path}/store"
     with Broker({"t": 1}, shards=1) as broker:

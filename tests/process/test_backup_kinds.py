@@ -21,6 +21,7 @@ from backup_support import (
 from confluent_kafka.admin import ConfigResource, ResourceType
 from tiering import AT_ONCE, TIERED
 
+from buckets import moto
 from millstream.backup.source import Source
 from millstream.client import Cluster
 from millstream.client.security import read_security
@@ -219,6 +220,18 @@ def test_a_tiered_topic_is_copied_and_restored_without_its_bucket(tmp_path):
         resource = ConfigResource(ResourceType.TOPIC, "t")
         found = client.describe_configs([resource])[resource].result(60)
         assert found["storage.mode"].value == "tiered"
+
+
+def test_a_bucket_has_backups_as_a_directory_has(tmp_path, monkeypatch):
+    with moto() as url, Broker({"t": 1}, shards=1) as broker:
+        keys = {"AWS_ACCESS_KEY_ID": "key-one", "AWS_SECRET_ACCESS_KEY": "secret-two", "AWS_REGION": "us-east-1"}
+        for name, value in {**keys, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"}.items():
+            monkeypatch.setenv(name, value)
+        produce(broker, "t", [f"v-{number}" for number in range(100)])
+        made = command("create", "--to", "s3://lake/backups", "--bootstrap", broker.bootstrap)
+        assert command("create", "--to", "s3://lake/backups", "--bootstrap", broker.bootstrap)["written_bytes"] == 0
+        assert command("verify", made["name"], "--from", "s3://lake/backups")["faults"] == []
+        assert command("drill", "--from", "s3://lake/backups", "--directory", tmp_path)["differences"] == []
 
 
 def test_a_backup_beside_producers_and_consumers_is_consistent(tmp_path):

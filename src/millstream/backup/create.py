@@ -35,19 +35,24 @@ class Created(NamedTuple):
 
 
 def create(
-    cluster: Cluster, store: BackupStore, *, without_share_groups: bool, progress: Callable[[int, int], None]
+    cluster: Cluster,
+    store: BackupStore,
+    *,
+    without_share_groups: bool,
+    full: bool,
+    progress: Callable[[int, int], None],
 ) -> Created:
-    """Make a backup of the whole cluster. ``progress`` gets offsets that are done, and all of them.
+    """Make a backup of the whole cluster. With ``full`` every record is read, and damaged objects are replaced; else
+    what the newest backup has is referred to. ``progress`` gets topics that are done, and all of them.
 
     Raises:
         Rejected: something cannot be in a backup, or may not be read.
         Unavailable: a leader, or the store, does not answer.
-        Corruption: the newest backup in the store is damaged, so that nothing can be added to it.
     """
     require_ours(cluster)
     began_ms = _now_ms()
-    before = _before(store)
     source = Source(cluster)
+    before = None if full else _before(store, source.notes)
     groups, shares = source.groups()
     if shares and not without_share_groups:
         raise Rejected(
@@ -79,11 +84,14 @@ def create(
     return Created(backup, copies.written_objects, copies.written_bytes)
 
 
-def _before(store: BackupStore) -> Backup | None:
-    try:
-        return store.newest()
-    except Corruption as error:
-        raise Corruption(f"{error.message}; remove it, and what it has is written again") from None
+def _before(store: BackupStore, notes: list[str]) -> Backup | None:
+    """The newest backup that can be read; notes name those that cannot."""
+    for name in reversed(store.names()):
+        try:
+            return store.read(name)
+        except Corruption as error:
+            notes.append(error.message)
+    return None
 
 
 class _Copies:

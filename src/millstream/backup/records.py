@@ -26,6 +26,8 @@ from array import array
 from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from millstream.backup.batches import producer_id_of
 from millstream.backup.model import PartitionBackup, StoredBatches
 from millstream.client.cluster import error_of
@@ -42,6 +44,7 @@ from millstream.wire.messages.fetch_event_data import (
     WantedEventData,
 )
 from millstream.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
@@ -100,8 +103,11 @@ def copy_partition(
         return kept
     copying = _Copying(kept or PartitionBackup(place.partition, ends.start, ends.start), put)
     if place.has_events:
+        epoch = _last_epoch(cluster, place)
         for base, end, batch in _event_batches(cluster, place, copying.end, ends.end):
-            copying.add(base, end, -1, batch)
+            copying.add(base, end, epoch, batch)
+        if _last_epoch(cluster, place) != epoch:
+            return replace(copying.done(), leader_epoch=-1)  # the next backup reads it from its start
     else:
         _copy_batches(cluster, place, ends.end, copying)
     return copying.done()
@@ -111,7 +117,7 @@ def _kept(cluster: Cluster, place: Place, ends: Ends, before: PartitionBackup | 
     """What of the last backup is still the beginning of the log; None: nothing is."""
     if before is None or place.is_compacted or not ends.start <= before.end_offset <= ends.end:
         return None
-    if before.leader_epoch >= 0 and not _reaches(cluster, place, before.leader_epoch, before.end_offset):
+    if before.objects and not _reaches(cluster, place, before.leader_epoch, before.end_offset):
         return None
     objects = tuple(one for one in before.objects if one.end_offset > ends.start)
     return PartitionBackup(
@@ -121,16 +127,27 @@ def _kept(cluster: Cluster, place: Place, ends: Ends, before: PartitionBackup | 
 
 def _reaches(cluster: Cluster, place: Place, epoch: int, end: int) -> bool:
     """Whether the log of now has this epoch up to ``end`` at least."""
+    found = _epoch_end(cluster, place, epoch)
+    return epoch >= 0 and found.leader_epoch == epoch and found.end_offset >= end
+
+
+def _last_epoch(cluster: Cluster, place: Place) -> int:
+    """The epoch in which the partition ends; -1 if that is not known."""
+    leader = cluster.metadata([place.topic]).topics[place.topic].partitions[place.partition]
+    return _epoch_end(cluster, place, leader.epoch).leader_epoch
+
+
+def _epoch_end(cluster: Cluster, place: Place, epoch: int) -> EpochEndOffset:
     topic = OffsetForLeaderTopic(place.topic, [OffsetForLeaderPartition(place.partition, leader_epoch=epoch)])
 
-    def ask() -> bool:
+    def ask() -> EpochEndOffset:
         connection = cluster.connection(cluster.leader(place.topic, place.partition).node_id)
         version = connection.version_of(_EPOCH_ENDS)
         answer = connection.call(OffsetForLeaderEpochRequest(-1, [topic]), OffsetForLeaderEpochResponse, version)
         found = answer.topics[0].partitions[0]
         if found.error_code:
             raise error_of(found.error_code, f"epochs of {place.topic}-{place.partition}")
-        return found.leader_epoch == epoch and found.end_offset >= end
+        return found
 
     return cluster.insist("epochs", ask, lambda: cluster.forget(place.topic))
 

@@ -91,16 +91,20 @@ class BackupStore:
     # Records
 
     def put(self, topic_id: str, partition: int, base: int, end: int, data: bytes) -> tuple[StoredBatches, bool]:
-        """Write batches, unless the same are there; whether they were written."""
+        """Write batches, unless the same are there; whether they were written. An object that is there is read, and
+        replaced if it is damaged.
+        """
         made = StoredBatches(base, end, len(data), hashlib.sha256(data).hexdigest())
         key = records_key(topic_id, partition, made)
         try:
             self._store.put(key, [data], ABSENT)
         except Conflict:
-            info = self._store.head(key)
-            if info is None or info.size_bytes != len(data):
-                raise Corruption(f"{self.url}: the object {key} is not whole; remove it and repeat") from None
-            return made, False
+            try:
+                self.get(topic_id, partition, made)
+            except Corruption:
+                self._store.put(key, [data])
+            else:
+                return made, False
         return made, True
 
     def get(self, topic_id: str, partition: int, one: StoredBatches) -> memoryview:

@@ -62,6 +62,7 @@ _set_option = click.option(
     "--to", "url", required=True, metavar="URL", help="Where backups go, such as file:///DIR or s3://BUCKET/PREFIX."
 )
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Remove all but the newest N backups afterwards.")
+@click.option("--full", is_flag=True, help="Read every record again, and replace objects that are damaged.")
 @click.option("--without-share-groups", is_flag=True, help="Accept that positions of share groups are left out.")
 @as_json_option
 @data_option
@@ -70,6 +71,7 @@ _set_option = click.option(
 def create(
     url: str,
     keep: int | None,
+    full: bool,
     without_share_groups: bool,
     as_json: bool,
     data: str | None,
@@ -87,7 +89,7 @@ def create(
                 bar.update(FIRST_TASK, completed=done)
                 _ = total
 
-            made = make(cluster, store, without_share_groups=without_share_groups, progress=advance)
+            made = make(cluster, store, without_share_groups=without_share_groups, full=full, progress=advance)
         for note in made.backup.notes:
             remark(f"note: {note}")
         gone = store.names()[:-keep] if keep else []

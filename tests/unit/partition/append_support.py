@@ -24,6 +24,7 @@ class MemoryLog:
     """A log that keeps batches in a list and is durable when the test says so."""
 
     def __init__(self):
+        self.name = "t/0"
         self.start_offset = 0
         self.next_offset = 0
         self.batches = []
