@@ -5,8 +5,8 @@ now", that gives a bound of seconds, or that asserts how long something took, fa
 for a condition instead (``tests/waits.py``), and measure work, not time (``tests/worked.py``).
 
 Refused in tests: ``time.sleep``, a clock that has to be early in an assertion, a bound between one second and a
-minute, a limit of pytest below five minutes, and a deadline of hypothesis. CPU time (``thread_time``,
-``process_time``) is no clock here, and a bound below a second is a pause between two looks.
+minute (two for a command), a limit of pytest below five minutes, and a deadline of hypothesis. CPU time
+(``thread_time``, ``process_time``) is no clock here, and a bound below a second is a pause between two looks.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from sources import per_file, tree_of
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
 BOUNDS = {"timeout", "timeout_s", "patience_s", "limit_s", "request_timeout", "seconds"}
 WAITING = {"result", "flush", "settimeout", "communicate", "wait", "join", "poll"}
+COMMANDS = {"run", "communicate", "check_output", "check_call"}
+"""Of a process that has yet to start Python, which alone takes a busy machine half a minute."""
 BOUND_NAME = re.compile(r"(PATIENCE|TIMEOUT|DEADLINE|WAIT|LIMIT|ANSWER)(_\w+)?_S$")
 LEAST_S = 60
+LEAST_COMMAND_S = 120
 LEAST_TEST_S = 300
 EXEMPT = ("tests/waits.py",)
 
@@ -63,6 +66,8 @@ def _call(call: ast.Call) -> Iterator[Wait]:
     for given in call.keywords:
         if given.arg in BOUNDS and _is_short(given.value):
             yield Wait(call.lineno, f"{given.arg} is less than {LEAST_S} s")
+        elif given.arg == "timeout" and name in COMMANDS and _number(given.value, LEAST_COMMAND_S):
+            yield Wait(call.lineno, f"a command has less than {LEAST_COMMAND_S} s")
         is_none = isinstance(given.value, ast.Constant) and given.value.value is None
         if given.arg == "deadline" and name in ("settings", "register_profile") and not is_none:
             yield Wait(call.lineno, "has a deadline of hypothesis")

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millstream.cli.__main__ import main
 from millstream.testing.process import Broker
+from waits import PATIENCE_S
 
 TOPICS = {
     "orders": 6,
@@ -154,4 +155,4 @@ def shown(*, alone: bool = False) -> Iterator[tuple[Broker, str]]:
             yield b, ready.split(" is at ")[1].strip().rstrip("/")
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE_S)

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from waits import until
+from waits import PATIENCE_S, until
 
 pytestmark = pytest.mark.process
 
@@ -44,7 +44,7 @@ def millstream(broker):
 
     def run(*words, stdin="", code=0):
         command = [*COMMAND, *map(str, words), "--bootstrap", broker.bootstrap]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert "Traceback" not in done.stderr
         assert done.returncode == code, done.stderr
         return done
@@ -123,7 +123,7 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
         active = json.loads(millstream("group", "describe", group, "--json").stdout)
         assert (active["state"], active["members"]) == ("stable", 1)
         reader.send_signal(signal.SIGTERM)
-        rest, complaints = reader.communicate(timeout=60)
+        rest, complaints = reader.communicate(timeout=PATIENCE_S)
         assert (reader.returncode, rest, complaints) == (0, "", "")
     idle = json.loads(millstream("group", "describe", group, "--json").stdout)
     assert (idle["state"], idle["lag"], idle["partitions"][0]["committed"]) == ("empty", 0, 3)
@@ -138,14 +138,14 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
 def test_consume_leaves_a_broker_that_answers_no_more(broker_factory, topic):
     broker = broker_factory()
     where = ["--bootstrap", broker.bootstrap]
-    subprocess.run([*COMMAND, "produce", topic, *where], input="a\n", text=True, check=True, timeout=60)
+    subprocess.run([*COMMAND, "produce", topic, *where], input="a\n", text=True, check=True, timeout=PATIENCE_S)
     with started([*COMMAND, "consume", topic, "--group", "g", "--timeout", "2", *where]) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "a\n"
         os.killpg(broker.pid, signal.SIGSTOP)
         try:
             reader.send_signal(signal.SIGINT)
-            _, complaints = reader.communicate(timeout=60)
+            _, complaints = reader.communicate(timeout=PATIENCE_S)
         finally:
             os.killpg(broker.pid, signal.SIGCONT)
     assert reader.returncode == 1
@@ -158,7 +158,7 @@ def test_consume_says_that_the_broker_is_gone_and_goes_on_when_it_is_back(broker
     where = ["--bootstrap", broker.bootstrap]
 
     def send(text):
-        subprocess.run([*COMMAND, "produce", "t", *where], input=text, text=True, check=True, timeout=60)
+        subprocess.run([*COMMAND, "produce", "t", *where], input=text, text=True, check=True, timeout=PATIENCE_S)
 
     send("a\n")
     with started([*COMMAND, "consume", "t", *where]) as reader:
@@ -173,18 +173,18 @@ def test_consume_says_that_the_broker_is_gone_and_goes_on_when_it_is_back(broker
         send("b\n")
         assert reader.stdout.readline() == "b\n"
         reader.send_signal(signal.SIGINT)
-        assert reader.communicate(timeout=60) == ("", "")
+        assert reader.communicate(timeout=PATIENCE_S) == ("", "")
         assert reader.returncode == 0
 
 
 def test_consume_without_a_group_leaves_nothing_at_the_broker(broker_factory):
     broker = broker_factory(topics={"t": 2})
     where = ["--bootstrap", broker.bootstrap]
-    subprocess.run([*COMMAND, "produce", "t", *where], input="a\n", text=True, check=True, timeout=60)
+    subprocess.run([*COMMAND, "produce", "t", *where], input="a\n", text=True, check=True, timeout=PATIENCE_S)
 
     def run(*words):
         command = [*COMMAND, *words, *where]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
 
     assert run("consume", "t", "-e") == "a\n"
     assert run("consume", "t", "-e", "--from", "end", "--isolation", "read_uncommitted") == ""
@@ -273,7 +273,7 @@ def test_a_full_disk_is_said_by_every_command_that_meets_it(broker_factory):
 def run_at(address, *words, stdin=""):
     """One command for the broker at an address, run to its end."""
     command = [*COMMAND, *words, "--bootstrap", address]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def accepts_writes(broker):
@@ -298,7 +298,7 @@ def test_interrupting_top_is_how_it_ends(broker, words):
     with started([*COMMAND, "top", "--interval", "0.2", "--bootstrap", broker.bootstrap, *words]) as process:
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, said) == (0, "")
 
 

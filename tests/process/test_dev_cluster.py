@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from waits import until
+from waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci]
 
@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "millstream.cli"]
 
 
 def run(*words, code=0):
-    done = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout
 
@@ -104,7 +104,7 @@ def test_ports_are_kept_out_of_the_kernel_s_range_and_a_taken_one_is_replaced_wi
         with socket.create_server((host, int(port))):
             done = subprocess.run(
                 [*COMMAND, "dev", "restart", "3", "--data", str(directory)],
-                capture_output=True, text=True, timeout=60, check=False,
+                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
             )  # fmt: skip
         assert done.returncode == 0, done.stderr
         again = written(directory)["brokers"][2]

@@ -14,6 +14,7 @@ from bench import processes
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millstream.cli.exposition import read_exposition
+from waits import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
@@ -117,7 +118,7 @@ def test_a_port_that_is_taken_is_one_sentence_with_the_remedy(tmp_path):
             [*command, "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
     assert done.returncode == 69

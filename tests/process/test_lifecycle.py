@@ -13,7 +13,7 @@ from bench.peers.kafka import free_port
 from confluent_kafka import Producer
 
 from millstream.testing import Broker
-from waits import until
+from waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -63,7 +63,7 @@ def test_an_idle_broker_stops(broker_factory):
 def refused(broker, *arguments):
     """What a second ``start`` says; it must fail, and soon."""
     command = [*broker.command()[:3], "start", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode != 0
     assert done.stdout == ""
     return done.stderr

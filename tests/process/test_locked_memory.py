@@ -9,6 +9,7 @@ import pytest
 
 from millstream.shard.process import EXIT_UNAVAILABLE
 from millstream.testing.process import Broker
+from waits import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
@@ -52,7 +53,7 @@ def test_a_start_without_the_right_says_what_is_missing(tmp_path):
         preexec_fn=without_the_right,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert started.returncode == EXIT_UNAVAILABLE
     assert "memory.lock=true" in started.stderr

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from millstream.testing import Broker
+from waits import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
@@ -19,7 +20,7 @@ def log_command(*words, code=0):
         [sys.executable, "-m", "millstream.cli", "log", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert "Traceback" not in done.stderr

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from millstream.cli.exposition import Exposition
 from millstream.testing.disk import Faults, Rule
-from waits import moment, until
+from waits import PATIENCE_S, moment, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -177,7 +177,7 @@ def test_a_damaged_partition_is_named_by_every_door_until_its_topic_is_deleted(b
 
     def cli(*words):
         command = [sys.executable, "-m", "millstream.cli", *words, "--bootstrap", broker.bootstrap]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     described = cli("topic", "describe", "t")
     assert described.returncode == 0

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millstream.shard.process import EXIT_UNAVAILABLE, may_become_realtime
 from millstream.testing.process import Broker
-from waits import until
+from waits import PATIENCE_S, until
 
 pytestmark = pytest.mark.process
 
@@ -71,7 +71,7 @@ def test_a_start_without_the_right_to_it_says_what_is_missing(tmp_path):
     command = [sys.executable, "-m", "millstream.cli", "start", "--listen", "127.0.0.1:0", "--shards", "1"]
     command += ["--data", str(tmp_path), "--set", "shards.realtime=true"]
     refused = subprocess.run(
-        command, preexec_fn=without_the_right, capture_output=True, text=True, timeout=60, check=False
+        command, preexec_fn=without_the_right, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert refused.returncode == EXIT_UNAVAILABLE
     assert refused.stdout == ""

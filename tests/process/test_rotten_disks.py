@@ -14,13 +14,14 @@ from crash_clients import QUIET
 from fault_support import PARTITIONS, TOPIC, Scene, batches, fetch_error, flip, segments
 
 from millstream.testing import BrokerFailed
+from waits import PATIENCE_S
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def verify(data_dir, *words, code=1):
     command = [sys.executable, "-m", "millstream.cli", "log", "verify", "--data", data_dir, "--json", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return [one for one in json.loads(done.stdout)["findings"] if one["severity"] == "corrupt"]
 

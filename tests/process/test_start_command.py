@@ -12,6 +12,8 @@ import urllib.request
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from waits import PATIENCE_S
+
 pytestmark = pytest.mark.process
 
 START = [
@@ -46,19 +48,19 @@ def test_start_serves_from_its_ready_line_until_sigterm(tmp_path):
         written = json.loads((tmp_path / "broker.json").read_text())
         assert written["bootstrap"] in ready
         assert os.path.exists(f"/proc/{written['pid']}")
-        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert second.returncode != 0
         assert str(tmp_path) in second.stderr
         listed = subprocess.run(
             [sys.executable, "-m", "millstream.cli", "topic", "list", "--json", "--bootstrap", written["bootstrap"]],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=True,
         )
         assert json.loads(listed.stdout) == []
         running.send_signal(signal.SIGTERM)
-        running.communicate(timeout=60)
+        running.communicate(timeout=PATIENCE_S)
         assert running.returncode == 0
 
 
@@ -82,10 +84,10 @@ def test_topics_of_a_shared_broker_have_names_of_their_own(broker):
 def test_stop_ends_the_broker_of_a_directory_and_waits_for_it(broker_factory):
     broker = broker_factory(shards=1)
     stop = [*START[:3], "stop", "--data", str(broker.data_dir)]
-    done = subprocess.run(stop, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(stop, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert done.stderr == f"stopped the broker on {broker.data_dir} (process {broker.pid})\n"
     assert broker.wait(60) == 0
-    again = subprocess.run(stop, capture_output=True, text=True, timeout=60, check=True)
+    again = subprocess.run(stop, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert again.stderr == f"no broker runs on {broker.data_dir}\n"
 
 

@@ -52,7 +52,7 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
 )
 from millstream.wire.records import build_batch
-from waits import until
+from waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -241,7 +241,7 @@ def refuses_recovery(broker):
     command = [sys.executable, "-m", "millstream.cli", "tier", "recover", "--bootstrap", broker.bootstrap]
 
     def said():
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False).stderr
         return "not alive" in answer
 
     return until(said, "a cluster without a broker recovers topics", 60)

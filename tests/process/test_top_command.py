@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from waits import Patience
+from waits import PATIENCE_S, Patience
 
 pytestmark = pytest.mark.process
 
@@ -49,7 +49,7 @@ class pty_of:  # noqa: N801 - reads as a function
 
 def top(broker, *words):
     command = [sys.executable, "-m", "millstream.cli", "top", "--bootstrap", broker.bootstrap, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
 
 
 def test_top_shows_what_each_shard_does(broker):
@@ -74,13 +74,13 @@ def test_a_broker_that_comes_back_elsewhere_is_found_again(broker_factory):
 
 def test_a_url_that_is_none_is_refused():
     command = [sys.executable, "-m", "millstream.cli", "top", "--once", "--metrics", "localhost:80"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: --metrics localhost:80: not a URL")
 
 
 def test_a_place_without_metrics_is_named(broker):
     command = [sys.executable, "-m", "millstream.cli", "top", "-n", "1", "--metrics", f"http://{broker.bootstrap}/"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert "no metrics from" in done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from millstream.tune.applying import NOTE, SYSCTL_FILE
+from waits import PATIENCE_S
 
 PARAMETER = "/proc/sys/net/ipv4/tcp_max_syn_backlog"
 
@@ -46,7 +47,11 @@ def may_have_namespaces():
 def test_a_kernel_parameter_is_set_and_set_back():
     before = Path(PARAMETER).read_text()
     done = subprocess.run(
-        ["unshare", "-m", "-n", sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+        ["unshare", "-m", "-n", sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

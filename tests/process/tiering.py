@@ -118,7 +118,7 @@ def only_the_tail_is_local(broker):
 def tier(broker, *arguments, code=0):
     """A command of ``millstream tier``; its JSON. It has to end with ``code``; None stands for any."""
     command = [sys.executable, "-m", "millstream.cli", "tier", *arguments, "--json", "--bootstrap", broker.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert code in {None, done.returncode}, done.stdout + done.stderr
     return json.loads(done.stdout)
 

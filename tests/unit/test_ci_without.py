@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from waits import PATIENCE_S
+
 WITHOUT = Path(__file__).resolve().parents[2] / ".ci" / "without"
 
 
@@ -20,7 +22,7 @@ def without(tmp_path, *arguments):
     search_path = f"{tmp_path / 'mixed'}:{tmp_path / 'other'}:/usr/bin:/bin"
     environment = {**os.environ, "PATH": search_path, "JAVA_HOME": "/opt/java"}
     return subprocess.run(
-        [WITHOUT, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [WITHOUT, *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 

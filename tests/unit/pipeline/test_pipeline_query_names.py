@@ -10,6 +10,7 @@ pytest.importorskip("sqlglot")
 from millstream.errors import Rejected
 from millstream.pipeline.model import Pipeline, SideTable, Sink, Source, Transform
 from millstream.pipeline.query_names import UNKNOWN, QueryProblem, results
+from waits import PATIENCE_S
 
 SCHEMA = "id bigint, country string, amount double, tags array<string>, place struct<city: string, zip: int>"
 
@@ -120,5 +121,7 @@ def test_neither_check_nor_plan_starts_or_imports_spark(tmp_path):
         "assert found[0].columns == [('id', 'bigint')], found\n"
         "assert not {'pyspark', 'numba'} & sys.modules.keys()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stderr
