@@ -6,6 +6,7 @@ import re
 import threading
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -274,6 +275,31 @@ def test_long_responses_are_few_and_free_their_place(console, filled):
         left = console.get(f"/topics/{filled}/live")
         assert left.status_code == 200
         left.close()
+
+
+def test_partitions_without_a_leader_are_named_and_not_left_out_of_an_export(console, filled, monkeypatch):
+    access = console.application.extensions["console"]._own.access
+    whole = access.snapshot(fresh=True)
+    topic = whole.topics[filled]
+    partitions = [
+        msgspec.structs.replace(one, leader_id=-1) if one.partition_index == 1 else one for one in topic.partitions
+    ]
+    topics = {**whole.topics, filled: msgspec.structs.replace(topic, partitions=partitions)}
+    asked = []
+
+    def snapshot(*, fresh=False):
+        asked.append(fresh)
+        return msgspec.structs.replace(whole, topics=topics)
+
+    monkeypatch.setattr(access, "snapshot", snapshot)
+    page = console.get(f"/topics/{filled}/messages")
+    assert page.status_code == 200
+    assert "Records of partition 1 are not shown: it has no leader now." in page.text
+    assert asked == [False, True]  # a leader may have been elected since
+    refused = console.get(f"/topics/{filled}/export")
+    assert refused.status_code == 503
+    assert "would lack partition 1" in refused.text
+    assert console.get(f"/topics/{filled}/export?partition=0").status_code == 200
 
 
 def test_a_cursor_behind_the_end_shows_nothing(console, filled):

@@ -34,7 +34,7 @@ from millstream.console.messages import (
 )
 from millstream.console.payloads import Payload
 from millstream.console.registry import Registry
-from millstream.console.topic_pages import topic_of
+from millstream.console.topic_pages import leaderless, topic_of
 from millstream.errors import MillstreamError, Rejected
 from millstream.wire.messages.metadata import MetadataResponseTopic
 
@@ -121,6 +121,7 @@ def messages(name: str) -> Response:
         inside=showing.here(after=cursor_text(step.inside), before=None) if step and step.inside else None,
         first_step=showing.here(after=None, before=None),
         has_registry=g.registry is not None,
+        unread=leaderless(topic) if asked.partition is None else [],
     )
     return Response(page, 200 if not problem else 400, mimetype="text/html")
 
@@ -288,6 +289,9 @@ def export(name: str) -> Response:
     asked = _asked()
     if asked.problem:
         abort(400, asked.problem)
+    lacking = leaderless(topic) if asked.partition is None else []
+    if lacking:
+        abort(503, f"The export would lack partition {', '.join(map(str, lacking))}, which has no leader now.")
     with access.cluster() as cluster:
         order = _order(cluster, topic, asked._replace(limit=LIMIT_MAX))
     streams: Streams = current_app.extensions["console.streams"]

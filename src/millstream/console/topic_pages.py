@@ -18,12 +18,18 @@ topic_pages = Blueprint("topics", __name__)
 def topic_of(access: Access, name: str) -> tuple[facts.Snapshot, MetadataResponseTopic]:
     """A topic of the cluster, and the snapshot that has it; 404 without it."""
     snapshot = access.snapshot()
-    if name not in snapshot.topics:
+    known = snapshot.topics.get(name)
+    if known is None or leaderless(known):
         snapshot = access.snapshot(fresh=True)  # it may be new
     found = snapshot.topics.get(name)
     if found is None:
         abort(404, f"There is no topic {name!r}, or you may not describe it.")
     return snapshot, found
+
+
+def leaderless(topic: MetadataResponseTopic) -> list[int]:
+    """The partitions that cannot be read now."""
+    return sorted(one.partition_index for one in topic.partitions if one.leader_id < 0)
 
 
 def _name(topic: MetadataResponseTopic) -> str:
