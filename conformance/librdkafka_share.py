@@ -12,6 +12,8 @@ from conformance.shares import SHARE_GROUPS
 from conformance.suite import Context
 
 NUMBERS = range(170, 186)
+SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
+"""As librdkafka's own script starts its brokers: tests wait for the end of locks of three seconds."""
 
 
 class LibrdkafkaShare(Librdkafka):
@@ -32,4 +34,4 @@ class LibrdkafkaShare(Librdkafka):
         return [entry.name for entry in self.entries if int(entry.number) in NUMBERS]
 
     def run(self, context: Context) -> Iterator[Outcome]:
-        yield from self.run_in(context, lambda settings: context.broker({**SHARE_GROUPS, **settings}))
+        yield from self.run_in(context, lambda settings: context.broker({**SHARE_GROUPS, **SETTINGS, **settings}))

@@ -1,6 +1,7 @@
 """Share groups in ``millstream group`` and in the console, on a real broker with a stock consumer."""
 
 import json
+import urllib.request
 
 import confluent_kafka as ck
 import pytest
@@ -62,6 +63,10 @@ def test_a_share_group_is_listed_described_reset_and_deleted(broker, millstream)
     assert millstream("group", "list", "--state", "empty", "--type", "share")[1].out == ""
     code, said = millstream("group", "reset", GROUP, "--to", "earliest", "--all-topics", "--execute")
     assert code == 1 and "is active with 1 member" in said.err
+
+    with urllib.request.urlopen(f"{broker.http}/v1/groups", timeout=60) as answer:
+        (listed,) = json.load(answer)["groups"]
+    assert listed == {"name": GROUP, "state": "Stable", "members": 1, "lag": {}, "type": "share"}
 
     application = create(Settings(broker.bootstrap))
     pages = application.test_client()

@@ -341,7 +341,7 @@ ROUTES: Final[tuple[Declared[Broker], ...]] = (
     Declared(
         method="GET",
         path="/v1/groups",
-        doc="Consumer groups with state, members and lag by topic",
+        doc="Groups with type, state, members, and lag by topic (share groups: none)",
         needs=_SEE,
         handler=_groups,
         query=bodies.ListQuery,

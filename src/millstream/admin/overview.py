@@ -22,12 +22,13 @@ class TopicView(msgspec.Struct, frozen=True):
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """One consumer group. ``lag`` has the records behind the committed offsets, by topic."""
+    """One group. ``lag`` has the records behind the committed offsets, by topic; a share group has none here."""
 
     name: str
     state: str
     members: int
     lag: dict[str, int]
+    type: str = "classic"
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -95,7 +95,7 @@ def gather(queries: ShardQueries, topics_max: int, groups_max: int, timeout_us: 
     return Overview(
         topics=[TopicView(name, *msgspec.structs.astuple(counts[name])) for name in sorted(counts)],
         topics_total=topics_total,
-        groups=[GroupView(group.name, group.state, group.members, _lag(group, ends)) for group in groups],
+        groups=[GroupView(group.name, group.state, group.members, _lag(group, ends), group.type) for group in groups],
         groups_total=sum(shard.total for shard in by_shard),
     )
 

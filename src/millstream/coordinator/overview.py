@@ -11,6 +11,7 @@ import msgspec
 
 from millstream.coordinator.groups_partition import GroupsPartition
 from millstream.coordinator.state_partition import State
+from millstream.core.group.describe import type_of
 from millstream.core.group.group import Group
 from millstream.model.marks import is_mark
 
@@ -26,6 +27,7 @@ class GroupSummary(msgspec.Struct, frozen=True):
     state: str
     members: int
     committed: dict[str, dict[int, int]]
+    type: str
 
 
 class Summaries(msgspec.Struct):
@@ -61,4 +63,4 @@ def _summary(name: str, group: Group) -> GroupSummary:
     assigned = group.assigned
     state = group.state if assigned is None else assigned.state
     members = len(group.members) if assigned is None else len(assigned.members)
-    return GroupSummary(name, state.value, members, committed)
+    return GroupSummary(name, state.value, members, committed, type_of(group))

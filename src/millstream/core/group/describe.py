@@ -23,15 +23,16 @@ def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state.value,
-            group_type=_type(group),
+            group_type=type_of(group),
         )
         for group in groups
         if (not wanted_states or group.state.value.lower() in wanted_states)
-        and (not wanted_types or _type(group) in wanted_types)
+        and (not wanted_types or type_of(group) in wanted_types)
     ]
 
 
-def _type(group: Group) -> str:
+def type_of(group: Group) -> str:
+    """The type of a group, as ListGroups names it."""
     if group.share is not None:
         return SHARE
     return CLASSIC if group.consumer is None else CONSUMER
