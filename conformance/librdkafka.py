@@ -56,6 +56,7 @@ LIMITS_S = {
     "0118": 90.0,
     "0122": 120.0,
     "0132": 120.0,
+    "0174": 900.0,  # thousands of records with a pause between them, seven times
 }
 
 SLOW = {"0059": 2.0}

@@ -44,14 +44,14 @@ class Member:
         until(lambda: all(not one.error_code for one in self.line.ask(read).results[0].partitions), "there is no state")
         return self
 
-    def fetch(self, said=(), wait_ms=1000, most=500, **more):
+    def fetch(self, said=(), wait_ms=1000, most=500, most_bytes=1 << 20, **more):
         """(partition, first, last, count) of what was acquired."""
         says = dict(said)
         first = self.epoch == 0
         parts = [ShareFetchPartition(n, says.get(n, [])) for n in range(PARTITIONS) if first or n in says]
         topics = [ShareFetchTopic(self.topic_id, parts)] if parts else []
         request = ShareFetchRequest(
-            self.group, self.name, self.epoch, wait_ms, 1, 1 << 20, most, most, topics=topics, **more
+            self.group, self.name, self.epoch, wait_ms, 1, most_bytes, most, most, topics=topics, **more
         )
         answer = self.line.ask(request, 2)
         assert answer.error_code == 0, answer

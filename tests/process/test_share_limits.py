@@ -35,6 +35,17 @@ def broker(tmp_path_factory):
         yield started
 
 
+def metric(broker, name, **labels):
+    return read_exposition(f"{broker.http}/metrics", 30).value(f"millstream_share_{name}", **labels)
+
+
+@pytest.fixture(autouse=True)
+def no_session_is_left(broker):
+    """Seats are free again shortly after a connection was closed."""
+    yield
+    until(lambda: metric(broker, "sessions") == 0, "a session is left")
+
+
 def test_a_broker_takes_as_many_sessions_as_set_on_all_shards_together(broker):
     lines = [Line(broker.bootstrap) for _ in range(SESSIONS)]
     for name, one in zip("abc", lines, strict=True):
@@ -61,6 +72,9 @@ def test_a_member_over_its_quota_acquires_nothing_and_is_muted_for_a_part_of_its
     first, second = (Member(broker, name * 22, "quota").join() for name in "ab")
     until(lambda: first.fetch(wait_ms=1) == second.fetch(wait_ms=1) == [], "there are records")
     with Line(broker.bootstrap) as line:
+        acquired = metric(broker, "acquired_records_total")
+        accepted = metric(broker, "acknowledged_records_total", kind="accept")
+        writes = metric(broker, "state_writes_total")
         set_rate(line, 1_000.0)
         producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("t", bytes(200_000), partition=0)
@@ -76,12 +90,23 @@ def test_a_member_over_its_quota_acquires_nothing_and_is_muted_for_a_part_of_its
         assert time.monotonic() - told >= LOCK_MS / 3_000 - 0.1
         set_rate(line, None)
         until(lambda: (0, 1, 1, 1) in second.fetch(), "the second record does not come")
-        found = read_exposition(f"{broker.http}/metrics", 30)
-        assert found.value("millstream_share_acquired_records_total") == 2
-        assert found.value("millstream_share_acknowledged_records_total", kind="accept") == 1
-        assert found.value("millstream_share_state_writes_total") >= 1
-        assert (
-            found.value("millstream_share_sessions") == 2 and found.value("millstream_share_partitions") == PARTITIONS
-        )
+        assert metric(broker, "acquired_records_total") == acquired + 2
+        assert metric(broker, "acknowledged_records_total", kind="accept") == accepted + 1
+        assert metric(broker, "state_writes_total") > writes
+        assert metric(broker, "sessions") == 2
+        assert metric(broker, "partitions") >= PARTITIONS
     for one in (first, second):
         one.line.sock.close()
+
+
+def test_a_fetch_of_no_bytes_waits_and_gets_nothing(broker):
+    member = Member(broker, "n" * 22, "nothing").join()
+    until(lambda: member.fetch(wait_ms=1) == [], "there are records")
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("t", "one", partition=1)
+    assert producer.flush(60) == 0
+    began = time.monotonic()
+    assert member.fetch(wait_ms=300, most_bytes=0) == []
+    assert time.monotonic() - began >= 0.295
+    assert [index for index, *_ in until(member.fetch, "the record does not come")] == [1]
+    member.line.sock.close()

@@ -8,7 +8,7 @@
 
 Acknowledgements are sent to the shards before anything is taken there, and the answer waits for them; a request that
 has some does not wait for records. The budgets of records and bytes hold for all partitions together. The partition
-that comes first is another one in each epoch.
+that comes first is another one in each epoch. A request for no bytes gets no records, and waits, as in Kafka.
 
 **Bad input.** A request without group or member, with acknowledgements in epoch 0, or that renews and fetches, is
 INVALID_REQUEST and leaves the session as it is. A session that was replaced while its fetch waited is
@@ -121,7 +121,7 @@ class ShareFetchCall:
                 self.taken[topic_partition] = Taken(place)
             else:
                 shards.setdefault(place[0], []).append((topic_partition, place[1]))
-        self.todo = list(shards.items())
+        self.todo = list(shards.items()) if self.request.max_bytes > 0 else []
         room = min(self.request.max_bytes, self.node.settings.fetch_max_bytes, ROOM_MAX)
         room = self.ctx.fetch_room(room)
         if not self.reserved and self.node.shard.arena.reserve(MemoryClass.FETCH, max(room, 1)):
