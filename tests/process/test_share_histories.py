@@ -6,6 +6,7 @@
 import base64
 import os
 import random
+import shutil
 import time
 from contextlib import closing
 
@@ -28,7 +29,6 @@ from waits import moment, until
 
 SECONDS = float(os.environ.get("MILLSTREAM_SHARE_SECONDS", "45"))
 SEED = int(os.environ.get("MILLSTREAM_SEED", "1"))
-SETTINGS = {"internal.share.groups": "true"}
 PARTITIONS, MEMBERS, LOCK_S, LIMIT = 6, 16, 15, 5
 
 
@@ -74,7 +74,7 @@ def all_in_sync(three):
 @pytest.mark.timeout(SECONDS + 600)
 def test_competing_members_of_a_group_through_kills_of_leaders_and_coordinators(tmp_path):
     history = History(LOCK_S, LIMIT)
-    with cluster(3, SETTINGS, shards=2, networks=False) as three:
+    with cluster(3, shards=2, networks=False) as three:
         set_up(three)
         addresses = Addresses(three)
         members = [Member(f"member-{number:02}", addresses, history, SEED) for number in range(MEMBERS)]
@@ -94,11 +94,16 @@ def test_competing_members_of_a_group_through_kills_of_leaders_and_coordinators(
                 member.join(60)
         history.starts = {index: start for index, (start, _) in addresses.starts_of().items()}
         assert [member.failure for member in members if member.failure] == []
+        found = history.check()
+        if found:
+            (tmp_path / "events").write_text("\n".join(map(str, history.events)))
+            for node, broker in three.brokers.items():
+                shutil.copy(broker.log_path, tmp_path / f"{node}.log")
     said = sum(isinstance(event, Said) for event in history.events)
     given = sum(isinstance(event, Delivered) for event in history.events)
     lost = sum(isinstance(event, Lost) for event in history.events)
     print(f"{sum(history.starts.values())} records, {given} deliveries, {said} acknowledgements, {lost} lost answers")
-    assert history.check() == []
+    assert found == [], f"see {tmp_path}"
     assert len({event.member for event in history.events if isinstance(event, Delivered)}) == MEMBERS
 
 
