@@ -13,7 +13,6 @@ from pathlib import Path
 
 from conformance import brokers, tools
 from conformance.lists import FAILED, PASSED, SKIPPED, Outcome
-from conformance.shares import SHARE_GROUPS
 from conformance.suite import Context, Suite
 
 MODULE = "github.com/twmb/franz-go"
@@ -48,7 +47,7 @@ class FranzGo(Suite):
         return tools.run([str(self.folder / RUNNER), "-test.list", PATTERN], self.folder).split()
 
     def run(self, context: Context) -> Iterator[Outcome]:
-        with context.broker({**SHARE_GROUPS, "auto.create.topics.enable": "false"}) as broker:
+        with context.broker({"auto.create.topics.enable": "false"}) as broker:
             for name in self.names():
                 if name in context.chosen:
                     context.say(name)

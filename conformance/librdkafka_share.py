@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from conformance.librdkafka import Librdkafka
 from conformance.lists import Outcome
-from conformance.shares import SHARE_GROUPS
 from conformance.suite import Context
 
 NUMBERS = range(170, 186)
@@ -34,4 +33,4 @@ class LibrdkafkaShare(Librdkafka):
         return [entry.name for entry in self.entries if int(entry.number) in NUMBERS]
 
     def run(self, context: Context) -> Iterator[Outcome]:
-        yield from self.run_in(context, lambda settings: context.broker({**SHARE_GROUPS, **SETTINGS, **settings}))
+        yield from self.run_in(context, lambda settings: context.broker({**SETTINGS, **settings}))

@@ -48,7 +48,6 @@ if [ "$1" != start ]; then exec {python} -m millstream.cli "$@"; fi
 [ -e {data}/broker.json ] && exit 0
 {python} -m millstream.cli start --data {data} --listen {kafka} --http {http} --shards 1 --memory 128MiB \\
     --set shards.pin=false \\
-    --set internal.share.groups=true \\
     </dev/null >>{data}.log 2>&1 &
 for _ in $(seq 600); do [ -e {data}/broker.json ] && exit 0; sleep 0.1; done
 cat {data}.log >&2; exit 1

@@ -126,7 +126,7 @@ class Rights:
 
 @pytest.fixture(scope="module")
 def broker():
-    settings = {"listener.security.protocol.map": "A:PLAINTEXT,S:SASL_PLAINTEXT", "internal.share.groups": "true"}
+    settings = {"listener.security.protocol.map": "A:PLAINTEXT,S:SASL_PLAINTEXT"}
     with Broker(None, settings, listen="A://127.0.0.1:0,S://127.0.0.1:0", shards=2) as started:
         with Line(f"{started.data_dir}/admin.sock") as line:
             salted = salted_password(SCRAM_SHA_256, PASSWORD, b"salt", 4096)
@@ -175,13 +175,13 @@ def topic_id(line, name):
 
 
 def test_every_served_api_states_its_rights():
-    assert set(RIGHTS) == set(SERVED) | set(SHARE_GROUPS)
+    assert set(RIGHTS) == set(SERVED)
 
 
 def test_without_any_right_nothing_is_done_and_nothing_is_seen(broker, rights, alice):
     before = all_names(rights.line)
     there, missing = Topic("there", topic_id(rights.line, "there")), Topic("missing", bytes(15) + b"\7")
-    for key in sorted(set(SERVED) - {17, 18, 36}):
+    for key in sorted(set(SERVED) - SHARE_GROUPS - {17, 18, 36}):
         version = APIS[key].versions[1]
         for topic in (there, missing):
             answer = alice.ask(request_for(key, version, topic), version)
@@ -204,7 +204,7 @@ def test_each_right_that_is_missing_is_noticed(broker, rights, alice, exists):
     rights.create(*everything)
     topic = Topic("there", topic_id(rights.line, "there")) if exists else Topic("missing", bytes(15) + b"\7")
     unnoticed = []
-    for key in sorted(SERVED):
+    for key in sorted(set(SERVED) - SHARE_GROUPS):
         for one in RIGHTS[key]:
             version = APIS[key].versions[1]
             if key == 24 and one.resource != CLUSTER:
@@ -263,7 +263,7 @@ def test_each_missing_right_on_a_share_group_is_noticed(broker, rights, alice):
 def test_with_all_rights_no_error_is_about_rights(broker, rights, alice):
     rights.create(*(entry(resource, Operation.ALL) for resource in (TOPIC, GROUP, CLUSTER, TXN)))
     topic = Topic("hidden", topic_id(rights.line, "hidden"))
-    for key in sorted(set(SERVED) - {17, 18, 36, 64, 20}):
+    for key in sorted(set(SERVED) - SHARE_GROUPS - {17, 18, 36, 64, 20}):
         version = APIS[key].versions[1]
         codes = codes_of(alice.ask(request_for(key, version, topic), version))
         assert not codes & AUTHORIZATION, (APIS[key].name, codes)

@@ -35,7 +35,7 @@ def drained(member, count, kind=ACCEPT):
 @pytest.fixture(scope="module", params=[1, 2], ids=["one-shard", "two-shards"])
 def broker(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("share")
-    with Broker(None, {"internal.share.groups": "true"}, directory, shards=request.param) as started:
+    with Broker(None, {}, directory, shards=request.param) as started:
         with Line(started.bootstrap) as line:
             line.ask(CreateTopicsRequest([CreatableTopic("t", PARTITIONS, 1)], 60_000))
         yield started

@@ -31,13 +31,12 @@ from waits import until
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
-SETTINGS = {"internal.share.groups": "true"}
 PARTITIONS = 3
 
 
 @pytest.fixture
 def broker_of_shares(tmp_path):
-    with Broker(None, SETTINGS, tmp_path) as broker:
+    with Broker(None, {}, tmp_path) as broker:
         yield broker
 
 
@@ -103,7 +102,7 @@ EXPECTED = {index: (index, 5 - index) for index in range(PARTITIONS)}
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_group_and_its_offsets_outlive_a_kill(tmp_path, shards):
-    with Broker(None, SETTINGS, tmp_path, shards=shards) as broker:
+    with Broker(None, {}, tmp_path, shards=shards) as broker:
         fill([broker.bootstrap], 1)
         broker.kill()
         broker.start()
@@ -122,7 +121,7 @@ def test_a_group_and_its_offsets_outlive_a_kill(tmp_path, shards):
 
 
 def test_the_next_coordinator_of_a_cluster_knows_the_group_and_asks_every_leader_for_its_end():
-    with cluster(3, SETTINGS) as made:
+    with cluster(3) as made:
         addresses = {node: broker.bootstrap for node, broker in made.brokers.items()}
         fill([*addresses.values()], 3)
         with coordinator(addresses.values()) as line:

@@ -23,7 +23,6 @@ LIMIT_REACHED = 133
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     settings = {
-        "internal.share.groups": "true",
         "group.share.max.size": str(SESSIONS),
         "group.share.max.share.sessions": str(SESSIONS),
         "group.share.min.record.lock.duration.ms": "1000",

@@ -31,8 +31,7 @@ MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_states_outlive_a_kill(tmp_path, shards):
-    settings = {"internal.share.groups": "true"}
-    with Broker(None, settings, tmp_path, shards=shards) as broker:
+    with Broker(None, {}, tmp_path, shards=shards) as broker:
         with Line(broker.bootstrap) as line:
             line.ask(CreateTopicsRequest([CreatableTopic("t", 3, 1)], 60_000))
             (topic,) = line.ask(MetadataRequest([MetadataRequestTopic(name="t")])).topics

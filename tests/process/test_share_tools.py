@@ -21,7 +21,7 @@ RECORDS = 20
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with Broker(None, {"internal.share.groups": "true"}, tmp_path_factory.mktemp("tools"), shards=2) as started:
+    with Broker(None, {}, tmp_path_factory.mktemp("tools"), shards=2) as started:
         admin = AdminClient({"bootstrap.servers": started.bootstrap})
         admin.create_topics([NewTopic("jobs", 2, 1)])["jobs"].result()
         entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)

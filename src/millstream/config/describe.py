@@ -134,8 +134,6 @@ def describe_group(configs: Mapping[str, str], settings: Settings) -> list[Confi
     """Every property of a consumer group with ``configs``, on a node with ``settings``."""
     entries: list[ConfigEntry] = []
     for name, declaration in GROUP_PROPERTIES.items():
-        if declaration.hidden and not settings.internal_share_groups:
-            continue
         setting = group_setting(name)
         own = (ConfigSynonym(name, configs[name], SOURCE_GROUP),) if name in configs else ()
         if setting is None:

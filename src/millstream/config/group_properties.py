@@ -2,8 +2,7 @@
 
 They apply to groups whose members the coordinator assigns (KIP-848, KIP-932); members of classic groups bring their own
 timeouts. The broker's minimum and maximum settings bound each property, so that no group can overload the broker.
-Kafka's properties of share groups and streams groups are refused with the reason, those of share groups unless
-``internal.share.groups`` is set. Texts of the errors are Kafka's.
+Kafka's properties of streams groups are refused with the reason. Texts of the errors are Kafka's.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def _inherits(
     name: str, default: Property[int], low: Property[int] | None = None, high: Property[int] | None = None, *, doc: str
 ) -> Property[int]:
     _BOUNDS[name] = (default, low, high)
-    return Property(name, default.form, default.default, doc=doc, hidden=default.hidden)
+    return Property(name, default.form, default.default, doc=doc)
 
 
 LATEST: Final = -1
@@ -167,21 +166,18 @@ class ShareGroupConfig:
         OffsetReset(),
         LATEST,
         doc="Where the group starts in a partition: at its latest or earliest record, or by_duration:PT1H ago.",
-        hidden=True,
     )
     isolation_level = Property(
         "share.isolation.level",
         IsolationLevel(),
         READ_UNCOMMITTED,
         doc="read_committed: records of transactions are delivered once these are committed, and not if aborted.",
-        hidden=True,
     )
     renew_acknowledge_enable = Property(
         "share.renew.acknowledge.enable",
         Boolean(),
         True,
         doc="Whether a member may ask for more time for records that it has acquired.",
-        hidden=True,
     )
 
 
@@ -190,7 +186,10 @@ GROUP_PROPERTIES: Final[Mapping[str, Property[Any]]] = MappingProxyType(
 )
 """Every group property, by name."""
 
-_UNSUPPORTED: Final = {"share.": "share groups", "streams.": "streams groups"}
+SHARE_PREFIX: Final = "share."
+"""Of the names of properties that only share groups have."""
+
+_UNSUPPORTED: Final = {"streams.": "streams groups"}
 
 
 def group_setting(name: str) -> Property[Any] | None:
@@ -217,7 +216,7 @@ def group_config(configs: Mapping[str, str], settings: Settings) -> dict[str, in
 
 def _checked(name: str, text: str, settings: Settings) -> int:
     declaration = GROUP_PROPERTIES.get(name)
-    if declaration is None or (declaration.hidden and not settings.internal_share_groups):
+    if declaration is None:
         reason = next((what for prefix, what in _UNSUPPORTED.items() if name.startswith(prefix)), None)
         if reason is not None:
             raise ConfigError(name, f"is not supported: {reason} are not part of this version")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import thread_time_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.kafka.served import FETCH, SERVED, SHARE_GROUPS, Served
+from millstream.kafka.served import FETCH, SERVED, Served
 from millstream.telemetry.metrics import BUCKETS
 from millstream.wire.codec import Decoder, response_header_version
 from millstream.wire.codec import flexible_from as codec_flexible_from
@@ -70,7 +70,7 @@ class Api:
         """What those that ask other shards took together in that turn of the loop: each leaves something to be held."""
         self.handle = handle if key <= FETCH else self._timed(handle)
         # APIs that are not announced to clients have no label of their own.
-        label = self.name if key in SERVED or key in SHARE_GROUPS else "Other"
+        label = self.name if key in SERVED else "Other"
         latency = node.shard.stats.histogram("kafka_request_latency", api=label)
         self.cells = latency.cells
         self.count_at = latency.base

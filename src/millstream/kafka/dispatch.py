@@ -27,6 +27,7 @@ import importlib
 import struct
 from typing import Final
 
+from millstream.core.controller.features import has_share_groups
 from millstream.iobuf import IoBuf
 from millstream.kafka.access import Access
 from millstream.kafka.audit import CHANGES, Audit, audited, note_refusals, noting
@@ -69,9 +70,10 @@ class Dispatcher:
         self._faults = RateLimit(per_minute=6)
         self.context: type[RequestContext] = RequestContext if node.access is None else GuardedContext
         """The class of contexts; another one while quotas exist (``kafka.quotas``)."""
-        unannounced = SHARE_GROUPS if node.settings.internal_share_groups else {}
-        for key, row in {**SERVED, **unannounced}.items():
+        for key, row in SERVED.items():
             handle: Handle = importlib.import_module(handler_module(row)).handle
+            if key in SHARE_GROUPS:
+                handle = _where_known(handle)
             if audit is not None and key in CHANGES:
                 handle = audited(audit, key, handle)
             if node.access is not None:
@@ -201,6 +203,20 @@ class Dispatcher:
             produce_legacy.answer(context)
         else:
             raise ProtocolError(f"{context.api.name} version {version} is not served")
+
+
+def _where_known(handle: Handle) -> Handle:
+    """``handle`` of an API of share groups, which is served when all brokers of the cluster know it. Before that it is
+    not announced, and who asks all the same is answered as by a broker that does not have it.
+    """
+
+    def checked(node: Node, ctx: RequestContext, request: Request) -> None:
+        if has_share_groups(node.metadata.state.feature_level):
+            handle(node, ctx, request)
+        else:
+            ctx.connection.intake.refuse(ctx.connection, f"asked for {ctx.api.name}, which not every broker knows yet")
+
+    return checked
 
 
 def _guarded(access: Access, guard: Guard, handle: Handle) -> Handle:

@@ -41,7 +41,7 @@ from millstream.core.quota.limits import CLIENT_KINDS, CONSUMER_BYTE_RATE, PRODU
 from millstream.core.quota.usage import Usage, Used
 from millstream.kafka.logins.gate import Gate
 from millstream.kafka.metered import Charges, metered
-from millstream.kafka.served import API_VERSIONS_KEY, SERVED, SHARE_GROUPS
+from millstream.kafka.served import API_VERSIONS_KEY, SERVED
 from millstream.model.principal import SOCKET_FILE
 from millstream.net.muting import Muting
 
@@ -155,7 +155,7 @@ class Quotas(MetadataListener, Charges):
         bounds = self._bounds_of(context.connection)
         if not bounds and not context.wait_us:
             return 0
-        kind = (SERVED.get(context.api_key) or SHARE_GROUPS[context.api_key]).quota
+        kind = SERVED[context.api_key].quota
         if kind == PRODUCER_BYTE_RATE:
             context.wait_us = max(context.wait_us, self._record(kind, bounds, context.request_bytes))
         elif kind == CONSUMER_BYTE_RATE and not context.counted:

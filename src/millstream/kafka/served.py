@@ -116,19 +116,6 @@ _TABLE: Final = (
     Served(72, "admin.push_telemetry"),
     Served(74, "admin.list_config_resources"),
     Served(75, "admin.describe_topic_partitions"),
-    Served(15100, "events.push_events", effect=True, quota=PRODUCER_BYTE_RATE),
-    Served(15101, "events.feed_events", quota=CONSUMER_BYTE_RATE),
-    Served(15102, "events.fetch_event_data", quota=CONSUMER_BYTE_RATE),
-    Served(15103, "events.acknowledge_events", effect=True),
-    Served(15104, "events.events_metadata"),
-    Served(15200, "events.replace_segments", effect=True),
-    Served(15300, "restoring.restore_batches", effect=True),
-    Served(15301, "restoring.reserve_producer_ids", effect=True),
-    Served(15302, "restoring.describe_verifiers"),
-    Served(15303, "restoring.restore_verifiers", effect=True),
-)
-
-_SHARE_GROUPS: Final = (
     Served(76, "groups.share_group_heartbeat"),
     Served(77, "groups.share_group_describe", gathers=True),
     Served(78, "data.share_fetch", gathers=True, quota=CONSUMER_BYTE_RATE),
@@ -141,15 +128,23 @@ _SHARE_GROUPS: Final = (
     Served(90, "groups.describe_share_group_offsets", gathers=True),
     Served(91, "groups.alter_share_group_offsets", effect=True),
     Served(92, "groups.delete_share_group_offsets", effect=True),
+    Served(15100, "events.push_events", effect=True, quota=PRODUCER_BYTE_RATE),
+    Served(15101, "events.feed_events", quota=CONSUMER_BYTE_RATE),
+    Served(15102, "events.fetch_event_data", quota=CONSUMER_BYTE_RATE),
+    Served(15103, "events.acknowledge_events", effect=True),
+    Served(15104, "events.events_metadata"),
+    Served(15200, "events.replace_segments", effect=True),
+    Served(15300, "restoring.restore_batches", effect=True),
+    Served(15301, "restoring.reserve_producer_ids", effect=True),
+    Served(15302, "restoring.describe_verifiers"),
+    Served(15303, "restoring.restore_verifiers", effect=True),
 )
 
 SERVED: Final[dict[int, Served]] = {row.key: row for row in _TABLE}
 """The table by API key."""
 
-SHARE_GROUPS: Final[dict[int, Served]] = {row.key: row for row in _SHARE_GROUPS}
-"""APIs of share groups. They are served and announced where ``internal.share.groups`` is set: not all that belongs to
-them is there.
-"""
+SHARE_GROUPS: Final = frozenset({76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92})
+"""APIs of share groups: see ``core.controller.features.has_share_groups``."""
 
 
 def handler_module(row: Served) -> str:

@@ -5,9 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.core.controller.commands import FEATURE_LEVEL
+from millstream.core.controller.commands import FEATURE_LEVEL, SHARE_GROUPS
 from millstream.kafka.handlers.admin import api_versions
 from millstream.kafka.handlers.admin.api_versions import SOFTWARE_KEPT
+from millstream.kafka.served import SHARE_GROUPS as APIS
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 
 
@@ -15,15 +16,16 @@ def _metadata(level: int = 0) -> Any:
     return SimpleNamespace(revision=1, state=SimpleNamespace(feature_level=level))
 
 
-@pytest.mark.parametrize(("shares", "share"), [(False, []), (True, [("share.version", 1, 1)])])
-@pytest.mark.parametrize(("level", "shown"), [(0, []), (2, [("millstream.version", 2, 2)])])
-def test_the_feature_level_of_the_cluster_is_a_feature_in_force(
-    level: int, shown: list[Any], shares: bool, share: list[Any]
-) -> None:
-    node = SimpleNamespace(
-        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=shares, transaction_version=2),
-        metadata=_metadata(level),
-    )
+def _settings() -> Any:
+    return SimpleNamespace(client_telemetry_topic="", transaction_version=2)
+
+
+@pytest.mark.parametrize("level", [0, 2, int(SHARE_GROUPS) - 1, int(SHARE_GROUPS)])
+def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int) -> None:
+    node = SimpleNamespace(settings=_settings(), metadata=_metadata(level))
+    shares = level in (0, SHARE_GROUPS)
+    share = [("share.version", 1, 1)] if shares else []
+    shown = [("millstream.version", level, level)] if level else []
     answers: list[Any] = []
     context = SimpleNamespace(api_version=4, connection=SimpleNamespace(software=("", "")), respond=answers.append)
     api_versions.handle(cast(Any, node), cast(Any, context), ApiVersionsRequest("c", "1"))
@@ -31,14 +33,13 @@ def test_the_feature_level_of_the_cluster_is_a_feature_in_force(
     assert in_force == [("group.version", 1, 1), *share, ("transaction.version", 2, 2), *shown]
     supported = [(one.name, one.min_version, one.max_version) for one in answers[0].supported_features]
     assert ("millstream.version", 1, int(FEATURE_LEVEL)) in supported
-    assert (("share.version", 0, 1) in supported) is shares
+    assert ("share.version", 0, 1) in supported
+    keys = {one.api_key for one in answers[0].api_keys}
+    assert keys & APIS == (APIS if shares else set()), "share groups are announced where every broker knows them"
 
 
 def test_of_a_long_name_of_its_library_the_beginning_is_kept_with_a_connection() -> None:
-    node = SimpleNamespace(
-        settings=SimpleNamespace(client_telemetry_topic="", internal_share_groups=False, transaction_version=2),
-        metadata=_metadata(),
-    )
+    node = SimpleNamespace(settings=_settings(), metadata=_metadata())
     answers: list[Any] = []
     context = SimpleNamespace(api_version=3, connection=SimpleNamespace(software=("", "")), respond=answers.append)
     request = ApiVersionsRequest("n" * 30_000, "1" * 30_000)

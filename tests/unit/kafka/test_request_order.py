@@ -34,13 +34,19 @@ WITHOUT_EFFECT = {
     "fetch_event_data",
     "events_metadata",
     "describe_verifiers",
+    "share_group_describe",
+    "share_fetch",
+    "describe_share_group_offsets",
 }
-TAKEN_UP_IN_ORDER = {"join_group", "sync_group", "heartbeat", "consumer_group_heartbeat"}
+TAKEN_UP_IN_ORDER = {"join_group", "sync_group", "heartbeat", "consumer_group_heartbeat", "share_group_heartbeat"}
 """By the coordinator, which answers when other clients have done their part."""
+SENT_ON_IN_ORDER = {"share_acknowledge", "share_group_states"}
+"""To the shards and coordinators, each of which takes what a connection asks of it in order."""
 
 
 def test_every_api_is_known_to_have_an_effect_or_none():
     names = {row.handler.partition(".")[2]: row for row in SERVED.values()}
     with_effect = {name for name, row in names.items() if row.effect}
-    assert not with_effect & (WITHOUT_EFFECT | TAKEN_UP_IN_ORDER)
-    assert with_effect | WITHOUT_EFFECT | TAKEN_UP_IN_ORDER == set(names)
+    in_order = TAKEN_UP_IN_ORDER | SENT_ON_IN_ORDER
+    assert not with_effect & (WITHOUT_EFFECT | in_order)
+    assert with_effect | WITHOUT_EFFECT | in_order == set(names)

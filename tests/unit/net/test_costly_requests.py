@@ -48,7 +48,7 @@ class Edge(Server):
         self.dispatcher = Dispatcher(
             SimpleNamespace(
                 shard=SimpleNamespace(stats=self.stats, reactor=self.reactor),
-                settings=SimpleNamespace(data_dir="/data", internal_share_groups=False),
+                settings=SimpleNamespace(data_dir="/data"),
                 admin_home=self.others,
                 access=None,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.forms import Boolean, Choice, Choices, Integer, Short
+from millstream.config.forms import Choice, Choices, Integer, Short
 from millstream.config.property import Property
 
 _MIB = 2**20
@@ -131,13 +131,6 @@ class GroupProperties:
         doc="Protocols that groups may use. Without consumer, KIP-848 is refused. As in Kafka, "
         "classic cannot be left out, and share has no effect here: the feature `share.version` decides. Groups with "
         "the streams protocol are not served.",
-    )
-    internal_share_groups = Property(
-        "internal.share.groups",
-        Boolean(),
-        False,
-        doc="Serve and announce the APIs of share groups, of which some is still missing. For tests.",
-        hidden=True,
     )
     offsets_topic_num_partitions = Property(
         "offsets.topic.num.partitions",

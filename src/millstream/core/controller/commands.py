@@ -348,7 +348,10 @@ they are decided from this level on (``users.check_level``).
 CUTTING_PARTITIONS: Final = FeatureLevel(7)
 """A person decides whose replica a partition without a leader continues from."""
 
-FEATURE_LEVEL: Final = CUTTING_PARTITIONS
+SHARE_GROUPS: Final = FeatureLevel(8)
+"""Share groups: every broker reads their records of groups and of state, and asks another one for the latter."""
+
+FEATURE_LEVEL: Final = SHARE_GROUPS
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)

@@ -3,7 +3,7 @@
 | Feature | Level |
 |---|---|
 | ``group.version`` | 1: consumer groups of the next generation (KIP-848). Always in force. |
-| ``share.version`` | 1: share groups (KIP-932). Always in force where they are served. |
+| ``share.version`` | 1: share groups (KIP-932). In force when all brokers of a cluster know them. |
 | ``transaction.version`` | 2: every transaction ends with a new epoch (KIP-890). The setting lowers it for clients. |
 | ``millstream.version`` | The feature level of the cluster (``commands.FEATURE_LEVEL``). A single broker has none. |
 
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from millstream.config.settings import Settings
-from millstream.core.controller.commands import FEATURE_LEVEL, AnyCommand, FeatureLevelRaised
+from millstream.core.controller.commands import FEATURE_LEVEL, SHARE_GROUPS, AnyCommand, FeatureLevelRaised
 from millstream.core.controller.requests import Result, UpdateFeatures
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
@@ -65,7 +65,14 @@ def level_in_force(feature: Feature, cluster_level: FeatureLevel, settings: Sett
     """The level of ``feature`` in a cluster of ``cluster_level``."""
     if feature.name == CLUSTER:
         return int(cluster_level)
+    if feature.name == SHARE:
+        return feature.highest if has_share_groups(cluster_level) else feature.lowest
     return settings.transaction_version if feature.name == TRANSACTIONS else feature.highest
+
+
+def has_share_groups(cluster_level: FeatureLevel) -> bool:
+    """Whether a cluster of ``cluster_level`` has share groups; a single broker, which is of level 0, has them."""
+    return not cluster_level or cluster_level >= SHARE_GROUPS
 
 
 def decide_update_features(state: ControllerState, request: UpdateFeatures, rules: Rules) -> Decision:
@@ -106,8 +113,12 @@ def _changed(state: ControllerState, name: str, level: int, kind: int, rules: Ru
         return []
     if kind != UPGRADE:
         raise refused("Can't downgrade to a newer version.")
-    if name == TRANSACTIONS:
-        raise refused(f"The setting {name} of each broker is {current}: change it there.")
+    if name != CLUSTER:
+        raise refused(
+            f"The setting {name} of each broker is {current}: change it there."
+            if name == TRANSACTIONS
+            else f"It rises with {CLUSTER}, when all brokers run this release."
+        )
     if not state.registry.brokers:
         raise refused("A single broker has no such level: it belongs to a cluster.")
     for node in state.registry.nodes():

@@ -144,7 +144,7 @@ def _offset_fetch_of_one(asker: Asker, request: offset_fetch.OffsetFetchRequest)
 
 @guard(10, right(GROUP, Op.DESCRIBE, "of a group"), right(TXN, Op.DESCRIBE, "of a transactional id"))
 def _find_coordinator(asker: Asker, request: find_coordinator.FindCoordinatorRequest) -> Passed | Response:
-    if request.key_type == _SHARE_PARTITION and asker.version >= _SHARE_FROM and asker.settings.internal_share_groups:
+    if request.key_type == _SHARE_PARTITION and asker.version >= _SHARE_FROM:
         if asker.cluster(Op.CLUSTER_ACTION):
             return Passed(request)
         refused = [

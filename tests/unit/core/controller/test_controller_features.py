@@ -7,7 +7,14 @@ from controller_bench import Bench
 from millstream.config.settings import Settings
 from millstream.core.controller.commands import FeatureLevelRaised
 from millstream.core.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
-from millstream.core.controller.requests import UpdateFeatures, decode_request, encode_request
+from millstream.core.controller.requests import (
+    AlterConfigs,
+    AlterGroup,
+    ConfigChange,
+    UpdateFeatures,
+    decode_request,
+    encode_request,
+)
 
 OURS = "millstream.version"
 
@@ -29,7 +36,8 @@ def asked(bench, *updates, validate_only=False):
         ("group.version", 0, SAFE_DOWNGRADE, "It is at level 1, and no level is lowered here."),
         ("transaction.version", 1, UNSAFE_DOWNGRADE, "It is at level 2, and no level is lowered here."),
         ("group.version", 1, 0, "The controller does not support the given upgrade type."),
-        (OURS, 8, UPGRADE, "Local controller 1 only supports versions 1-7"),
+        (OURS, 9, UPGRADE, "Local controller 1 only supports versions 1-8"),
+        ("share.version", 1, UPGRADE, "It rises with millstream.version, when all brokers run this release."),
         (OURS, 2, SAFE_DOWNGRADE, "Can't downgrade to a newer version."),
         (OURS, 2, UPGRADE, "Broker 1 runs release 0.1.0 and only supports versions up to 1"),
     ],
@@ -76,3 +84,11 @@ def test_the_level_of_the_cluster_rises_when_every_broker_knows_it():
 
 def test_a_single_broker_has_no_level_of_a_cluster():
     assert "a cluster" in asked(Bench(), (OURS, 1, UPGRADE))[0][1]
+
+
+@pytest.mark.parametrize(("level", "error"), [(7, "UNSUPPORTED_VERSION"), (8, "NONE")])
+def test_properties_of_share_groups_wait_until_every_broker_knows_them(level, error):
+    bench = Bench(brokers=(1, 2), level=level)
+    wanted = AlterConfigs((AlterGroup("g", (ConfigChange("share.isolation.level", 0, "read_committed"),)),))
+    (result,) = bench.do(wanted)
+    assert result.error.name == error

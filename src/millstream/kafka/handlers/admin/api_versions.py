@@ -7,7 +7,7 @@ that this version does not have are not listed, and neither is a feature that is
 import struct
 from typing import Final
 
-from millstream.core.controller.features import FEATURES, SHARE, level_in_force
+from millstream.core.controller.features import FEATURES, has_share_groups, level_in_force
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.served import API_VERSIONS_KEY, SHARE_GROUPS, advertised_versions
 from millstream.model.error_code import ErrorCode
@@ -23,7 +23,7 @@ from millstream.wire.messages.api_versions import (
 SOFTWARE_KEPT: Final = 1024
 """Characters of a client library's name and version that are kept with its connection, as of a client id."""
 _LOWEST_LEVEL_0_FROM: Final = 4
-_TELEMETRY: Final = (71, 72)
+_TELEMETRY: Final = frozenset({71, 72})
 """APIs that are announced to clients only where telemetry is collected (``kafka.telemetry``)."""
 
 
@@ -50,25 +50,25 @@ def answer_unsupported(ctx: RequestContext) -> None:
 
 
 def _table(node: Node, version: int) -> ApiVersionsResponse:
-    shares = {key: row.versions for key, row in SHARE_GROUPS.items()} if node.settings.internal_share_groups else {}
-    unsaid = () if node.settings.client_telemetry_topic else _TELEMETRY
-    features = [one for one in FEATURES if one.name != SHARE or node.settings.internal_share_groups]
     cluster_level = node.metadata.state.feature_level
+    unsaid = frozenset[int]() if node.settings.client_telemetry_topic else _TELEMETRY
+    if not has_share_groups(cluster_level):
+        unsaid |= SHARE_GROUPS
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)
-            for key, (low, high) in sorted({**advertised_versions(), **shares}.items())
+            for key, (low, high) in advertised_versions().items()
             if key not in unsaid
         ],
         supported_features=[
             SupportedFeatureKey(name=feature.name, min_version=feature.lowest, max_version=feature.highest)
-            for feature in features
+            for feature in FEATURES
             if feature.lowest or version >= _LOWEST_LEVEL_0_FROM
         ],
         finalized_features_epoch=node.metadata.revision,
         finalized_features=[
             FinalizedFeatureKey(name=feature.name, max_version_level=level, min_version_level=level)
-            for feature in features
+            for feature in FEATURES
             if (level := level_in_force(feature, cluster_level, node.settings))
         ],
     )

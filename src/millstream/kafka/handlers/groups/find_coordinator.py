@@ -17,6 +17,7 @@ from typing import Final
 
 from millstream.cluster.metadata import TopicMeta
 from millstream.coordinator.hashing import partition_of
+from millstream.core.controller.features import has_share_groups
 from millstream.core.controller.topic_names import GROUP_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
 from millstream.kafka.cluster_view import BrokerView, brokers
 from millstream.kafka.context import Node, RequestContext
@@ -30,7 +31,7 @@ _TRANSACTION: Final = 1
 _SHARE: Final = 2
 _SHARE_FROM: Final = 6
 _TOPICS: Final = {_GROUP: GROUP_METADATA, _TRANSACTION: TRANSACTION_STATE, _SHARE: SHARE_GROUP_STATE}
-_REFUSALS: Final = {2: "This broker does not serve share groups."}
+_REFUSALS: Final = {2: "Not every broker of this cluster serves share groups yet."}
 _TOPIC_ID: Final = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
 """16 bytes in base64 without padding."""
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,9}")
@@ -54,7 +55,11 @@ def handle(node: Node, ctx: RequestContext, request: FindCoordinatorRequest) -> 
         node.coordinator.ensure(ensured)
     elif request.key_type == _TRANSACTION:
         node.transactions.ensure(ensured)
-    elif request.key_type == _SHARE and node.settings.internal_share_groups and ctx.api_version >= _SHARE_FROM:
+    elif (
+        request.key_type == _SHARE
+        and ctx.api_version >= _SHARE_FROM
+        and has_share_groups(node.metadata.state.feature_level)
+    ):
         node.share_states.ensure(ensured)
     else:
         done(ErrorCode.INVALID_REQUEST, _REFUSALS.get(request.key_type, "There is no such type of coordinator."))
