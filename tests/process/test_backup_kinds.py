@@ -222,6 +222,26 @@ def test_a_tiered_topic_is_copied_and_restored_without_its_bucket(tmp_path):
         assert found["storage.mode"].value == "tiered"
 
 
+def test_a_shared_topic_is_copied_and_restored_to_another_store(tmp_path):
+    store = f"file://{tmp_path}/store"
+    with Broker(settings={"objects.url": f"file://{tmp_path}/one"}, shards=1) as broker:
+        create(broker, "s", 2, storage_mode="shared", retention_ms=-1)
+        produce(broker, "s", [f"v-{number}" for number in range(500)], 0, **{"batch.num.messages": 50})
+        delete_before(broker, "s", 0, 120)
+        produce(broker, "s", ["one"], 1)
+        before = [history(broker, "s", index) for index in range(2)]
+        command("create", "--to", store, "--bootstrap", broker.bootstrap)
+    with Broker(settings={"objects.url": f"file://{tmp_path}/other"}, shards=1) as other:
+        command("restore", "--from", store, "--bootstrap", other.bootstrap)
+        assert [history(other, "s", index) for index in range(2)] == before
+        assert ends(other, "s", 2) == [(120, 500), (0, 1)]
+        other.kill()
+        other.start()
+        assert [history(other, "s", index) for index in range(2)] == before
+    assert command("drill", "--from", store, "--directory", tmp_path)["differences"] == []
+    assert "--set objects.url" in command("restore", "--from", store, "--into", tmp_path / "new", expect=1)
+
+
 def test_a_bucket_has_backups_as_a_directory_has(tmp_path, monkeypatch):
     with moto() as url, Broker({"t": 1}, shards=1) as broker:
         keys = {"AWS_ACCESS_KEY_ID": "key-one", "AWS_SECRET_ACCESS_KEY": "secret-two", "AWS_REGION": "us-east-1"}

@@ -1,7 +1,7 @@
 """Makes a backup: offsets of groups first, then settings and rights, then records, then the root.
 
-The name is the time of its start, in UTC. Nothing of it is visible before the root is written, which is the last
-thing that happens.
+The name is the time of its start, in UTC, with milliseconds. Nothing of it is visible before the root is written, which
+is the last thing that happens.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def create(
     groups = _within(groups, topics, source.notes)
     backup = Backup(
         FORMAT,
-        time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began_ms / 1000)),
+        f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(began_ms // 1000))}.{began_ms % 1000:03d}Z",
         __version__,
         cluster.metadata([]).cluster_id or "",
         began_ms,

@@ -2,7 +2,7 @@
 
 ::
 
-    backups/20261129T110612Z.json                  a root (``model``)
+    backups/20261129T110612.204Z.json              a root (``model``)
     records/TOPIC-ID/PARTITION/BASE-SHA256         batches of one partition from offset BASE on
 
 A key of records has the content's hash, so two runs that write the same batches write the same object. No object is

@@ -257,7 +257,9 @@ def drill(
         age_hours = (time.time_ns() // 1_000_000 - backup.began_ms) / _HOUR_MS
         if max_age is not None and age_hours > max_age:
             raise CommandFailed(f"backup {backup.name} is {age_hours:.1f} hours old, --max-age is {max_age:g}")
-        place = tempfile.mkdtemp(prefix="millstream-drill-", dir=directory)
+        place = os.path.abspath(tempfile.mkdtemp(prefix="millstream-drill-", dir=directory))
+        objects = f"objects.url=file://{place}/objects"  # shared topics want one that is named
+        settings = (objects, *settings)
         try:
             with _own_broker(os.path.join(place, "data"), backup, settings, timeout) as cluster:
                 restored = _restore(cluster, store, backup, as_json=as_json, hold=True)
