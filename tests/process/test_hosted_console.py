@@ -65,13 +65,13 @@ class Browser:
         with self.open(path, **headers) as answer:
             return Answered(answer.status, {**answer.headers}, answer.read().decode())
 
-    def post(self, path: str, **fields: str) -> Answered:
+    def post(self, path: str, origin: str = "", **fields: str) -> Answered:
         token = re.search(r'name="token" value="([^"]+)"', self.get("/console/login").text) or re.search(
             r'name="token" value="([^"]+)"', self.get("/console/").text
         )
         assert token is not None
         body = urllib.parse.urlencode({"token": token[1], **fields})
-        with self.open(path, "POST", body) as answer:
+        with self.open(path, "POST", body, Origin=origin or f"http://{self.host}") as answer:
             return Answered(answer.status, {**answer.headers}, answer.read().decode())
 
     def log_in(self, user: str, password: str = "") -> Answered:
@@ -253,6 +253,15 @@ def test_visitors_log_in_and_see_what_they_may(closed_broker: Broker) -> None:
     assert browser.post("/console/logout").headers["Location"] == "/console/login"
     assert browser.get("/console/topics").status == 302
     assert admin.get("/console/topics").status == 200
+
+
+def test_cookies_of_a_proxy_with_tls_are_secure(closed_broker: Broker) -> None:
+    browser = Browser(closed_broker)
+    fields = {"name": "admin", "password": PASSWORDS["admin"]}
+    assert browser.post("/console/login", f"https://{browser.host}", **fields).status == 303
+    sent = [cookie for cookie in browser.set if cookie.startswith("millstream-login=")]
+    assert len(sent) == 1
+    assert "; Secure" in sent[0]
 
 
 def test_a_login_is_void_when_the_user_changes(closed_broker: Broker, tmp_path: Path) -> None:

@@ -34,7 +34,12 @@ class Cookies(SecureCookieSessionInterface):
     """The session's cookie is Secure if the browser uses TLS, which ends at a proxy before the console."""
 
     def get_cookie_secure(self, app: Flask) -> bool:
-        return super().get_cookie_secure(app) or request.headers.get("Origin", "").startswith("https:")
+        return super().get_cookie_secure(app) or speaks_tls()
+
+
+def speaks_tls() -> bool:
+    """Whether the browser uses TLS, to this port or to a proxy before it. ``Origin`` says so with every form."""
+    return request.is_secure or request.headers.get("Origin", "").startswith("https:")
 
 
 def install(application: Flask, hosts: Sequence[str] | None) -> None:

@@ -32,6 +32,7 @@ from flask import (
 from millstream.client.schema_registry import registry_access
 from millstream.client.security import Login, Security
 from millstream.console.access import Access
+from millstream.console.guard import speaks_tls
 from millstream.console.registry import Registry
 from millstream.console.settings import Settings
 from millstream.console.visits import COOKIE, PREFIX, Callers, visit
@@ -159,7 +160,7 @@ def login() -> Response:
             cookie = visit().log_in(name, password)
             session.clear()
             answer.set_cookie(
-                COOKIE, cookie, LOGIN_S, path=PREFIX, secure=request.is_secure, httponly=True, samesite="Strict"
+                COOKIE, cookie, LOGIN_S, path=PREFIX, secure=speaks_tls(), httponly=True, samesite="Strict"
             )
         else:
             sessions.log_in(name, password)
