@@ -246,6 +246,10 @@ def _commit_offset(world: World) -> None:
 
 
 def _leave_reads(world: World) -> None:
+    """Most reads are from files or the store: the log caches have lost what is written."""
+    _checkpoint(world)
+    if world.chance.random() < 0.8:
+        world.forget_cached()
     world.begin_reads(world.chance.randint(1, 4))
 
 

@@ -258,7 +258,10 @@ class Sharing:
     def _home(self, broker: Any) -> SharePartitions:
         """The share partitions of a broker in its present life."""
         reactor = broker.shard.reactor
-        shard: Any = SimpleNamespace(id=ShardId(0), count=1, reactor=reactor, mailbox=LocalMailbox(reactor))
+        stats = broker.shard.stats
+        shard: Any = SimpleNamespace(
+            id=ShardId(0), count=1, reactor=reactor, mailbox=LocalMailbox(reactor), stats=stats
+        )
         isolation = READ_COMMITTED if self._committed else READ_UNCOMMITTED
         configs = {ShareGroupConfig.auto_offset_reset.name: EARLIEST, ShareGroupConfig.isolation_level.name: isolation}
         metadata: Any = SimpleNamespace(group_configs={GROUP: configs}, settings=self._world.settings)

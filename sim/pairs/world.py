@@ -564,6 +564,11 @@ class World:
         self.until(lambda: bool(answers), "a fetch is not answered")
         return answers[0]
 
+    def forget_cached(self) -> None:
+        """The log caches give up what is in files, as if other logs needed their memory."""
+        for one in self.lives():
+            one.shard.storage.memory._evict(1 << 22)
+
     def begin_reads(self, count: int) -> None:
         """Read from some offsets without waiting for the answers: the next verbs meet the reads."""
         partition, truth = self.serving(TOPIC), self.truth_of()
