@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from bench.peers import kafka as peer
 
 from conformance.checks import Bench, Check, CheckFailed, Checks
+from conformance.secured import secured
 
+ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
+SECURED = {"super.users": "User:admin"}
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -340,6 +343,55 @@ def a_client_of_every_kind_is_compatible(bench: Bench) -> None:
     assert "SUCCESS" in said, said
 
 
+def tools_log_in_over_tls(bench: Bench) -> None:
+    """Users and rights are set by tools that trust a PEM file, records move with a PKCS12 trust store."""
+    if bench.is_peer:
+        raise CheckFailed("a secured broker of ours is what this needs")
+    complaints: list[str] = []
+    with secured(bench.folder, {"admin": "word-of-admin"}, bench.folder / "log", complaints, SECURED) as broker:
+        at = ("--bootstrap-server", broker.addresses["SASL_SSL"])
+        store = bench.folder / "ca.p12"
+        imported = ["-importcert", "-noprompt", "-alias", "ca", "-file", str(broker.keys / "ca.pem")]
+        bench.call(
+            ["keytool", *imported, "-storetype", "PKCS12", "-storepass", "of-the-store", "-keystore", str(store)]
+        )
+        pem = f"ssl.truststore.type=PEM\nssl.truststore.location={broker.keys / 'ca.pem'}\n"
+        pkcs12 = "ssl.truststore.type=PKCS12\nssl.truststore.password=of-the-store\n"
+        pkcs12 += f"ssl.truststore.location={store}\n"
+        admin = ("--command-config", _login(bench, "admin", "word-of-admin", "SCRAM-SHA-512", pem))
+        made = ["--alter", "--add-config", "SCRAM-SHA-256=[password=word-of-carl]"]
+        user = ["--entity-type", "users", "--entity-name", "carl"]
+        _tool(bench, peer.CONFIG_COMMAND, *at, *admin, *user, *made)
+        described = _tool(bench, peer.CONFIG_COMMAND, *at, *admin, *user, "--describe")
+        assert "SCRAM-SHA-256=iterations=4096" in described, described
+        _tool(bench, peer.TOPIC_COMMAND, *at, *admin, "--create", "--topic", "safe")
+        carl = _login(bench, "carl", "word-of-carl", "SCRAM-SHA-256", pkcs12)
+        _tool(bench, peer.CONSOLE_PRODUCER, *at, "--topic", "safe", "--command-config", carl, stdin="a\nb\n")
+        entry = ["--deny-principal", "User:carl", "--operation", "Read", "--topic", "safe"]
+        _tool(bench, ACL_COMMAND, *at, *admin, "--add", *entry)
+        assert "principal=User:carl" in _tool(bench, ACL_COMMAND, *at, *admin, "--list", "--topic", "safe")
+        read = ["--topic", "safe", "--from-beginning", "--max-messages", "2", "--timeout-ms", "20000"]
+        assert not _tool(bench, peer.CONSOLE_CONSUMER, *at, *read, "--command-config", carl, expect=None).split()
+        _tool(bench, ACL_COMMAND, *at, *admin, "--remove", "--force", *entry)
+        assert _tool(bench, peer.CONSOLE_CONSUMER, *at, *read, "--command-config", carl).split() == ["a", "b"]
+        wrong = _login(bench, "wrong", "word-of-carl", "SCRAM-SHA-256", pkcs12)
+        said = _refused(bench, peer.TOPIC_COMMAND, *at, "--list", "--command-config", wrong)
+        assert "Authentication failed" in said, said
+    assert not complaints, complaints
+
+
+def _login(bench: Bench, user: str, password: str, mechanism: str, trust: str) -> str:
+    """A file of client properties; its path."""
+    path = bench.folder / f"{user}.properties"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    path.write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\n{trust}"
+        f'sasl.jaas.config={module} required username="{user}" password="{password}";\n',
+        encoding="utf-8",
+    )
+    return str(path)
+
+
 class JavaTools(Checks):
     name = "java-tools"
     about = "Kafka's command-line tools"
@@ -375,4 +427,5 @@ class JavaTools(Checks):
             reassignments_and_elections_have_nothing_to_do,
             a_partition_is_reassigned_and_its_first_replica_leads,
             a_client_of_every_kind_is_compatible,
+            tools_log_in_over_tls,
         )

@@ -41,7 +41,7 @@ def test_topics_are_read_and_written_over_tls(spark, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_registry_with_users_gives_schemas_to_queries_and_pipelines(spark, tmp_path, monkeypatch):
+def test_a_registry_with_users_gives_schemas_to_queries_and_pipelines(spark, tmp_path):
     """Records of a secure cluster are decoded in tasks, with a login that the driver alone knows."""
     pytest.importorskip("deltalake")
     settings = {
@@ -51,7 +51,7 @@ def test_a_registry_with_users_gives_schemas_to_queries_and_pipelines(spark, tmp
         "super.users": "User:admin",
     }
     (tmp_path / "word").write_text("admin-word-2207")
-    monkeypatch.setenv("REGISTRY_USER", "admin:admin-word-2207")
+    (tmp_path / "user").write_text("admin:admin-word-2207")
     security = {
         "security.protocol": "SASL_SSL",
         "ssl.ca.location": str(tmp_path / "ca.pem"),
@@ -59,7 +59,7 @@ def test_a_registry_with_users_gives_schemas_to_queries_and_pipelines(spark, tmp
         "sasl.username": "admin",
         "sasl.password": f"${{file:{tmp_path / 'word'}}}",
         "schema.registry.ssl.ca.location": str(tmp_path / "ca.pem"),
-        "basic.auth.user.info": "${env:REGISTRY_USER}",
+        "basic.auth.user.info": f"${{file:{tmp_path / 'user'}}}",
     }
     with Broker(None, settings, listen="S://127.0.0.1:0", shards=1) as secure:
         create = ["user", "create", "admin", "--password-file", str(tmp_path / "word"), "--data", str(secure.data_dir)]
