@@ -1,6 +1,6 @@
 """Members of one share group compete on three brokers, which are killed in turn; a checker judges what they saw.
 
-``MILLSTREAM_SHARE_SECONDS`` (default 45) is how long brokers are killed, ``MILLSTREAM_SEED`` how members behave.
+``MILLSTREAM_SHARE_SECONDS`` (default 25) is how long brokers are killed, ``MILLSTREAM_SEED`` how members behave.
 """
 
 import base64
@@ -27,7 +27,7 @@ from raw_line import Line
 from share_history import Delivered, History, Lost, Said
 from waits import moment, until
 
-SECONDS = float(os.environ.get("MILLSTREAM_SHARE_SECONDS", "45"))
+SECONDS = float(os.environ.get("MILLSTREAM_SHARE_SECONDS", "25"))
 SEED = int(os.environ.get("MILLSTREAM_SEED", "1"))
 PARTITIONS, MEMBERS, LOCK_S, LIMIT = 6, 16, 15, 5
 
