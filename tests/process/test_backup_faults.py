@@ -21,6 +21,7 @@ from backup_support import (
 )
 
 from millstream.testing.process import Broker
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(900)]
 
@@ -97,6 +98,29 @@ def test_kills_in_every_phase(tmp_path):
         assert committed(other, "g", [("plain", 3)]) == {("plain", 3): (40, "")}
         again = command(*words[1:], expect=1)
         assert "the cluster has topics" in again
+
+
+def test_a_new_data_directory_is_finished_after_a_kill(tmp_path):
+    store, new = f"file://{tmp_path}/store", tmp_path / "new"
+    with Broker({"t": 2}, shards=1) as broker:
+        for partition in range(2):
+            produce(broker, "t", VALUES, partition)
+        command("create", "--to", store, "--bootstrap", broker.bootstrap)
+        before = [history(broker, "t", partition) for partition in range(2)]
+    words = ("backup", "restore", "--from", store, "--into", str(new))
+    assert killed_at("millstream.backup.target:Target:append:1", *words)
+    said = []
+
+    def finished():
+        """The broker of the first run may still have to stop."""
+        done = subprocess.run([sys.executable, "-m", "millstream.cli", *words], capture_output=True, text=True)
+        said.append(done.stderr)
+        return done.returncode == 0
+
+    until(finished, lambda: said)
+    with Broker(data_dir=new, shards=2) as other:
+        assert [history(other, "t", partition) for partition in range(2)] == before
+    assert "the cluster has topics" in command(*words[1:], expect=1)
 
 
 def test_a_restore_does_not_mix_with_other_records(tmp_path):
