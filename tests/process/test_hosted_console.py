@@ -195,6 +195,8 @@ def test_the_process_dies_while_a_page_streams_and_is_replaced(open_broker: Brok
     assert [each.pid for each in psutil.Process(open_broker.pid).children() if each != fresh] == shards
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_eight_streams_are_open_at_once_and_pages_are_served_beside_them(open_broker: Broker) -> None:
     browser = Browser(open_broker)
     streams = [browser.open("/console/topics/orders/live") for _ in range(STREAMS_MAX)]
@@ -211,6 +213,8 @@ def test_eight_streams_are_open_at_once_and_pages_are_served_beside_them(open_br
     until(lambda: browser.get("/console/topics/orders/export?from=oldest").status == 200, "a place is free again")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_more_requests_than_places_are_refused_and_none_is_lost(open_broker: Broker) -> None:
     browser = Browser(open_broker)
     assert browser.get("/console/topics").status == 200
@@ -255,6 +259,8 @@ def test_visitors_log_in_and_see_what_they_may(closed_broker: Broker) -> None:
     assert admin.get("/console/topics").status == 200
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_cookies_of_a_proxy_with_tls_are_secure(closed_broker: Broker) -> None:
     browser = Browser(closed_broker)
     fields = {"name": "admin", "password": PASSWORDS["admin"]}
@@ -296,12 +302,16 @@ def test_what_the_console_showed_is_in_the_audit(closed_broker: Broker) -> None:
     assert PASSWORDS["admin"] not in path.read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_read_only_console_has_no_page_that_changes(broker_factory: Any) -> None:
     browser = Browser(broker_factory(shards=1, settings={"console.read.only": "true"}))
     assert browser.get("/console/new-topic").status == 404
     assert "read only" in browser.get("/console/topics").text
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_console_that_is_off_is_not_there(broker_factory: Any) -> None:
     browser = Browser(broker_factory(shards=1, settings={"console.enabled": "false"}))
     assert browser.get("/console/").status == 404
