@@ -54,6 +54,7 @@ ONE = "only in a cluster of several brokers; test_cluster, test_cluster_repairs 
 STORE = "only when the object store fails; test_objects does that"
 WARM = "only with a warm cache; test_hot_tier does that"
 SHARED = "only with shared topics; test_shared_topics, test_joined_objects and test_shared_wal move them"
+SHARES = "only members of share groups move them; test_share_limits and test_share_partition do"
 SECURE = "only with TLS or logins; test_tls_listeners and test_logins move them"
 POOLS = "only when an event partition's pools are too small; test_events and test_event_pools do that"
 IN_MEMORY = "only events that are in memory no more are read from files; test_events does that"
@@ -109,6 +110,20 @@ NOT_HERE = {
             "shared_wal_written_bytes",
         ),
         SHARED,
+    ),
+    **dict.fromkeys(
+        (
+            "share_acknowledged_records",
+            "share_acquired_records",
+            "share_exhausted_records",
+            "share_partitions",
+            "share_released_records",
+            "share_sessions",
+            "share_state_failed_writes",
+            "share_state_writes",
+            "share_timed_out_records",
+        ),
+        SHARES,
     ),
     **dict.fromkeys(
         (
