@@ -516,18 +516,27 @@ class World:
         return Producing(self._idempotent, 0, 0)
 
     def delete_records(self, offset: int, index: int = 0) -> int:
-        """DeleteRecords; the log start that was answered."""
-        truth, partition, answers = self.truth_of(index), self.serving(TOPIC, index), list[tuple[int, int]]()
-        asked = partition.high_watermark if offset < 0 else offset
-        before, truth.asked_start = truth.asked_start, max(truth.asked_start, asked)
-        delete_records(partition, Offset(offset), answers.append)
-        self.until(lambda: bool(answers), "DeleteRecords is not answered")
-        error, start = answers[0]
-        if error:
-            truth.asked_start = before
-            raise Refused(ErrorCode(error).name)
-        truth.start = max(truth.start, start)
-        return start
+        """DeleteRecords, again while the error is retriable; the log start that was answered."""
+        truth, tries = self.truth_of(index), 0
+        before = truth.asked_start
+
+        def ask() -> Any:
+            nonlocal tries
+            tries += 1
+            partition, answers = self.serving(TOPIC, index), list[tuple[int, int]]()
+            truth.asked_start = max(truth.asked_start, partition.high_watermark if offset < 0 else offset)
+            delete_records(partition, Offset(offset), answers.append)
+            self.until(lambda: bool(answers), "DeleteRecords is not answered")
+            error, start = answers[0]
+            return SimpleNamespace(error=ErrorCode(error), start=start)
+
+        answer = self._retried(ask)
+        if answer.error:
+            if tries == 1:
+                truth.asked_start = before
+            raise Refused(answer.error.name)
+        truth.start = max(truth.start, answer.start)
+        return answer.start
 
     def list_offset(self, timestamp: int, index: int = 0, name: str = TOPIC) -> tuple[int, int]:
         """(timestamp, offset) of ListOffsets."""

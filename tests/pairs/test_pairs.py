@@ -68,6 +68,7 @@ KEPT = [
     (Pair("events, three replicas", "abort a transaction", "stop and start one"), 1),  # a marker ended each broker
     (Pair("shared, log in store", "store away", "delete and create again"), 29),  # a new topic waits for the store
     (Pair("tiered events, three replicas", "move replicas", "recover from the bucket"), 29),  # what the disk lost
+    (Pair("local, three replicas", "hand the leadership over", "delete all records"), 29),  # to who led before
     (Pair("events, three replicas", "fail the leader", "fail the leader"), 1),  # a repair of chunks ended the broker
 ]
 
