@@ -324,7 +324,7 @@ class Broker:
             log=log,
             owner=self.world.owner(group),
             group=served,
-            archive=SimpleNamespace(end_offset=end),
+            archive=SimpleNamespace(start_offset=log.start_offset, end_offset=end),
             start=StoredStart(log),
         )
         if self.wal is not None:
@@ -414,6 +414,7 @@ class Broker:
         """As `PartitionArchive.trimmed`."""
         end = max(archive.archive.end_offset, archive.log.start_offset)
         archive.archive.end_offset = self.archived[group] = end
+        archive.archive.start_offset = archive.log.start_offset
         archive.start.moved()
 
     def save_start(self, served: Served) -> None:

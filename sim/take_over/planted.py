@@ -77,6 +77,17 @@ def _covered(_wal: Any, _gate: Any, _end_offset: Any, _start_offset: Any) -> boo
     return True
 
 
+def _covered_by_start(wal: SharedWal, gate: Gate, end_offset: Offset, start_offset: Offset) -> bool:
+    """The start of a log counts as the end of its archive before the store knows it."""
+    now = wal._gates.get(gate.key)
+    if now is None:
+        return _is_covered(wal, gate, end_offset, start_offset)
+    return now.archive.archive.end_offset >= end_offset and now.archive.start.saved >= start_offset
+
+
+_is_covered = SharedWal._is_covered
+
+
 def _without_start(part: _Part) -> LogPart:
     """An entry does not say where the log starts."""
     return msgspec.structs.replace(_message(part), start_offset=Offset(0))
@@ -97,6 +108,7 @@ PLANTED: Final = (
         400,
     ),
     PlantedBug("entries go before an object has them", ((SharedWal, "_is_covered", _covered),), 20),
+    PlantedBug("entries go before the store knows a start", ((SharedWal, "_is_covered", _covered_by_start),), 1000),
     PlantedBug("entries do not say where logs start", ((_Part, "message", _without_start),), 20),
     PlantedBug("a broker that was taken over goes on", ((LogInStore, "_taken", _unmoved),), 200),
 )

@@ -4,7 +4,8 @@ done, and has its archive process remove what is unused.
 
 An object may have records of several brokers, so none alone can tell. In a cluster the broker that leads the controller
 sweeps. What is not answered for is needed: an object with records of a partition of which no replica answered stays.
-Any replica will do, because each knows a start that was committed, which later ones only exceed. A sweep that was cut
+Any replica will do, because each knows a start that was committed, which later ones only exceed. A start counts when
+it is not lost with a disk (`shared_wal`): a restore that does not know it needs what is before it. A sweep that was cut
 off by a crash or an error starts again; it removes nothing that a repetition would keep, and two at once do no harm.
 Behind a sweep the logs in the store of lives that are over lose what the archive has (`restoring`).
 """
@@ -174,7 +175,7 @@ class SharedSweeps:
 
 
 def _start_of(key: SharedPartition, archive: PartitionArchive) -> SharedStart:
-    start = archive.log.start_offset
+    start = min(archive.log.start_offset, max(archive.start.safe(), archive.start.saved))
     return SharedStart(*key, start, max(start, archive.joined_to))
 
 

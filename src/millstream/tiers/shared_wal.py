@@ -16,7 +16,8 @@ the archive has all that is in them, the oldest first.
 
 Each part of an entry says where the log of its partition starts. A start that moves without a batch takes a part
 without one, and DeleteRecords is answered when the entry is confirmed. The entry stays until the manifest object of the
-partition has the start (`shared_manifest`).
+partition has the start (`shared_manifest`). Until an entry has a new start, no entry of the partition is removed: a
+restore that does not know the start looks for the records before it.
 
 **The store is slow or away.** The same entry is sent again, for ever; `pending_bytes` grows, and refuses producers with
 what is not uploaded. **Another broker has taken over.** The log is sealed: nothing more is acknowledged, and the
@@ -507,8 +508,11 @@ class SharedWal:
         now = self._gates.get(gate.key)
         if now is None:
             return self._reactor.now_us() - gate.closed_us > _CLOSED_US
+        start = now.archive.start
+        if max(now.safe_start(), start.saved) < now.archive.archive.start_offset:
+            return False  # the archive ends where the log starts, and the store does not know that start
         end = now.archive.archive.end_offset if now is gate else now.confirmed
-        return end >= end_offset and now.archive.start.saved >= start_offset
+        return end >= end_offset and start.saved >= start_offset
 
     def _trimmed(self, end: int, error: MillstreamError | None) -> None:
         while error is None and self._entries and self._entries[0].number < end:

@@ -16,10 +16,12 @@ from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers import Archive
 from millstream.tiers.archiver import _manifest
+from millstream.tiers.messages import SharedStart
 from millstream.tiers.packing import archive_id
 from millstream.tiers.partition_archive import StoredStart
 from millstream.tiers.restoring import StoreView
 from millstream.tiers.shared_manifest import shared_manifest
+from millstream.tiers.shared_sweeps import _start_of
 from millstream.tiers.shared_wal import SharedWal
 from sim.engine.disk import SimDisk
 from sim.engine.local_storage import LocalShard, plain_batch, recover_locally
@@ -128,6 +130,7 @@ def gated():
         group=group,
         owner=ArchiveId(uuid.UUID(int=1), 0),
         closed=False,
+        joined_to=0,
         start=StoredStart(log),
     )
     archive.start.on_safe = lambda: safe.append(archive.start.safe())
@@ -148,10 +151,25 @@ def test_a_start_is_safe_when_an_entry_has_it(gated):
     (part,) = gated.link.entries[-1]
     assert (part.base_offset, part.end_offset, part.start_offset, part.spans) == (10, 10, 4, [])
     (gate,) = gated.wal._gates.values()
-    gated.archive.archive.trim(10)
+    gated.archive.archive.trim(4)
+    gated.archive.archive.end_offset = 10
     assert not gated.wal._is_covered(gate, 10, 4), "the manifest does not have the start"
     gated.archive.start.saved = 4
     assert gated.wal._is_covered(gate, 10, 4)
+
+
+def test_nothing_leaves_the_store_for_a_start_that_the_store_does_not_know(gated):
+    gated.link.error = Unavailable("away")
+    gated.log.trim_prefix(8)
+    gated.archive.archive.trim(8)
+    gated.shard.run(lambda: gated.log.start_offset == 8 and len(gated.link.sent) == 2)
+    (gate,) = gated.wal._gates.values()
+    assert not gated.wal._is_covered(gate, 8, 0), "a restore would look for the records before the start"
+    assert _start_of(gate.key, gated.archive) == SharedStart(*gate.key, 0, 0)
+    gated.link.error = None
+    gated.shard.run(lambda: bool(gated.safe) and gated.safe[-1] == 8)
+    assert gated.wal._is_covered(gate, 8, 0)
+    assert _start_of(gate.key, gated.archive) == SharedStart(*gate.key, 8, 8)
 
 
 def test_an_entry_that_is_sent_again_is_the_same_entry(gated):
