@@ -517,12 +517,11 @@ class World:
 
     def delete_records(self, offset: int, index: int = 0) -> int:
         """DeleteRecords, again while the error is retriable; the log start that was answered."""
-        truth, tries = self.truth_of(index), 0
+        truth, tries = self.truth_of(index), list[int]()
         before = truth.asked_start
 
         def ask() -> Any:
-            nonlocal tries
-            tries += 1
+            tries.append(index)
             partition, answers = self.serving(TOPIC, index), list[tuple[int, int]]()
             truth.asked_start = max(truth.asked_start, partition.high_watermark if offset < 0 else offset)
             delete_records(partition, Offset(offset), answers.append)
@@ -532,7 +531,7 @@ class World:
 
         answer = self._retried(ask)
         if answer.error:
-            if tries == 1:
+            if len(tries) == 1:
                 truth.asked_start = before
             raise Refused(answer.error.name)
         truth.start = max(truth.start, answer.start)

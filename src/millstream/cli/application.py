@@ -110,17 +110,6 @@ application = Noun(
         "bundle": "millstream.cli.bundle:bundle",
         "tune": "millstream.cli.tune:tune",
         "console": "millstream.cli.console:console",
-        "backup": Noun(
-            "backup",
-            "Make, list, verify, restore and drill backups of a whole cluster.",
-            {
-                "create": "millstream.cli.backup:create",
-                "list": "millstream.cli.backup:list_backups",
-                "verify": "millstream.cli.backup:verify",
-                "restore": "millstream.cli.backup:restore",
-                "drill": "millstream.cli.backup:drill",
-            },
-        ),
         "cluster": Noun(
             "cluster",
             "Show the state of the cluster and its brokers; move replicas and leaders, let brokers leave.",
@@ -268,6 +257,17 @@ application = Noun(
             "logger",
             "Show and set which lines a broker writes, by room.",
             {"list": "millstream.cli.logger:list_loggers", "set": "millstream.cli.logger:set_logger"},
+        ),
+        "backup": Noun(
+            "backup",
+            "Make, list, verify, restore and drill backups of a whole cluster.",
+            {
+                "create": "millstream.cli.backup:create",
+                "list": "millstream.cli.backup:list_backups",
+                "verify": "millstream.cli.backup:verify",
+                "restore": "millstream.cli.backup:restore",
+                "drill": "millstream.cli.backup:drill",
+            },
         ),
         "log": Noun(
             "log",
