@@ -8,6 +8,7 @@ import sys
 import pytest
 from backup_support import (
     admin,
+    cluster_of,
     command,
     commit,
     committed,
@@ -20,12 +21,17 @@ from backup_support import (
     transactions,
 )
 
+from millstream.backup.model import GroupBackup, GroupOffset
+from millstream.backup.source import Source
+from millstream.backup.target import Target
 from millstream.testing.process import Broker
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(900)]
 
 VALUES = [f"value-{number}" for number in range(100)]
+STARTS = [GroupBackup(name, (GroupOffset("plain", 1, start, ""),)) for name, start in (("s1", 7), ("s2", -1))]
+"""Share groups."""
 
 CREATE_PHASES = (
     "millstream.backup.source:Source:groups:0",
@@ -45,6 +51,8 @@ RESTORE_PHASES = (
     "millstream.backup.target:Target:abort_open:0",
     "millstream.backup.target:Target:alter_topic:0",
     "millstream.backup.target:Target:commit:0",
+    "millstream.backup.target:Target:start_share_group:0",
+    "millstream.backup.target:Target:start_share_group:1",
     "millstream.backup.target:Target:add_acls:0",
     "millstream.backup.target:Target:set_users:0",
     "millstream.backup.target:Target:delete_topic:0",
@@ -71,6 +79,9 @@ def test_kills_in_every_phase(tmp_path):
     store = f"file://{tmp_path}/store"
     with Broker(shards=1) as broker:
         filled(broker)
+        with cluster_of(broker) as cluster:
+            for group in STARTS:
+                Target(cluster).start_share_group(group)
         words = ("backup", "create", "--to", store, "--bootstrap", broker.bootstrap)
         for place in CREATE_PHASES:
             assert killed_at(place, *words), f"{place} was not reached"
@@ -96,6 +107,8 @@ def test_kills_in_every_phase(tmp_path):
         assert [one.value for one in history(other, "many")] == [b"commit-2-%d" % number for number in range(5)]
         assert ends(other, "trimmed") == [(10, 100)]
         assert committed(other, "g", [("plain", 3)]) == {("plain", 3): (40, "")}
+        with cluster_of(other) as cluster:
+            assert Source(cluster).groups()[1] == STARTS
         again = command(*words[1:], expect=1)
         assert "the cluster has topics" in again
 

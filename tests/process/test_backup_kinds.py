@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 from backup_support import (
@@ -18,16 +19,22 @@ from backup_support import (
     history,
     produce,
 )
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from share_member import ACCEPT, PARTITIONS, Member
 from tiering import AT_ONCE, TIERED
 
 from buckets import moto
+from millstream.backup.compare import compare
+from millstream.backup.model import GroupBackup, GroupOffset
 from millstream.backup.source import Source
+from millstream.backup.store import BackupStore
+from millstream.backup.target import Target
 from millstream.client import Cluster
 from millstream.client.security import read_security
 from millstream.config.properties.access import STANDARD_AUTHORIZER
 from millstream.errors import Rejected
 from millstream.events import EventsClient
+from millstream.objects import open_store
 from millstream.testing.clusters import cluster as cluster_of_brokers
 from millstream.testing.process import Broker
 from waits import until
@@ -190,6 +197,10 @@ def test_three_brokers_are_restored_to_one_and_one_to_three(tmp_path):
         for partition in range(3):
             produce(one, "r", values, partition)
         commit(one, "g", {("r", 2): (150, "")})
+        starts = [GroupBackup(f"s{number}", (GroupOffset("r", number % 3, 42, ""),)) for number in range(6)]
+        with cluster_of(one) as cluster:
+            for group in starts:
+                Target(cluster).start_share_group(group)
         made = command("create", "--to", store, "--bootstrap", three.bootstrap)
         before = [history(one, "r", partition) for partition in range(3)]
         assert made["offsets"] == 600
@@ -203,6 +214,8 @@ def test_three_brokers_are_restored_to_one_and_one_to_three(tmp_path):
     with cluster_of_brokers(3, {"default.replication.factor": 3}) as three:
         command("restore", "--from", again, "--bootstrap", three.bootstrap)
         assert [history(three.brokers[2], "r", partition) for partition in range(3)] == [before[0][50:], *before[1:]]
+        with cluster_of(three.brokers[3]) as cluster:
+            assert Source(cluster).groups()[1] == starts
 
 
 def test_a_tiered_topic_is_copied_and_restored_without_its_bucket(tmp_path):
@@ -240,6 +253,75 @@ def test_a_shared_topic_is_copied_and_restored_to_another_store(tmp_path):
         assert [history(other, "s", index) for index in range(2)] == before
     assert command("drill", "--from", store, "--directory", tmp_path)["differences"] == []
     assert "--set objects.url" in command("restore", "--from", store, "--into", tmp_path / "new", expect=1)
+
+
+def set_group(broker, group, name, value):
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    client = admin(broker)
+    client.incremental_alter_configs([resource])[resource].result(60)
+
+
+def take(member, count):
+    """Partition → offsets of so many records that a member takes."""
+    taken = {}
+
+    def enough():
+        for index, first, last, _ in member.fetch():
+            taken.setdefault(index, []).extend(range(first, last + 1))
+        return sum(map(len, taken.values())) >= count
+
+    until(enough, "the records do not come", PATIENCE_S)
+    return {index: sorted(offsets) for index, offsets in taken.items()}
+
+
+def test_a_share_group_goes_on_at_its_starts(tmp_path):
+    store = f"file://{tmp_path}/store"
+    with Broker(shards=1) as broker:
+        create(broker, "t", PARTITIONS)
+        set_group(broker, "g", "share.auto.offset.reset", "earliest")
+        set_group(broker, "readers", "consumer.session.timeout.ms", "50000")
+        for partition in range(3):
+            produce(broker, "t", [f"{partition}-{number}" for number in range(10)], partition)
+        member = Member(broker, "a" * 22).join()
+        assert take(member, 30) == {index: list(range(10)) for index in range(3)}
+        said = [(0, 0, 5, 1), (1, 0, 9, 1), (2, 4, 9, 1)]  # partition 3 has no record; the rest stays acquired
+        assert member.say(said, ACCEPT) == {0}
+        made = command("create", "--to", store, "--bootstrap", broker.bootstrap)
+        assert (made["groups"], made["share_groups"]) == (0, 1)
+        assert made["notes"] == ["access is not controlled in this cluster, so no access control entry is read"]
+        assert member.say([(0, 6, 9, 1)], ACCEPT) == {0}, "the backup has not disturbed the member"
+        member.line.sock.close()
+        with cluster_of(broker) as cluster:
+            resources = Source(cluster).resources()
+    starts = GroupBackup("g", tuple(GroupOffset("t", index, at, "") for index, at in enumerate((6, 10, 0, -1))))
+    assert {one.name: one.configs for one in resources} == {
+        "g": {"share.auto.offset.reset": "earliest"},
+        "readers": {"consumer.session.timeout.ms": "50000"},
+    }
+    with Broker(shards=2) as other, cluster_of(other) as cluster, closing(open_store(store)) as objects:
+        command("restore", "--from", store, "--bootstrap", other.bootstrap)
+        assert Source(cluster).groups() == ([], [starts])
+        assert Source(cluster).resources() == resources
+        backups = BackupStore(objects)
+
+        def differences():
+            return compare(cluster, backups, backups.newest(), 0, lambda done, total: None).differences
+
+        assert differences() == []
+        Target(cluster).start_share_group(GroupBackup("g", (GroupOffset("t", 1, 3, ""),)))
+        set_group(other, "readers", "consumer.session.timeout.ms", "51000")
+        assert differences() == [
+            "share group g has other starts than in the backup",
+            "group readers has other settings than in the backup",
+        ]
+        Target(cluster).start_share_group(starts)
+        for partition in (1, 3):
+            produce(other, "t", ["new"], partition)
+        member = Member(other, "b" * 22).join()
+        assert take(member, 16) == {0: [6, 7, 8, 9], 1: [10], 2: list(range(10)), 3: [0]}
+        member.line.sock.close()
+    assert command("drill", "--from", store, "--directory", tmp_path)["differences"] == []
 
 
 def test_a_bucket_has_backups_as_a_directory_has(tmp_path, monkeypatch):

@@ -13,13 +13,15 @@ of their cores and of their disks does not matter. What Kafka's API does not sho
 with their data, verifiers of passwords, batches with their offsets (``wire.messages.restore_batches``).
 
 **What a backup has**: topics with their settings, the committed records of each partition, offsets of consumer groups,
-users, ACLs, quotas, dynamic settings of brokers, of groups and of client metrics, and ``_schemas`` as the topic that it
-is. It is complete alone: records of tiered and shared topics are copied, and not referred to. What it does not have is
-said by ``create``: positions of share groups (refused unless left out), transactional ids, passwords among settings.
+start offsets of share groups, users, ACLs, quotas, dynamic settings of brokers, of groups and of client metrics, and
+``_schemas`` as the topic that it is. It is complete alone: records of tiered and shared topics are copied, and not
+referred to. It does not have transactional ids, passwords among settings (``create`` notes them), and what a share
+group has done from its start on.
 
 **Promises.** A backup is there when its root is; the root is written last, under a free name. Offsets of groups
-are read first, so none lies beyond the records. An object is named by its content: it is never changed, and what one
-backup has written the next ones refer to. A restored cluster has the same records at the same offsets.
+and starts of share groups are read first, so none lies beyond the records. An object is named by its content: it is
+never changed, and what one backup has written the next ones refer to. A restored cluster has the same records at the
+same offsets.
 
 **Bad input.** A damaged object or root is named, and nothing is made of it. **Crash.** A run of ``create`` that dies
 leaves objects without a root; the next run uses those that it would write itself. A run of ``restore`` that dies is

@@ -1,4 +1,5 @@
-"""Compares a cluster with the backup that was restored into it: every end, every batch, every offset of a group.
+"""Compares a cluster with the backup that was restored into it: every end, every batch, and of groups
+the offsets and the settings.
 
 Batches are compared byte by byte, but for leader epochs, which are the new cluster's, and producer ids, which the
 restore has moved. Empty batches stand for offsets without records and are passed over. Markers that aborted what was
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millstream.backup.batches import ALIKE_FROM, is_control, is_empty, shifted, sound_batches
 from millstream.backup.records import Place, read_events
 from millstream.backup.restore import batches_behind
-from millstream.backup.source import Source
+from millstream.backup.source import GROUP_RESOURCE, Source
 from millstream.backup.store import records_key
 from millstream.backup.target import Target
 from millstream.format.events.batch import decode_event_batch
@@ -137,9 +138,26 @@ def _events_there(
 
 
 def _compare_groups(cluster: Cluster, backup: Backup) -> list[str]:
-    there = {one.group_id: one.offsets for one in Source(cluster).groups()[0]}
+    """What differs of the groups of the backup."""
+    source = Source(cluster)
+    groups, shares = source.groups()
+    offsets = {one.group_id: one.offsets for one in groups}
+    starts = {one.group_id: one.offsets for one in shares}
+    settings = {one.name: one.configs for one in source.resources() if one.resource_type == GROUP_RESOURCE}
     return [
-        f"group {one.group_id} has other offsets than in the backup"
-        for one in backup.groups
-        if there.get(one.group_id) != one.offsets
+        *(
+            f"group {one.group_id} has other offsets than in the backup"
+            for one in backup.groups
+            if offsets.get(one.group_id) != one.offsets
+        ),
+        *(
+            f"share group {one.group_id} has other starts than in the backup"
+            for one in backup.share_groups
+            if starts.get(one.group_id) != one.offsets
+        ),
+        *(
+            f"group {one.name} has other settings than in the backup"
+            for one in backup.resources
+            if one.resource_type == GROUP_RESOURCE and settings.get(one.name) != one.configs
+        ),
     ]

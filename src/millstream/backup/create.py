@@ -1,4 +1,4 @@
-"""Makes a backup: offsets of groups first, then settings and rights, then records, then the root.
+"""Makes a backup: offsets and starts of groups first, then settings and rights, then records, then the root.
 
 The name is the time of its start, in UTC, with milliseconds. Nothing of it is visible before the root is written, which
 is the last thing that happens.
@@ -15,7 +15,7 @@ from millstream.backup.records import Ends, Place, copy_partition
 from millstream.backup.source import Source, require_ours
 from millstream.client.cluster import EARLIEST, LATEST
 from millstream.client.partition_log import TopicReplaced
-from millstream.errors import Corruption, Rejected
+from millstream.errors import Corruption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,6 @@ def create(
     cluster: Cluster,
     store: BackupStore,
     *,
-    without_share_groups: bool,
     full: bool,
     progress: Callable[[int, int], None],
 ) -> Created:
@@ -54,17 +53,11 @@ def create(
     source = Source(cluster)
     before = None if full else _before(store, source.notes)
     groups, shares = source.groups()
-    if shares and not without_share_groups:
-        raise Rejected(
-            f"a backup has no positions of share groups, and there are such groups ({', '.join(shares[:5])}): "
-            "--without-share-groups makes it without them"
-        )
-    if shares:
-        source.notes.append(f"the positions of the share groups {', '.join(shares)} are left out")
     users, acls, quotas, resources = source.users(), source.acls(), source.quotas(), source.resources()
     copies = _Copies(cluster, store, before, progress)
     topics = copies.copy(source.topics())
-    groups = _within(groups, topics, source.notes)
+    offsets = within(groups, topics, "committed offset", source.notes)
+    starts = within(shares, topics, "start", source.notes)
     backup = Backup(
         FORMAT,
         f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(began_ms // 1000))}.{began_ms % 1000:03d}Z",
@@ -74,7 +67,8 @@ def create(
         _now_ms(),
         topics,
         tuple(resources),
-        groups,
+        offsets,
+        starts,
         tuple(users),
         tuple(acls),
         tuple(quotas),
@@ -147,7 +141,9 @@ class _Copies:
         return TopicBackup(one.name, topic_id, one.replication, one.configs, tuple(parts))
 
 
-def _within(groups: list[GroupBackup], topics: tuple[TopicBackup, ...], notes: list[str]) -> tuple[GroupBackup, ...]:
+def within(
+    groups: list[GroupBackup], topics: tuple[TopicBackup, ...], kind: str, notes: list[str]
+) -> tuple[GroupBackup, ...]:
     """The groups with offsets of topics that are in the backup, none beyond its records."""
     ends = {(topic.name, part.index): part.end_offset for topic in topics for part in topic.partitions}
     kept: list[GroupBackup] = []
@@ -159,7 +155,7 @@ def _within(groups: list[GroupBackup], topics: tuple[TopicBackup, ...], notes: l
                 continue
             if one.offset > end:
                 notes.append(
-                    f"group {group.group_id} has committed offset {one.offset} of {one.topic}-{one.partition}, which "
+                    f"group {group.group_id} has {kind} {one.offset} of {one.topic}-{one.partition}, which "
                     f"is beyond its end: the backup has {end}"
                 )
             offsets.append(GroupOffset(one.topic, one.partition, min(one.offset, end), one.metadata))

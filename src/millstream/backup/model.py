@@ -72,11 +72,13 @@ class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
     topic: str
     partition: int
     offset: int
+    """The start of a share group is -1 while it has acknowledged nothing: `share.auto.offset.reset` decides."""
     metadata: str
+    """Empty for a share group."""
 
 
 class GroupBackup(msgspec.Struct, frozen=True):
-    """The committed offsets of a consumer group, or of the consumers of an event topic."""
+    """The committed offsets of a consumer group, or of the consumers of an event topic; the starts of a share group."""
 
     group_id: str
     offsets: tuple[GroupOffset, ...]
@@ -128,6 +130,7 @@ class Backup(msgspec.Struct, frozen=True):
     topics: tuple[TopicBackup, ...]
     resources: tuple[ResourceConfigs, ...] = ()
     groups: tuple[GroupBackup, ...] = ()
+    share_groups: tuple[GroupBackup, ...] = ()
     users: tuple[UserBackup, ...] = ()
     acls: tuple[AclBackup, ...] = ()
     quotas: tuple[QuotaBackup, ...] = ()

@@ -5,7 +5,8 @@
     producer ids are reserved ─► the mark: a topic whose name has the backup's and the first of the ids
     ─► each topic, without retention and compaction ─► each partition: batches behind its end ─► its log start
     ─► transactions that are open are aborted ─► settings of topics ─► offsets of groups
-    ─► quotas, settings of brokers, of groups, of client metrics ─► rights ─► users ─► the mark goes
+    ─► starts of share groups ─► quotas, settings of brokers, of groups, of client metrics ─► rights ─► users
+    ─► the mark goes
 
 Users and rights come last, so only the caller writes to a topic that is being restored.
 
@@ -202,6 +203,8 @@ class _Run:
         """Everything but records."""
         for group in self._backup.groups:
             self._target.commit(group)
+        for group in self._backup.share_groups:
+            self._target.start_share_group(group)
         for quota in self._backup.quotas:
             self._target.set_quota(quota)
         for one in self._backup.resources:

@@ -25,11 +25,22 @@ from millstream.wire.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from millstream.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsGroup,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    ShareOffsetsTopic,
+)
 from millstream.wire.messages.describe_verifiers import DescribeVerifiersRequest, DescribeVerifiersResponse
 from millstream.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from millstream.wire.messages.read_share_group_state import ReadStatePartition, ReadStateTopic
+from millstream.wire.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +56,7 @@ SCHEMAS: Final = "_schemas"
 
 _DESCRIBE_CONFIGS, _LIST_CONFIGS, _LIST_GROUPS, _OFFSET_FETCH, _METADATA = 32, 74, 16, 9, 3
 _DESCRIBE_ACLS, _DESCRIBE_QUOTAS, _DESCRIBE_VERIFIERS = 29, 48, 15302
+_SHARE_OFFSETS, _SHARE_STATES = 90, 87
 _OF_A_TOPIC: Final = 1
 _OF_A_BROKER: Final = 2
 _OF_ALL_BROKERS: Final = 3
@@ -160,15 +172,16 @@ class Source:
 
         return self.cluster.insist("settings", ask) if resources else []
 
-    def groups(self) -> tuple[list[GroupBackup], list[str]]:
-        """Groups with committed offsets, and the names of share groups, whose positions are elsewhere."""
+    def groups(self) -> tuple[list[GroupBackup], list[GroupBackup]]:
+        """Groups with committed offsets, and share groups with partitions."""
         names: set[str] = set()
         shares: set[str] = set()
         for node in sorted(self.cluster.metadata([]).brokers):
             for one in self._listed(node):
                 (shares if one[1] == "share" else names).add(one[0])
         found = [GroupBackup(name, tuple(self._offsets(name))) for name in sorted(names)]
-        return [one for one in found if one.offsets], sorted(shares)
+        found_shares = [GroupBackup(name, tuple(self._starts(name))) for name in sorted(shares)]
+        return [one for one in found if one.offsets], [one for one in found_shares if one.offsets]
 
     def _listed(self, node: int) -> list[tuple[str, str]]:
         def ask() -> list[tuple[str, str]]:
@@ -199,6 +212,42 @@ class Source:
             return sorted(found, key=lambda one: (one.topic, one.partition))
 
         return self._coordinators.insist(f"offsets of group {group}", GROUP, group, ask)
+
+    def _starts(self, group: str) -> list[GroupOffset]:
+        """The starts of a share group. DescribeShareGroupOffsets says which partitions it has. It says -1 for a start
+        that cannot be read, too, so the starts are asked for with ReadShareGroupStateSummary.
+        """
+        what = f"starts of share group {group}"
+
+        def list_partitions(connection: Connection) -> list[ShareOffsetsTopic]:
+            request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsGroup(group, None)])
+            version = connection.version_of(_SHARE_OFFSETS)
+            (answer,) = connection.call(request, DescribeShareGroupOffsetsResponse, version).groups
+            if answer.error_code:
+                raise error_of(answer.error_code, what, answer.error_message)
+            return answer.topics
+
+        topics = self._coordinators.insist(what, GROUP, group, list_partitions)
+        names = {topic.topic_id: topic.topic_name for topic in topics}
+        asked = [
+            ReadStateTopic(topic.topic_id, [ReadStatePartition(one.partition_index) for one in topic.partitions])
+            for topic in topics
+        ]
+
+        def ask() -> list[GroupOffset]:
+            connection = self.cluster.any_connection()
+            request = ReadShareGroupStateSummaryRequest(group, asked)
+            version = connection.version_of(_SHARE_STATES)
+            answer = connection.call(request, ReadShareGroupStateSummaryResponse, version)
+            found: list[GroupOffset] = []
+            for topic in answer.results:
+                for one in topic.partitions:
+                    if one.error_code:
+                        raise error_of(one.error_code, what, one.error_message)
+                    found.append(GroupOffset(names[topic.topic_id], one.partition, one.start_offset, ""))
+            return sorted(found, key=lambda one: (one.topic, one.partition))
+
+        return self.cluster.insist(what, ask) if asked else []
 
     def users(self) -> list[UserBackup]:
         """The verifiers of all users."""

@@ -16,6 +16,12 @@ from millstream.wire.messages.alter_client_quotas import (
     EntityData,
     OpData,
 )
+from millstream.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareOffsetsPartition,
+    AlterShareOffsetsTopic,
+)
 from millstream.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from millstream.wire.messages.create_topics import (
     CreatableTopic,
@@ -66,7 +72,7 @@ if TYPE_CHECKING:
     from millstream.client.connection import Connection
 
 _CREATE_TOPICS, _DELETE_TOPICS, _DELETE_RECORDS, _ALTER_CONFIGS, _OFFSET_COMMIT = 19, 20, 21, 44, 8
-_PRODUCERS, _MARKERS, _ALTER_QUOTAS, _CREATE_ACLS = 61, 27, 49, 30
+_PRODUCERS, _MARKERS, _ALTER_QUOTAS, _CREATE_ACLS, _ALTER_SHARE_OFFSETS = 61, 27, 49, 30, 91
 _RESTORE_BATCHES, _RESERVE, _RESTORE_VERIFIERS = 15300, 15301, 15303
 _COMMIT_BY_NAME: Final = 9
 _SET, _DELETE = 0, 1
@@ -259,6 +265,27 @@ class Target:
             for one in (part for topic in answer.topics for part in topic.partitions):
                 if one.error_code:
                     raise error_of(one.error_code, what)
+
+        self._coordinators.insist(what, GROUP, group.group_id, ask)
+
+    def start_share_group(self, group: GroupBackup) -> None:
+        """Let a share group start at its offsets; one that is not there is made."""
+        by_topic: dict[str, list[AlterShareOffsetsPartition]] = {}
+        for one in group.offsets:
+            by_topic.setdefault(one.topic, []).append(AlterShareOffsetsPartition(one.partition, one.offset))
+        request = AlterShareGroupOffsetsRequest(
+            group.group_id, [AlterShareOffsetsTopic(topic, parts) for topic, parts in by_topic.items()]
+        )
+        what = f"starts of share group {group.group_id}"
+
+        def ask(connection: Connection) -> None:
+            version = connection.version_of(_ALTER_SHARE_OFFSETS)
+            answer = connection.call(request, AlterShareGroupOffsetsResponse, version)
+            if answer.error_code:
+                raise error_of(answer.error_code, what, answer.error_message)
+            for one in (part for topic in answer.responses for part in topic.partitions):
+                if one.error_code:
+                    raise error_of(one.error_code, what, one.error_message)
 
         self._coordinators.insist(what, GROUP, group.group_id, ask)
 

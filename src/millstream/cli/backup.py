@@ -63,7 +63,6 @@ _set_option = click.option(
 )
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Remove all but the newest N backups afterwards.")
 @click.option("--full", is_flag=True, help="Read every record again, and replace objects that are damaged.")
-@click.option("--without-share-groups", is_flag=True, help="Accept that positions of share groups are left out.")
 @as_json_option
 @data_option
 @bootstrap_option
@@ -72,7 +71,6 @@ def create(
     url: str,
     keep: int | None,
     full: bool,
-    without_share_groups: bool,
     as_json: bool,
     data: str | None,
     bootstrap: str,
@@ -89,7 +87,7 @@ def create(
                 bar.update(FIRST_TASK, completed=done)
                 _ = total
 
-            made = make(cluster, store, without_share_groups=without_share_groups, full=full, progress=advance)
+            made = make(cluster, store, full=full, progress=advance)
         for note in made.backup.notes:
             remark(f"note: {note}")
         gone = store.names()[:-keep] if keep else []
@@ -132,7 +130,7 @@ def list_backups(url: str, as_json: bool) -> None:
                     one.name,
                     len(one.topics),
                     one.partitions,
-                    len(one.groups),
+                    len(one.groups) + len(one.share_groups),
                     len({user.user for user in one.users}),
                     human_size(one.size_bytes),
                     one.version,
@@ -378,6 +376,7 @@ def _facts(backup: Backup) -> dict[str, Any]:
         "offsets": backup.offsets,
         "bytes": backup.size_bytes,
         "groups": len(backup.groups),
+        "share_groups": len(backup.share_groups),
         "users": sorted({one.user for one in backup.users}),
         "acls": len(backup.acls),
         "quotas": len(backup.quotas),

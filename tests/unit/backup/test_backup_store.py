@@ -7,9 +7,12 @@ import msgspec
 import pytest
 
 from millstream.backup.batches import empty_batches, producer_id_of, shifted, sound_batches, standing_events
+from millstream.backup.create import within
 from millstream.backup.model import (
     FORMAT,
     Backup,
+    GroupBackup,
+    GroupOffset,
     PartitionBackup,
     StoredBatches,
     TopicBackup,
@@ -129,6 +132,30 @@ def test_a_root_of_a_later_release_is_refused():
     data = hashlib.sha256(document).hexdigest().encode() + b"\n" + document
     with pytest.raises(Rejected, match="newer release"):
         decode_backup("b", data)
+
+
+def test_a_root_keeps_the_starts_of_share_groups_and_one_without_them_can_be_read():
+    group = GroupBackup("workers", (GroupOffset("t", 0, 6, ""), GroupOffset("t", 1, -1, "")))
+    backup = Backup(FORMAT, "b", "1", "c", 1, 2, (), groups=(GroupBackup("readers", ()),), share_groups=(group,))
+    assert decode_backup("b", encode_backup(backup)) == backup
+    older = msgspec.to_builtins(backup)
+    del older["share_groups"]
+    document = msgspec.json.encode(older)
+    read = decode_backup("b", hashlib.sha256(document).hexdigest().encode() + b"\n" + document)
+    assert read == msgspec.structs.replace(backup, share_groups=())
+
+
+def test_no_offset_of_a_group_lies_beyond_the_records():
+    part = PartitionBackup(0, 2, 10)
+    topics = (TopicBackup("t", TOPIC, 1, {}, (part,)),)
+    before = [
+        GroupBackup("g", tuple(GroupOffset("t", 0, offset, "") for offset in (-1, 1, 10, 12))),
+        GroupBackup("gone", (GroupOffset("deleted", 0, 5, ""),)),
+    ]
+    notes = []
+    (kept,) = within(before, topics, "start", notes)
+    assert [one.offset for one in kept.offsets] == [-1, 1, 10, 10]
+    assert notes == ["group g has start 12 of t-0, which is beyond its end: the backup has 10"]
 
 
 def test_removing_a_backup_keeps_what_others_refer_to(store):
