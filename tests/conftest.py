@@ -52,6 +52,11 @@ def pytest_collection(session):
         gc.enable()
 
 
+def pytest_itemcollected(item):
+    if item.get_closest_marker("ci"):
+        item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     workers = getattr(config, "workerinput", {}).get("workercount", 1)

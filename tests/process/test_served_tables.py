@@ -288,7 +288,7 @@ def test_the_table_outlives_its_topic_unless_it_is_to_go_with_it(broker, serving
 def test_the_format_is_taken_from_the_first_records_once(broker, serving):
     topic = Topic(broker).alter(mode="append", sink="delta:t")
     first, _ = serving()
-    first.registry = None
+    first.reach.registry = None
     empty = f"topic {topic.name} has no records yet, and its first ones decide what columns the table has"
     topic.wait(state="failed", reason=empty)
     topic.send(2)

@@ -73,7 +73,7 @@ def test_a_topic_that_cannot_be_created_is_tried_again_by_the_client():
     assert (answer.error_code, answer.node_id, answer.port) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
 
 
-@pytest.mark.parametrize("key_type", [2, 9])
+@pytest.mark.parametrize("key_type", [3, 9])
 def test_other_coordinators_are_refused_for_good_and_with_a_reason(broker: Broker, key_type: int):
     request = FindCoordinatorRequest(key="x", key_type=key_type, coordinator_keys=["x"])
     (old,) = call(broker, find_coordinator, request, 1)

@@ -14,6 +14,7 @@ continue.
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -33,7 +34,7 @@ from millstream.pipeline.state import PipelineState
 from millstream.pipeline.tables.open_table import open_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
