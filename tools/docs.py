@@ -219,12 +219,14 @@ def configuration_page() -> str:
     from millstream.config.properties.network import NetworkProperties
     from millstream.config.properties.node import NodeProperties
     from millstream.config.properties.security import SecurityProperties
+    from millstream.config.properties.share_groups import ShareGroupProperties
     from millstream.config.properties.storage import StorageProperties
     from millstream.config.properties.tiers import TierProperties
     from millstream.config.properties.tokens import TokenProperties
     from millstream.config.properties.topics import TopicDefaultProperties
     from millstream.config.properties.transactions import TransactionProperties
     from millstream.config.properties.without_effect import WithoutEffectProperties
+    from millstream.config.settings import Settings
     from millstream.config.topic_properties import REFUSED_VALUES, TopicConfig
 
     parts = ["# Configuration\n", CONFIGURATION]
@@ -237,11 +239,13 @@ def configuration_page() -> str:
         ("Storage", StorageProperties),
         ("Object store, tiered topics and warm cache", TierProperties),
         ("Groups and producers", GroupProperties),
+        ("Share groups", ShareGroupProperties),
         ("Transactions", TransactionProperties),
         ("Cluster", ClusterProperties),
         ("Defaults of topics", TopicDefaultProperties),
         ("Without effect", WithoutEffectProperties),
     )
+    assert {owner for _, owner in subjects} == set(Settings.__bases__), "a subject of settings has no section"
     for title, owner in subjects:
         parts.append(f"## {title}\n\n{inspect.cleandoc(owner.__doc__ or '')}\n")
         parts += property_sections(owner, live_marked=True)
