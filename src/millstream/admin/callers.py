@@ -93,3 +93,10 @@ def unauthorized(message: str) -> HttpError:
 def forbidden(principal: str, need: Need) -> HttpError:
     """403, with the right that is missing."""
     return HttpError(403, need.error.name, f"{principal} needs {need}")
+
+
+def check_needs(principal: str, needs: Sequence[Need], allowed: Sequence[bool]) -> None:
+    """Raises HttpError (403) for the first right that a caller lacks."""
+    for need, granted in zip(needs, allowed, strict=True):
+        if not granted:
+            raise forbidden(principal, need)

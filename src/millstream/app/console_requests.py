@@ -29,6 +29,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from millstream.admin.callers import check_needs
 from millstream.admin.page import POLICY, notice
 from millstream.admin.routing import HTML, HttpError, Request, Response, Route, Router
 from millstream.app.side_frames import Answer, Ask, SideRequest
@@ -197,9 +198,7 @@ class ConsoleRequests:
             return
         principal, needs = self._principal(request), route.needs(request)
         assert request.caller is not None
-        for need, allowed in zip(needs, request.caller.allowed(needs), strict=True):
-            if not allowed:
-                raise HttpError(403, need.error.name, f"{principal} needs {need}")
+        check_needs(principal, needs, request.caller.allowed(needs))
 
     # Logins
 

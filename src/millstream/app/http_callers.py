@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from millstream.admin.callers import Proof, forbidden, unauthorized
+from millstream.admin.callers import Proof, check_needs, unauthorized
 from millstream.admin.routing import Need
 from millstream.model.access import Operation, ResourceType
 from millstream.model.principal import ANONYMOUS
@@ -89,11 +89,10 @@ class BrokerCallers:
         answer = _asked(self._ask, proof, host, needs, admits=True)
         if not answer.principal:
             raise unauthorized("the login failed")
-        for need, allowed in zip(needs, answer.allowed, strict=True):
-            if not allowed and answer.principal == ANONYMOUS:
-                raise unauthorized(f"a login is needed: {ANONYMOUS} needs {need}")
-            if not allowed:
-                raise forbidden(answer.principal, need)
+        if answer.principal == ANONYMOUS and not all(answer.allowed):
+            need = needs[answer.allowed.index(False)]
+            raise unauthorized(f"a login is needed: {ANONYMOUS} needs {need}")
+        check_needs(answer.principal, needs, answer.allowed)
         return KnownCaller(self._ask, answer.principal, host)
 
     def log_in(self, user: str, password: str, host: str) -> tuple[str, str] | None:
