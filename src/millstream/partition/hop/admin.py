@@ -30,7 +30,7 @@ RESTORE_BATCHES: Final = 49
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_replacement = msgspec.msgpack.Decoder(tuple[int, Replacement]).decode
-_decode_replaced = msgspec.msgpack.Decoder(tuple[int, int, str]).decode
+_decode_result = msgspec.msgpack.Decoder(tuple[int, int, str]).decode
 _decode_batches = msgspec.msgpack.Decoder(tuple[int, bytes]).decode
 _decode_pairs = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 
@@ -108,24 +108,13 @@ class AdminHome:
         self, to: ShardId, raft_group: RaftGroupId, wanted: Replacement, done: Callable[[int | MillstreamError], None]
     ) -> None:
         """``partition.replace_segments`` for a partition whose home is shard ``to``."""
-
-        def answered(answer: bytes | MillstreamError) -> None:
-            if isinstance(answer, MillstreamError):
-                done(answer)
-            else:
-                version, code, message = _decode_replaced(answer)
-                done(Rejected(message, ErrorCode(code)) if code else version)
-
-        self._shard.mailbox.call(to, REPLACE_SEGMENTS, _encode((raft_group, wanted)), answered, TIMEOUT_US)
+        call = _encode((raft_group, wanted))
+        self._shard.mailbox.call(to, REPLACE_SEGMENTS, call, _answered(done), TIMEOUT_US)
 
     def _serve_replace_segments(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender
         raft_group, wanted = _decode_replacement(payload)
-
-        def done(result: int | MillstreamError) -> None:
-            failed = isinstance(result, MillstreamError)
-            reply.send(_encode((-1, int(result.code), result.message) if failed else (result, 0, "")))
-
+        done = _replies(reply)
         partition = self._table.by_group.get(raft_group)
         if partition is None:
             done(Rejected("the partition has moved or failed", self._table.gone(RaftGroupId(raft_group))))
@@ -141,16 +130,8 @@ class AdminHome:
         if isinstance(entry, Partition):
             self._restore_here(entry, data, done)
             return
-
-        def answered(answer: bytes | MillstreamError) -> None:
-            if isinstance(answer, MillstreamError):
-                done(answer)
-            else:
-                end, code, message = _decode_replaced(answer)
-                done(Rejected(message, ErrorCode(code)) if code else end)
-
         call = _encode((entry.raft_group, data))
-        self._shard.mailbox.call(ShardId(entry.shard), RESTORE_BATCHES, call, answered, TIMEOUT_US)
+        self._shard.mailbox.call(ShardId(entry.shard), RESTORE_BATCHES, call, _answered(done), TIMEOUT_US)
 
     def _restore_here(self, partition: Partition, data: bytes, done: Callable[[int | MillstreamError], None]) -> None:
         if self._accepts_writes():
@@ -161,11 +142,7 @@ class AdminHome:
     def _serve_restore_batches(self, sender: int, payload: bytes, reply: Reply) -> None:
         _ = sender
         raft_group, data = _decode_batches(payload)
-
-        def done(result: int | MillstreamError) -> None:
-            failed = isinstance(result, MillstreamError)
-            reply.send(_encode((-1, int(result.code), result.message) if failed else (result, 0, "")))
-
+        done = _replies(reply)
         partition = self._table.by_group.get(raft_group)
         if partition is None:
             done(Retriable("the partition has moved or failed", self._table.gone(RaftGroupId(raft_group))))
@@ -202,3 +179,26 @@ class AdminHome:
 
     def _own_sizes(self) -> Sizes:
         return [(partition.raft_group, partition.log.size_bytes) for partition in self._table.by_group.values()]
+
+
+def _answered(done: Callable[[int | MillstreamError], None]) -> Callable[[bytes | MillstreamError], None]:
+    """Gives ``done`` the number, or the error, that another shard answers with (``_replies``)."""
+
+    def answered(answer: bytes | MillstreamError) -> None:
+        if isinstance(answer, MillstreamError):
+            done(answer)
+        else:
+            number, code, message = _decode_result(answer)
+            done(Rejected(message, ErrorCode(code)) if code else number)
+
+    return answered
+
+
+def _replies(reply: Reply) -> Callable[[int | MillstreamError], None]:
+    """Answers another shard with a number or an error."""
+
+    def done(result: int | MillstreamError) -> None:
+        failed = isinstance(result, MillstreamError)
+        reply.send(_encode((-1, int(result.code), result.message) if failed else (result, 0, "")))
+
+    return done

@@ -66,7 +66,7 @@ class Places(Protocol):
 
 
 class Cutting:
-    """One cut on this shard. Lifecycle: started once, when the cut is known; it ends by itself."""
+    """One cut on this shard. Lifecycle: started once, when the cut is known; it ends when the cut is done."""
 
     def __init__(
         self,
