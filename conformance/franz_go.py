@@ -2,7 +2,7 @@
 
 Compiled once per version. The largest one moves records through three levels of topics while consumers of two share
 groups come and go, release, reject and keep records until their lock ends; it checks that each record was accepted,
-that none was rejected and yet passed on, and the delivery counts. Go fetches a newer toolchain by itself if the
+that none was rejected and yet passed on, and the delivery counts. Go fetches a newer toolchain automatically if the
 machine's is too old.
 """
 

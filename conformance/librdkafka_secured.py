@@ -27,7 +27,7 @@ SETTINGS = {"super.users": "User:admin", "connections.max.reauth.ms": "10000"}
 
 
 class Listening:
-    """The listener that the tests use. The broker is ended by nobody, and judged by ``secured``."""
+    """The listener that the tests use. The tests do not stop the broker; ``secured`` judges it."""
 
     def __init__(self, where: Secured, protocol: str) -> None:
         self.bootstrap = where.addresses[protocol]

@@ -5,7 +5,9 @@ reason. It refuses a value that would promise something that Millstream does not
 that shows that this broker belongs to a cluster while ``seeds`` is missing: it would otherwise start alone, and each
 broker of the old cluster would become a cluster of its own. A name that is neither here nor a setting is an error.
 
-The names are those of Kafka 4.3.1, and those of older releases that are still found in files.
+The names are those of Kafka 4.3.1, and those of older releases that are still found in files. A setting that tools read
+back or change (DescribeConfigs) is declared instead, with Kafka's type and default
+(``properties.without_effect``).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _JAAS: Final = (
 )
 _REPLICATION: Final = "leaders send to their followers as records arrive"
 _METRICS: Final = "metrics are served as /metrics on the HTTP port"
-_SIZED: Final = "the size is not a setting here"
+_PARTS: Final = "the part of Kafka that it tunes is not here"
 _JAVA: Final = "there are no Java classes to load"
 
 _FAMILIES: Final[tuple[tuple[str, str], ...]] = (
@@ -145,7 +147,7 @@ _FAMILIES: Final[tuple[tuple[str, str], ...]] = (
         add.partitions.to.txn.retry.backoff.ms""",
     ),
     (
-        _SIZED,
+        _PARTS,
         """share.coordinator.state.topic.compression.codec share.coordinator.state.topic.segment.bytes
         offsets.topic.compression.codec socket.listen.backlog.size delete.records.purgatory.purge.interval.requests
         share.fetch.purgatory.purge.interval.requests log.flush.offset.checkpoint.interval.ms
@@ -154,8 +156,12 @@ _FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     (
         "always so here",
         """controlled.shutdown.enable controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
-        transaction.partition.verification.enable transaction.two.phase.commit.enable
-        log.message.format.version log.message.downconversion.enable
+        transaction.partition.verification.enable""",
+    ),
+    ("two-phase commit (KIP-939) is not served", "transaction.two.phase.commit.enable"),
+    (
+        "Kafka has removed it, too",
+        """log.message.format.version log.message.downconversion.enable
         log.message.timestamp.difference.max.ms""",
     ),
 )
@@ -179,9 +185,15 @@ _PROMISES: Final[Mapping[str, str]] = {
 
 def reason_of(name: str) -> str | None:
     """Why a setting of Kafka has no meaning here; None for any other name."""
-    if name.startswith("listener.name."):
-        name = next((each for each in ("sasl.jaas.config", "ssl.engine.factory.class") if name.endswith(each)), name)
+    name = _of_all_listeners(name)
     return _REASONS.get(name) or next((reason for prefix, reason in _PREFIXES if name.startswith(prefix)), None)
+
+
+def _of_all_listeners(name: str) -> str:
+    """The setting that ``listener.name.NAME.…`` sets for one listener, if it has no meaning here; or ``name``."""
+    if not name.startswith("listener.name."):
+        return name
+    return next((each for each in ("sasl.jaas.config", "ssl.engine.factory.class") if name.endswith(each)), name)
 
 
 def families() -> list[tuple[str, list[str]]]:
@@ -196,9 +208,9 @@ def check_carried(given: Mapping[str, str], settings: Settings) -> None:
         given: the texts of settings without a meaning, by name.
         settings: what the node will run with.
     """
-    for name, promise in _PROMISES.items():
-        text = given.get(name, "")
-        if text and text.lower() != "false" and not text.startswith("org.apache.kafka.common.security."):
+    for name, text in given.items():
+        promise = _PROMISES.get(_of_all_listeners(name))
+        if promise and text and text.lower() != "false" and not text.startswith("org.apache.kafka.common.security."):
             raise ConfigError(name, f"{promise}; remove the line if that is meant")
     if given.get("remote.log.storage.system.enable", "").lower() == "true" and not settings.objects_url:
         raise ConfigError(
@@ -216,8 +228,8 @@ def check_carried(given: Mapping[str, str], settings: Settings) -> None:
             )
 
 
-def check_roles(given: Mapping[str, str]) -> None:
-    """Raise ConfigError for the file of a controller without a broker, and for one of several data directories."""
+def check_node(given: Mapping[str, str]) -> None:
+    """Raise ConfigError for a file of a controller without a broker, or of a broker with several data directories."""
     if _words(given.get("process.roles", "")) == ["controller"]:
         raise ConfigError("process.roles", "a controller without a broker is not needed: every broker is a controller")
     for name in ("log.dirs", "log.dir"):

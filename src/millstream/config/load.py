@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.config.carried import check_carried, check_roles, reason_of, without_controllers
+from millstream.config.carried import check_carried, check_node, reason_of, without_controllers
 from millstream.config.errors import ConfigError
 from millstream.config.settings import (
     BY_LISTENER,
@@ -54,7 +54,7 @@ def load_settings(
     unknown: list[ConfigError] = []
     texts = _texts(config_file, overrides, variables or {})
     last = {name: text for name, text, _ in texts}
-    check_roles(last)
+    check_node(last)
     controllers = [each.strip() for each in last.get(_CONTROLLERS, "").split(",") if each.strip()]
     for name, text, place in texts:
         if _of_a_controller(name, controllers) or reason_of(name) is not None:

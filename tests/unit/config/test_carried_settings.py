@@ -88,6 +88,7 @@ def test_all_unknown_names_are_refused_together(tmp_path):
         ("create.topic.policy.class.name=org.example.Policy", "policies in Java are not run here"),
         ("alter.config.policy.class.name=org.example.Policy", "policies in Java are not run here"),
         ("principal.builder.class=org.example.Names", "ssl.principal.mapping.rules"),
+        ("listener.name.lan.ssl.engine.factory.class=org.example.Engine", "not by a Java class"),
         ("config.providers=file", "${file:…} are not resolved here"),
         ("transaction.two.phase.commit.enable=true", "KIP-939"),
         ("remote.log.storage.system.enable=true", "objects.url"),

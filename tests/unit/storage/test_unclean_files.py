@@ -146,7 +146,7 @@ def test_what_was_put_aside_is_taken_back_after_a_crash_at_any_step():
         except InterruptedError:
             disk.rename = rename
             disk.crash(torn=False)
-            log = opened(disk)  # what a start does before the cut goes on
+            log = opened(disk)  # what a start does before the cut continues
             assert log.files.lost and log.next_offset == 0
             assert take_back(disk, DIRECTORY)
         disk.rename = rename
