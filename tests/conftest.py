@@ -1,8 +1,13 @@
 """What holds for every test: no clock judges an example, descriptors suffice, garbage does not keep them, bytecode is
-kept, and Ctrl-C means something to the processes that are started."""
+kept, and Ctrl-C means something to the processes that are started.
+
+A test that draws what nobody has played before asks for ``fresh_seed``. Its failure is a finding, not a slow machine:
+it is never run again, neither by ``--reruns`` nor by the second try of ``.ci/run``.
+"""
 
 import gc
 import os
+import random
 import resource
 import signal
 import sys
@@ -23,6 +28,9 @@ THRESHOLDS = gc.get_threshold()
 
 settings.register_profile("millstream", deadline=None, print_blob=True)
 settings.load_profile("millstream")
+
+SECOND_TRY = "MILLSTREAM_SECOND_TRY"
+"""Set where a run plays again what failed in the one before."""
 
 _open_then = 0
 
@@ -55,6 +63,20 @@ def pytest_collection(session):
 def pytest_itemcollected(item):
     if item.get_closest_marker("ci"):
         item.add_marker(pytest.mark.slow)
+    if "fresh_seed" in item.fixturenames and item.config.pluginmanager.hasplugin("rerunfailures"):
+        item.add_marker(pytest.mark.flaky(reruns=0))
+
+
+@pytest.fixture
+def fresh_seed(request):
+    """A seed that nobody has played, the same in each test of a run. A failure names the option that draws it again."""
+    if os.environ.get(SECOND_TRY):
+        pytest.fail("a finding of a fresh seed stands: the first try names its seed", pytrace=False)
+    seed = request.config.getoption("randomly_seed", None)
+    if not isinstance(seed, int):
+        seed = random.SystemRandom().randrange(1 << 32)
+    request.node.add_report_section("setup", "seed", f"pytest --randomly-seed={seed} draws the same again")
+    return seed
 
 
 @pytest.hookimpl(trylast=True)

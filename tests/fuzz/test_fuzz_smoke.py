@@ -45,10 +45,9 @@ def test_every_target_is_of_a_kind_that_is_tried(targets):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bent_inputs_are_read_or_refused_soon_and_in_little_memory(targets, kind, request):
-    seed = request.config.getoption("randomly_seed", default=1)
+def test_bent_inputs_are_read_or_refused_soon_and_in_little_memory(targets, kind, fresh_seed):
     for target in (target for name, target in targets.items() if name.split()[0] == kind):
-        rng = Random(f"{seed}/{target.name}")
+        rng = Random(f"{fresh_seed}/{target.name}")
         for number in range(INPUTS):
             data = target.mutate(rng, rng.choice(target.seeds))
             found = fuzz_judge.judge(target, data, trace=number % 10 == 0)

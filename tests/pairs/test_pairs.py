@@ -1,6 +1,5 @@
 """Kinds of topics × pairs of operations: a drawn sample, and pairs that have found something."""
 
-import random
 from collections import Counter
 
 import pytest
@@ -17,14 +16,9 @@ QUICK = 20
 """Histories of a hunt that takes some seconds."""
 
 
-@pytest.fixture(scope="module")
-def seed() -> int:
-    return random.SystemRandom().randrange(1 << 30)
-
-
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_drawn_sample_of_pairs_holds(part: int, seed: int) -> None:
-    seen: Counter[str] = Counter()
+def test_a_drawn_sample_of_pairs_holds(part: int, fresh_seed: int) -> None:
+    seed, seen = fresh_seed, Counter[str]()
     found = [one for pair in sample(seed)[part::PARTS] if (one := play(pair, seed, seen)) is not None]
     assert not found, f"python -m sim pairs --seed {seed} --sample: {found}"
     assert seen["histories"] >= SAMPLE // PARTS

@@ -19,13 +19,15 @@ from millstream.testing.history_check import HistoryBroken
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 
-def seeds(count):
-    given = os.environ.get("CRASH_SEED")
-    return [int(given)] if given else [random.SystemRandom().randrange(1 << 32) for _ in range(count)]
+@pytest.fixture
+def seeds(fresh_seed):
+    """Seeds of series, or the one of ``CRASH_SEED`` alone."""
+    given, chance = os.environ.get("CRASH_SEED"), random.Random(fresh_seed)
+    return lambda count: [int(given)] if given else [chance.randrange(1 << 32) for _ in range(count)]
 
 
 @pytest.mark.parametrize("points", [4, pytest.param(12, marks=[pytest.mark.slow, pytest.mark.ci])])
-def test_crash_points_lose_nothing_acknowledged(tmp_path, points):
+def test_crash_points_lose_nothing_acknowledged(tmp_path, points, seeds):
     series = Series(tmp_path, seeds(1)[0])
     series.run(points)
     assert series.taken_back > 0, "nothing was lost, so nothing was tested"
@@ -35,7 +37,7 @@ def test_crash_points_lose_nothing_acknowledged(tmp_path, points):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_sixty_crash_points_lose_nothing_acknowledged(tmp_path):
+def test_sixty_crash_points_lose_nothing_acknowledged(tmp_path, seeds):
     for seed in seeds(4):
         directory = tmp_path / str(seed)
         directory.mkdir()
@@ -44,7 +46,7 @@ def test_sixty_crash_points_lose_nothing_acknowledged(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_broker_that_answers_before_its_sync_is_found_out(tmp_path):
+def test_a_broker_that_answers_before_its_sync_is_found_out(tmp_path, seeds):
     """The planted bug must not survive a bounded number of points."""
     lying = {"internal.disk.factory": "millstream.testing.planted:ack_before_sync"}
     tried = 0

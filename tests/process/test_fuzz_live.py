@@ -66,10 +66,9 @@ def errors(broker):
     return [line for line in broker.log_path.read_text().splitlines() if " ERROR " in line or "Traceback" in line]
 
 
-def test_nobody_beside_notices_bent_requests_and_what_they_leave_is_read_again(world, request):
+def test_nobody_beside_notices_bent_requests_and_what_they_leave_is_read_again(world, fresh_seed):
     broker, made = world
-    seed = request.config.getoption("randomly_seed", default=1)
-    offset = stands(broker, made, seed, 3000)
+    offset = stands(broker, made, fresh_seed, 3000)
     broker.restart()
     with raw.Caller(broker.bootstrap) as caller:
         assert caller.produce_one("steady", 0, raw.batch([b"after"])) == offset
@@ -78,10 +77,9 @@ def test_nobody_beside_notices_bent_requests_and_what_they_leave_is_read_again(w
 
 
 @pytest.mark.slow
-def test_nobody_beside_notices_a_hundred_thousand_bent_requests(world, request):
+def test_nobody_beside_notices_a_hundred_thousand_bent_requests(world, fresh_seed):
     broker, made = world
-    seed = request.config.getoption("randomly_seed", default=1)
-    offset = stands(broker, made, f"long-{seed}", 100_000)
+    offset = stands(broker, made, f"long-{fresh_seed}", 100_000)
     broker.restart()
     with raw.Caller(broker.bootstrap) as caller:
         assert caller.produce_one("steady", 0, raw.batch([b"after"])) == offset
