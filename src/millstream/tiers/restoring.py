@@ -48,7 +48,7 @@ from millstream.raft.stored import Folded, decode_folded, encode_folded
 from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import exists, read_file, replace_file, write_all
 from millstream.storage.segments.files import remove_deleted
-from millstream.storage.segments.index import SegmentIndex, grow_index
+from millstream.storage.segments.index import Growing, SegmentIndex
 from millstream.tiers.inspection import manifest_of, segments_of
 from millstream.tiers.manifest import Archive
 from millstream.tiers.object_wal import entry_key, remove_entries, wal_folder
@@ -381,24 +381,26 @@ class _Files:
         self.end_offset = begin
         self.epochs: list[tuple[Term, Offset]] = []
         self._path = ""
-        self._base = begin
-        self._size_bytes = 0
+        self._begin(begin)
+
+    def _begin(self, base: Offset) -> None:
+        self._index = SegmentIndex(base)
+        self._growing = Growing(self._index, self._now_ms)
 
     def add(self, data: memoryview) -> None:
         """Append whole batches."""
-        if not self._path or self._size_bytes >= _SEGMENT_BYTES:
+        if not self._path or self._growing.size_bytes >= _SEGMENT_BYTES:
             self._finish(sealed=True)
-            self._base = self.end_offset
-            self._path = f"{self._directory}/{segment_name(self._base)}"
-            self._size_bytes = 0
+            self._begin(self.end_offset)
+            self._path = f"{self._directory}/{segment_name(self.end_offset)}"
         file = self._disk.open(self._path, create=True)
         try:
-            write_all(file, [data], self._size_bytes)
+            write_all(file, [data], self._growing.size_bytes)
             file.sync()
         finally:
             file.close()
-        self._size_bytes += len(data)
         for batch in whole_batches(data):
+            self._growing.add(batch, (data[batch.position : batch.position + batch.size],))
             if not self.epochs or batch.leader_epoch > self.epochs[-1][0]:
                 self.epochs.append((Term(batch.leader_epoch), Offset(batch.base_offset)))
             self.end_offset = Offset(batch.last_offset + 1)
@@ -410,9 +412,7 @@ class _Files:
 
     def _finish(self, *, sealed: bool) -> None:
         if self._path:
-            index = SegmentIndex.load(self._disk, self._path, self._base)
-            growing = grow_index(self._disk, self._path, index, self._size_bytes, self._now_ms)
-            index.replace(self._disk, self._path, growing.summary(sealed=sealed))
+            self._index.replace(self._disk, self._path, self._growing.summary(sealed=sealed))
 
 
 def _put_in_place(disk: Disk, staged: str, directory: str) -> None:

@@ -1,10 +1,12 @@
 """A partition is restored from objects and sealed logs: all of it, or nothing. Lives of a broker follow each other."""
 
+import itertools
 import random
 import shutil
 import time
 
 import pytest
+from crc32c import crc32c
 from restoring_support import Life, restored
 from sharing_support import A, B, batches, share
 
@@ -15,6 +17,7 @@ from millstream.model.shared import Writer
 from millstream.objects import ObjectKey
 from millstream.raft.stored import decode_folded
 from millstream.storage.disk import SystemDisk
+from millstream.storage.segments.index import SegmentIndex
 from millstream.tiers.object_wal import entry_key, wal_folder
 from millstream.tiers.packing import archive_id
 from millstream.tiers.restoring import StoreView, restore, topics_in_use
@@ -59,6 +62,17 @@ def test_without_an_archive_the_entries_of_several_lives_and_brokers_are_the_log
     assert (found.archived_end, found.end_offset) == (4, 12)
     assert data == batches(4, 4)
     assert loaded.state.start_offset == 7, "records that were deleted come back"
+
+
+def test_the_runs_of_what_is_restored_have_checksums(store, tmp_path):
+    Life(store).append((A, 0, 700))
+    Life(store)
+    data = restored(store, tmp_path)[2]
+    (path,) = (tmp_path / "topics" / "t" / "0").glob("*.log")
+    index = SegmentIndex.load(SystemDisk(), str(path), 0)
+    assert len(index.positions) > 3
+    runs = itertools.pairwise(index.positions)
+    assert list(index.sums[1:]) == [crc32c(data[begin:end]) for begin, end in runs]
 
 
 def test_topics_with_records_in_a_log_that_is_in_use_are_named(store):

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.core.compaction import OngoingTransactions, Pass, header_stays, horizon_to_note, marker_goes, survives
 from millstream.core.key_map import KeyMap
 from millstream.format.compacted import delete_horizon_ms, emptied, filtered, records_of, walk_records
+from millstream.format.epochs import epoch_at
 from millstream.format.names import CLEANED_SUFFIX
 from millstream.format.segment import BATCH_HEADER_BYTES, parse_batch
 from millstream.model.quantities import Offset, ProducerId
@@ -224,6 +225,10 @@ class Cleaner:
         left = source.size_bytes
         for header, batch in self._batches(source):
             left -= header.size
+            epoch = epoch_at(command.epochs, Offset(header.base_offset))
+            if epoch not in (-1, header.leader_epoch):
+                what = f"has leader epoch {header.leader_epoch} where {epoch} was written"
+                raise _damaged(source, header, what)
             if header.base_offset >= one.end_offset or (header.is_control and not header.is_transactional):
                 output.add(batch, header.record_count)
                 continue
@@ -378,7 +383,7 @@ class _Output:
         """Append a batch."""
         self.records += records
         size = len(batch)
-        self._growing.add(parse_batch(batch, 0, 0, size))
+        self._growing.add(parse_batch(batch, 0, 0, size), (batch,))
         self._pending.append(batch)
         self._pending_bytes += size
         if self._pending_bytes >= _CHUNK_BYTES:

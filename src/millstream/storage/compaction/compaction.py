@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from millstream.core.compaction import Rules, dirtiest, group_segments, segments_to_rewrite, stretch_of
 from millstream.core.key_map import SLOT_BYTES
+from millstream.format.epochs import epochs_between
 from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.compaction.inputs import aborted_in, facts_of, source_of, target_of
 from millstream.storage.disk import FULL, DiskFault
@@ -331,6 +332,7 @@ class Compaction:
                 {number: offset for number, offset in run.producers.items() if start <= offset < end},
                 aborted_in(log, run.end_offset),
                 run.marked,
+                epochs_between(log.raft.epochs, start, end),
             ),
             Rewritten,
             self._rewritten,

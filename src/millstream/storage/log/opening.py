@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from millstream.errors import Corruption
-from millstream.format.epochs import LogState, decode_log_state, encode_log_state
+from millstream.format.epochs import Epochs, LogState, decode_log_state, encode_log_state
 from millstream.format.index import SegmentSummary
 from millstream.format.names import (
     CLEANED_SUFFIX,
@@ -141,7 +141,7 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated:
         following = bases[place + 1] if place + 1 < len(bases) else None
         if segments and segments[-1].end_offset != base:
             raise Corruption(f"{directory}: offsets {segments[-1].end_offset} to {base - 1} are in no segment")
-        segments.append(_load_segment(disk, f"{directory}/{files[base]}", base, following, now_ms, note))
+        segments.append(_load_segment(disk, f"{directory}/{files[base]}", base, following, now_ms, note, state.epochs))
     if segments and segments[0].base_offset > start:
         raise Corruption(f"{directory}: offsets {start} to {segments[0].base_offset - 1} are in no segment")
     if segments and segments[-1].end_offset < start:
@@ -236,7 +236,9 @@ def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int |
     return LogState(start_offset=Offset(bases[0] if bases else 0), epochs=tuple(epochs))
 
 
-def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_ms: int, note: Note) -> SegmentSummary:
+def _load_segment(
+    disk: Disk, path: str, base: int, following: int | None, now_ms: int, note: Note, epochs: Epochs
+) -> SegmentSummary:
     """The summary of one segment, with a complete index. ``following`` is the next segment's base."""
     size = disk.size(path)
     index = SegmentIndex.load(disk, path, Offset(base))
@@ -247,7 +249,7 @@ def _load_segment(disk: Disk, path: str, base: int, following: int | None, now_m
         return known
     complete = index.whole and known is not None and known.size_bytes == size
     with _reading(path):
-        growing = grow_index(disk, path, index, size, now_ms)
+        growing = grow_index(disk, path, index, size, now_ms, epochs)
     summary = growing.summary(sealed=following is not None or (known is not None and known.sealed))
     if not complete:
         what = f"could not be read ({os.strerror(index.errno)})" if index.errno else "was missing, damaged or short"

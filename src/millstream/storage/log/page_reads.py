@@ -5,8 +5,8 @@ What is read are *runs*: the whole batches between two entries of a segment's in
 and reads straight into the memory that is sent. Every byte of an answer lay in a run whose checksum matched there.
 
 Anything unusual is left to the worker, which looks at each batch, knows what is wrong and says where: bytes that are
-not in the page cache, a run whose checksum is unknown or does not match, a file that is short or cannot be read,
-segments that compaction has written, runs larger than ``BLOCK_BYTES``. ``read`` is None then; the caller asks the
+not in the page cache, a run whose checksum is unknown or does not match, a file that is short or cannot be read, runs
+larger than ``BLOCK_BYTES``, what follows the last index entry of a segment. ``read`` is None then; the caller asks the
 worker.
 
 The runs of a file are forgotten when it is cut or removed (``forget``), and do not count if the log's end was cut after
@@ -80,7 +80,10 @@ class RunTables:
     def __init__(self, worker: WorkerLink) -> None:
         self._worker = worker
         self._windows: OrderedDict[tuple[str, int], _Runs] = OrderedDict()  # (path, first offset)
-        self._unknown: dict[str, int] = {}  # path → bytes of the segment from which on it is worth to ask again
+        self._unknown: dict[str, tuple[int, int]] = {}
+        """By path: no runs are known from this offset (from the base offset) on, until the segment has so many bytes.
+        """
+
         self.requested: set[str] = set()
         """Files whose runs the worker looks up."""
         self.stopped = False
@@ -107,8 +110,10 @@ class RunTables:
                     break
                 self._windows.move_to_end(key)
                 return runs
-        if path not in self.requested and not self.stopped and written >= self._unknown.get(path, 0):
-            self._ask(log, segment, offset, written)
+        if path not in self.requested and not self.stopped:
+            from_offset, again = self._unknown.get(path, (0, 0))
+            if relative < from_offset or written >= again:
+                self._ask(log, segment, offset, written)
         return None
 
     def _ask(self, log: OpenLog, segment: Segment, offset: Offset, written: FilePosition) -> None:
@@ -125,7 +130,8 @@ class RunTables:
                 return
             if len(self._unknown) > _WINDOWS_MAX:
                 self._unknown.clear()
-            self._unknown[path] = written + (1 if segment.sealed else _ASK_AGAIN_BYTES)
+            from_offset = min(offset - segment.base_offset, self._unknown.get(path, (offset, 0))[0])
+            self._unknown[path] = from_offset, written + (1 if segment.sealed else _ASK_AGAIN_BYTES)
 
         def failed(_: Exception) -> None:
             self.requested.discard(path)
@@ -203,7 +209,7 @@ class PageReads:
         At most ``max_bytes``, but with ``minimum_one`` at least one batch. The caller releases it.
         """
         segment = log.files.segments.find(offset)
-        if self._off or segment is None or segment.generation or segment.dead or offset < log.start_offset:
+        if self._off or segment is None or segment.dead or offset < log.start_offset:
             return None
         room = min(max_bytes, self.share.left())
         limit = min(log.ends.written_position, segment.end if segment.sealed else log.refresh().end) - segment.stream
@@ -249,8 +255,10 @@ class PageReads:
             at, size = _batches(view[:size], bounds, max_bytes, minimum_one=minimum_one)
         elif offsets[first] != start:
             first_run = view[: positions[first + 1] - begin]
-            at = _batches(first_run, bounds, max_bytes, minimum_one=True)[0]
-        if at < 0:
+            at, looked_at = _batches(first_run, bounds, max_bytes, minimum_one=True)
+            if at < 0 and looked_at == len(first_run) < size:
+                at = looked_at  # compaction has removed the rest of this run: the next one follows
+        if at < 0 or (at == size and segment.generation):
             memory.release()
             return None
         self.share.take(size - at)
@@ -290,7 +298,9 @@ class PageReads:
 
 
 def _batches(view: memoryview, bounds: tuple[Offset, Offset], max_bytes: int, *, minimum_one: bool) -> tuple[int, int]:
-    """Where the batches that are asked for start and end in a run that matches; (-1, -1) if the worker is to look."""
+    """Where the batches that are asked for start and end in a run that matches; (-1, -1) if the worker is to look,
+    (-1, length) if all of them end before the offset.
+    """
     start, stop = bounds
     at, begin = 0, -1
     while at < len(view):

@@ -201,6 +201,8 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Aborted transactions, as in ``GatherKeys``: none of their records survives, and their markers do."""
     marked: dict[int, int] = {}
     """Epoch of each producer of which only a marker is known: it keeps its markers of that epoch."""
+    epochs: list[tuple[Term, Offset]] = []
+    """As in ``Read``: what is copied has them, as its new index vouches for every byte."""
 
 
 class PutRewritten(msgspec.Struct, frozen=True, array_like=True, tag=12):

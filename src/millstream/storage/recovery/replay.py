@@ -40,7 +40,14 @@ from millstream.storage.recovery.quarantine import QuarantinedBatches
 from millstream.storage.recovery.replayed_segments import SegmentFill, SegmentNames
 from millstream.storage.recovery.replayed_state import ReplayedState
 from millstream.storage.segments.files import label_topic, names_in
-from millstream.storage.segments.index import Growing, SegmentIndex, batches_from, index_path, sound_bytes
+from millstream.storage.segments.index import (
+    Growing,
+    SegmentIndex,
+    batches_from,
+    index_path,
+    sound_batches_from,
+    sound_bytes,
+)
 from millstream.wire.records import batch_crc_ok
 
 if TYPE_CHECKING:
@@ -281,10 +288,11 @@ class LogReplay:
         if growing.size_bytes > size:
             raise Corruption(f"{path} has {size} bytes, {growing.size_bytes} were synced")
         if growing.end_offset < offset:
-            for batch in batches_from(file, growing.size_bytes, size):
+            epochs = () if self._state.saved is None else self._state.saved.epochs
+            for batch, data in sound_batches_from(file, growing, size, epochs):
                 if not growing.goes_on_with(batch):
                     break
-                growing.add(batch)
+                growing.add(batch, data)
                 if growing.end_offset >= offset:
                     break
         if growing.end_offset != offset:

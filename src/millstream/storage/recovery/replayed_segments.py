@@ -81,7 +81,7 @@ class SegmentFill:
             self._pending_at = self.growing.size_bytes
         self._pending.append(payload)
         self.pending_bytes += len(payload)
-        self.growing.add(batch)
+        self.growing.add(batch, (payload,))
 
     def flush(self) -> None:
         """Write what was gathered, and close the file."""

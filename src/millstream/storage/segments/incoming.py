@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millstream.errors import Corruption
-from millstream.format.epochs import StoredVote, decode_log_state, encode_log_state
+from millstream.format.epochs import StoredVote, decode_log_state, encode_log_state, epoch_at
 from millstream.format.index import OFFSETS_PER_SEGMENT
 from millstream.format.names import (
     DAMAGED_SUFFIX,
@@ -90,6 +90,9 @@ class IncomingLog:
         self._segment_bytes = segment_bytes
         self._index_interval = index_interval_bytes
         self._file: File | None = None
+        self._epochs: list[tuple[int, Offset]] = []
+        """Where the leader epoch of what was sent changes; it stands outside of the batches' checksums."""
+
         self._start = int(start)
         if received is not None:
             self._start, self._generation = int(received.start), received.generation
@@ -132,7 +135,9 @@ class IncomingLog:
             self._make_place(batch.base_offset, batch.last_offset, batch.size, now_ms)
             assert self._file is not None
             write_all(self._file, [*data], self._growing.size_bytes)
-            self._growing.add(batch)
+            self._growing.add(batch, data)
+            if not self._epochs or batch.leader_epoch != self._epochs[-1][0]:
+                self._epochs.append((batch.leader_epoch, Offset(batch.base_offset)))
             at += batch.size
 
     def _make_place(self, base_offset: int, last_offset: int, size: int, now_ms: int) -> None:
@@ -169,11 +174,14 @@ class IncomingLog:
         """Everything was sent: write what goes beside the segments, all of it durably.
 
         Raises:
-            Corruption: the batches do not end at ``end``.
+            Corruption: the batches do not end at ``end``, or have other leader epochs than ``state`` says.
             OSError: it can't be written.
         """
         if self.end_offset != end:
             raise Corruption(f"what was sent ends at offset {self.end_offset}, the log at {end}")
+        for epoch, offset in self._epochs:
+            if epoch_at(state.epochs, offset) not in {-1, epoch}:
+                raise Corruption(f"the batch at offset {offset} that was sent has leader epoch {epoch}")
         self._seal()
         if producers is not None:
             offset, data = producers

@@ -9,11 +9,15 @@ caller says that the segment is good. Until then the index says less, and who lo
 from __future__ import annotations
 
 import os
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
+from crc32c import crc32c
+
 from millstream.errors import Corruption
+from millstream.format.epochs import epoch_at
 from millstream.format.index import (
     INDEX_INTERVAL_BYTES,
     NO_SUM,
@@ -37,9 +41,10 @@ from millstream.storage.disk import read_at, read_file, replace_file, write_all
 from millstream.wire.records import checksum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from millstream.storage.disk import Disk, File
+    from millstream.format.epochs import Epochs
+    from millstream.storage.disk import Buffer, Disk, File
 
 _CHUNK_BYTES: Final = 256 * 1024
 _PIECE_BYTES: Final = 4 * 1024 * 1024
@@ -158,7 +163,8 @@ class SegmentIndex:
         return (offsets[place], positions[place]) if place >= 0 else (self.base_offset, 0)
 
     def runs(self, offset: Offset) -> bytes:
-        """The marks of up to ``RUNS_MAX`` runs, among them that which holds ``offset``; empty without one.
+        """The marks of up to ``RUNS_MAX`` runs, among them that which holds ``offset``; empty without one. A first run
+        at the start of the file counts from the base offset on: compaction may have removed the first offsets.
 
         Three arrays of unsigned 32-bit numbers of the same length: the marks' offsets from the base offset, their
         positions, and at each the CRC-32C of the bytes from the mark before. A run lies between two marks.
@@ -166,16 +172,17 @@ class SegmentIndex:
         offsets, positions, sums, timestamps = self._entries
         count = len(timestamps)
         place = bisect_right(offsets, offset, 0, count) - 1
+        if place < 0 and count and not positions[0]:
+            place = 0
         first = place // RUNS_MAX * RUNS_MAX
         last = min(first + RUNS_MAX, count - 1)
         if place < 0 or place >= last:
             return b""
         marks = slice(first, last + 1)
-        base = self.base_offset
-        return b"".join(
-            array("I", values).tobytes()
-            for values in ((one - base for one in offsets[marks]), positions[marks], sums[marks])
-        )
+        relative = [one - self.base_offset for one in offsets[marks]]
+        if not positions[first]:
+            relative[0] = 0
+        return b"".join(array("I", values).tobytes() for values in (relative, positions[marks], sums[marks]))
 
     def cut(self, position: int) -> None:
         """Forget the entries at or behind ``position``, and that a file has any."""
@@ -243,7 +250,10 @@ class SegmentIndex:
 
 
 class Growing:
-    """A segment's summary while batches are added to it."""
+    """A segment's summary while batches are added to it, and the checksums of its runs as far as the bytes are given.
+
+    A run of which not every byte was given has no checksum (``NO_SUM``): a reader looks at each of its batches.
+    """
 
     __slots__ = (
         "_index",
@@ -252,6 +262,7 @@ class Growing:
         "_max_offset",
         "_min",
         "_next_index",
+        "_run_sum",
         "created_ms",
         "end_offset",
         "size_bytes",
@@ -268,16 +279,27 @@ class Growing:
         self.end_offset = index.base_offset if summary is None else summary.end_offset
         self.size_bytes = 0 if summary is None else summary.size_bytes
         self._next_index = (self.size_bytes + interval_bytes - 1) // interval_bytes * interval_bytes
+        self._run_sum = 0 if not self.size_bytes else None
+        """CRC-32C of the bytes since the last entry; None if not all of them were given."""
 
     def goes_on_with(self, batch: Batch) -> bool:
         """Whether this batch may follow: with the next offset, or with a later one if the segment was compacted."""
         return may_follow(batch, Offset(self.end_offset), gaps=self._index.generation > 0)
 
-    def add(self, batch: Batch) -> None:
-        """The batch follows; its position is ``size_bytes``."""
+    def add(self, batch: Batch, data: Sequence[Buffer] = ()) -> None:
+        """The batch follows; its position is ``size_bytes``. ``data`` are its bytes as they are written there, which
+        the caller has checked, with the leader epoch; empty if it has not.
+        """
         if self.size_bytes >= self._next_index:
-            self._index.add(batch.base_offset, self.size_bytes, self._max)
+            known = NO_SUM if self._run_sum is None else RunSum(self._run_sum)
+            self._index.add(batch.base_offset, self.size_bytes, self._max, known)
             self._next_index = self.size_bytes + self._interval
+            self._run_sum = 0 if self._index.positions[-1] == self.size_bytes else None
+        if not data:
+            self._run_sum = None
+        elif self._run_sum is not None:
+            for part in data:
+                self._run_sum = crc32c(part, self._run_sum)
         if batch.max_timestamp > self._max:
             self._max = batch.max_timestamp
             self._max_offset = batch.base_offset
@@ -301,8 +323,11 @@ class Growing:
         )
 
 
-def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: int) -> Growing:
-    """Extend an index over the batches of a segment that it does not cover, up to byte ``size``.
+def grow_index(
+    disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: int, epochs: Epochs | None = None
+) -> Growing:
+    """Extend an index over the batches of a segment that it does not cover, up to byte ``size``. Runs get checksums
+    only with ``epochs``, those of the log.
 
     Raises:
         Corruption: they are not whole batches with dense offsets, or rising ones where compaction has been.
@@ -311,12 +336,12 @@ def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: in
     growing = Growing(index, now_ms)
     file = disk.open(path)
     try:
-        for batch in batches_from(file, growing.size_bytes, size):
+        for batch, data in sound_batches_from(file, growing, size, epochs):
             if not growing.goes_on_with(batch):
                 raise Corruption(
                     f"{path}: offset {batch.base_offset} at byte {batch.position} follows {growing.end_offset}"
                 )
-            growing.add(batch)
+            growing.add(batch, data)
     except WalkEnd as end:
         raise Corruption(f"{path}: byte {end.position}: {end.reason}") from end
     finally:
@@ -324,8 +349,31 @@ def grow_index(disk: Disk, path: str, index: SegmentIndex, size: int, now_ms: in
     return growing
 
 
-def whole_batches_from(file: File, position: int, limit: int) -> Iterator[tuple[Batch, memoryview]]:
-    """The batches of a segment file from ``position`` on, each with its bytes, read in large pieces.
+def sound_batches_from(
+    file: File, growing: Growing, size_bytes: int, epochs: Epochs | None
+) -> Iterator[tuple[Batch, Sequence[Buffer]]]:
+    """The batches of a segment file from the end of ``growing`` up to ``size_bytes``. Each comes with its bytes if
+    these match its checksum, and its leader epoch is that of the log, as far as it is known; with nothing otherwise, or
+    if it is larger than any run that is read as a whole. Without ``epochs`` only headers are read.
+
+    Raises:
+        WalkEnd: what stands at the end is not a whole batch. Reaching ``size_bytes`` exactly ends without it.
+    """
+    if epochs is None:
+        for batch in batches_from(file, growing.size_bytes, size_bytes):
+            yield batch, ()
+        return
+    for batch, data in whole_batches_from(file, growing.size_bytes, size_bytes, _PIECE_BYTES):
+        sound = len(data) == batch.size and checksum([data], BATCH_CRC_START) == batch.crc
+        known = epoch_at(epochs, Offset(batch.base_offset))
+        yield batch, (data,) if sound and known in {-1, batch.leader_epoch} else ()
+
+
+def whole_batches_from(
+    file: File, position: int, limit: int, batch_bytes_max: int = sys.maxsize
+) -> Iterator[tuple[Batch, memoryview]]:
+    """The batches of a segment file from ``position`` on, each with its bytes, read in large pieces. Those larger than
+    ``batch_bytes_max`` come without.
 
     Raises:
         WalkEnd: what stands at the end is not a whole batch. Reaching ``limit`` exactly ends without it.
@@ -338,6 +386,10 @@ def whole_batches_from(file: File, position: int, limit: int) -> Iterator[tuple[
             if len(data) < BATCH_HEADER_BYTES:
                 raise _too_short(position, limit)
         batch = parse_batch(data, at, position, limit)
+        if batch.size > batch_bytes_max:
+            yield batch, memoryview(b"")
+            position += batch.size
+            continue
         if at + batch.size > len(data):
             size = min(max(_PIECE_BYTES, batch.size), limit - position)
             data, begin, at = memoryview(read_at(file, position, size)), position, 0
