@@ -4,9 +4,9 @@ On a busy machine a broker needs ten times as long for what it always does. A te
 now", that gives a bound of seconds, or that asserts how long something took, fails there without a fault. Tests wait
 for a condition instead (``tests/waits.py``), and measure work, not time (``tests/worked.py``).
 
-Refused in tests: ``time.sleep``, a clock that has to be early in an assertion, a bound between one second and a
-minute (two for a command), a limit of pytest below five minutes, and a deadline of hypothesis. CPU time
-(``thread_time``, ``process_time``) is no clock here, and a bound below a second is a pause between two looks.
+Refused in tests: ``time.sleep``, a clock, or a time measured by one, that has to be early in an assertion, a bound
+between one second and a minute (two for a command), a limit of pytest below five minutes, and a deadline of hypothesis.
+CPU time (``thread_time``, ``process_time``) is no clock here, and a bound below a second is a pause between two looks.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ class Wait(NamedTuple):
 def fixed_waits(path: Path) -> list[Wait]:
     """What in a file of tests counts on the speed of the machine."""
     found: list[Wait] = []
-    for node in ast.walk(tree_of(path)):
+    tree = tree_of(path)
+    measured = _measured(tree)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             found += _call(node)
-        elif isinstance(node, ast.Assert) and _is_to_be_early(node.test):
+        elif isinstance(node, ast.Assert) and _is_to_be_early(node.test, measured):
             found.append(Wait(node.lineno, "asserts a time of the clock; wait for a condition, or measure work"))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and _is_clock(node.left):
             if _is_short(node.right):
@@ -85,22 +87,34 @@ def _constant(node: ast.Assign | ast.AnnAssign) -> Iterator[Wait]:
             yield Wait(node.lineno, f"{target.id} is less than {LEAST_S} s")
 
 
-def _is_to_be_early(test: ast.expr) -> bool:
+def _measured(tree: ast.AST) -> frozenset[str]:
+    """Names of times that a clock has measured."""
+    return frozenset(
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Sub)
+        if _has_clock(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    )
+
+
+def _is_to_be_early(test: ast.expr, measured: frozenset[str]) -> bool:
     """Whether an assertion holds only if a clock has not come far."""
     for node in ast.walk(test):
         if not isinstance(node, ast.Compare):
             continue
         sides = [node.left, *node.comparators]
         for smaller, operator, larger in zip(sides, node.ops, sides[1:], strict=False):
-            if isinstance(operator, ast.Lt | ast.LtE) and _has_clock(smaller):
+            if isinstance(operator, ast.Lt | ast.LtE) and _has_clock(smaller, measured):
                 return True
-            if isinstance(operator, ast.Gt | ast.GtE) and _has_clock(larger):
+            if isinstance(operator, ast.Gt | ast.GtE) and _has_clock(larger, measured):
                 return True
     return False
 
 
-def _has_clock(node: ast.expr) -> bool:
-    return any(_is_clock(part) for part in ast.walk(node))
+def _has_clock(node: ast.expr, measured: frozenset[str] = frozenset()) -> bool:
+    return any(_is_clock(part) or (isinstance(part, ast.Name) and part.id in measured) for part in ast.walk(node))
 
 
 def _is_clock(node: ast.AST) -> bool:

@@ -16,7 +16,10 @@ from raw_line import Line
 from waits import until
 
 SESSIONS = 3
-LOCK_MS = 3_000
+LOCK_MS = 15_000
+"""Longer than a busy machine takes for what is said of a record while it is locked."""
+
+MUTE_MS = LOCK_MS // 3
 LIMIT_REACHED = 133
 
 
@@ -78,15 +81,17 @@ def test_a_member_over_its_quota_acquires_nothing_and_is_muted_for_a_part_of_its
         producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("t", bytes(200_000), partition=0)
         assert producer.flush(60) == 0
-        taken = until(first.fetch, "nothing is delivered")
-        assert taken == [(0, 0, 0, 1)] and first.throttle_ms == LOCK_MS // 3
-        told = time.monotonic()
+        begun, taken = 0.0, []
+        while not taken:
+            begun = time.monotonic()  # before it is told: nobody knows when its answer is seen
+            taken = first.fetch()
+        assert taken == [(0, 0, 0, 1)] and first.throttle_ms == MUTE_MS
         until(lambda: second.fetch(wait_ms=1) == [] and second.throttle_ms, "the other shard does not hear of it")
         producer.produce("t", bytes(200_000), partition=0)
         assert producer.flush(60) == 0
-        assert second.fetch(wait_ms=60_000) == [] and second.throttle_ms == LOCK_MS // 3
+        assert second.fetch(wait_ms=60_000) == [] and second.throttle_ms == MUTE_MS
         assert first.say(taken, ACCEPT) == {0}
-        assert time.monotonic() - told >= LOCK_MS / 3_000 - 0.1
+        assert time.monotonic() - begun >= MUTE_MS / 1_000
         set_rate(line, None)
         until(lambda: (0, 1, 1, 1) in second.fetch(), "the second record does not come")
         assert metric(broker, "acquired_records_total") == acquired + 2

@@ -1,7 +1,5 @@
 """Shared topics under load while brokers die, partitions move and the bucket fails: the checker of histories judges."""
 
-import time
-
 import pytest
 from moving_support import move, moving
 from shared_cluster_support import leader, status
@@ -67,16 +65,14 @@ def test_a_hundred_partitions_move_under_load_without_their_data(tmp_path):
         with load(made.bootstrap, "wide", count, members=1, rate=15, padding=padding) as workload:
             workload.wait_progress(500)
             data = workload.acknowledged * padding
-            passed, begun = made.peer_bytes, time.monotonic()
+            passed = made.peer_bytes
             assert move(one, "wide", {at: [2] for at in range(count)}) == [(0, None)] * count
             until(lambda: not moving(one), "partitions do not move", DEADLINE_S)
-            took = time.monotonic() - begun
             passed = made.peer_bytes - passed
-            print(f"{count} partitions with {data / MIB:.1f} MiB: moved in {took:.1f} s, {passed / MIB:.2f} MiB")
+            print(f"{count} partitions with {data / MIB:.1f} MiB: moved with {passed / MIB:.2f} MiB")
             until(lambda: {leader(one, "wide", at) for at in range(count)} == {2}, "a partition did not move", 60)
             workload.wait_progress(100)
         assert passed < data / 4
-        assert took < 60
         until(lambda: len(status(made.brokers[2], "wide")) == count, "not every partition is there", 60)
 
 

@@ -1,6 +1,7 @@
 """What a client over its quota sees: throttle times, an unread connection, empty fetches, refused changes.
 
-Raw requests to one real broker with two shards. Only least times are tested: an answer may be late, never early.
+Raw requests to one real broker with two shards. Only least times are tested: an answer may be late, never early. Each
+is measured from before the request that starts it, since the client may be late to see that answer, too.
 """
 
 import contextlib
@@ -76,13 +77,13 @@ def test_quotas_are_altered_and_described(client, version):
 
 
 def produce(client, topic, size, version):
-    """The throttle time of a produce, and when its answer came."""
+    """The throttle time of a produce."""
     data = [TopicProduceData(topic, bytes(16), [PartitionProduceData(0, batch(1, value=bytes(size)))])]
     answer = client.connection.call(
         ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data), ProduceResponse, version
     )
     assert answer.responses[0].partition_responses[0].error_code == 0
-    return answer.throttle_time_ms, time.monotonic()
+    return answer.throttle_time_ms
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
@@ -91,14 +92,15 @@ def test_a_producer_over_its_quota_is_told_to_wait_and_is_not_read_meanwhile(bro
     who = f"greedy-{version}"
     assert alter(client, {"client-id": who}, producer_byte_rate=100_000.0)[0] == "NONE"
     greedy = named(broker, who)
-    first, told = produce(greedy, topic, 1_020_000, version)  # the first window counts as ten: 1 MB may pass
+    begun = time.monotonic()
+    first = produce(greedy, topic, 1_047_000, version)  # the first window counts as ten: 1 MB may pass
     assert 1 <= first <= 5_000
-    second, answered = produce(greedy, topic, 100, version)
-    assert answered - told >= first / 1_000 - 0.005
+    second = produce(greedy, topic, 100, version)
+    assert time.monotonic() - begun >= first / 1_000
     assert second < first
-    assert produce(client, topic, 1_020_000, version)[0] == 0
+    assert produce(client, topic, 1_020_000, version) == 0
     assert alter(client, {"client-id": who}, producer_byte_rate=None)[0] == "NONE"
-    assert produce(greedy, topic, 1_020_000, version)[0] == 0
+    assert produce(greedy, topic, 1_020_000, version) == 0
     greedy.connection.close()
 
 
@@ -198,11 +200,11 @@ def test_clients_of_one_quota_share_it_over_all_shards(broker, client):
     topic, _ = client.create(partitions=1)
     assert alter(client, {"client-id": "many"}, producer_byte_rate=2_000.0)[0] == "NONE"
     greedy = named(broker, "many")
-    assert produce(greedy, topic, 400_000, 9)[0] > 0
+    assert produce(greedy, topic, 400_000, 9) > 0
 
     def all_wait():
         fresh = [named(broker, "many") for _ in range(4)]
-        waits = [produce(one, topic, 10, 9)[0] for one in fresh]
+        waits = [produce(one, topic, 10, 9) for one in fresh]
         for one in fresh:
             one.connection.close()
         return all(waits)
