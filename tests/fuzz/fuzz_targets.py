@@ -9,7 +9,6 @@ cannot be and how it is bounded), and a ``constant``, such as what a decompresso
 import contextlib
 import struct
 import sys
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,8 +29,10 @@ from millstream.format import compacted
 from millstream.iobuf import Arena, IoBuf
 from millstream.kafka import cost, dispatch, served
 from millstream.kafka.context import RequestContext
+from millstream.net.client import Client
 from millstream.net.connection import Connection, Exchange
 from millstream.net.intake import Intake
+from millstream.net.responses import Responses
 from millstream.wire import compression, inspection
 from millstream.wire.apis import APIS
 from millstream.wire.codec import decode_message, decode_request, encode_message, request_decoder
@@ -214,11 +215,10 @@ class _Connection(Connection):
     __slots__ = ()
 
     def __init__(self) -> None:
-        self.client_id = None
-        self.client_id_bytes = memoryview(b"")
-        self.received_us = self.held = 0
-        self.exchanges = deque()
-        self.again = None
+        self.client = Client(("", 0), ("", 0), "", "")
+        self.responses = Responses()
+        self.received_us = 0
+        self.frame = self.produces = None
         self.intake = _INTAKE
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class Drain:
         late = self._reactor.now_us() >= self._deadline_us
         for connection in list(self._intake.connections):
             connection.stop_reading()
-            if late or (not connection.exchanges and not connection.outbox.queued_bytes):
+            if late or (not connection.responses.exchanges and not connection.responses.outbox.queued_bytes):
                 connection.close()
         if self._intake.connections:
             self._reactor.call_later(LOOK_US, self._look)

@@ -493,7 +493,7 @@ class ShardProcess:
     def _open_by_address(self, arguments: Any, answer: Any) -> None:
         """Open connections of clients, those in their TLS handshake included."""
         _ = arguments
-        found = Counter(connection.host for connection in self.intake.connections)
+        found = Counter(connection.client.host for connection in self.intake.connections)
         found.update(self.handshakes.hosts())
         answer(dict(found))
 

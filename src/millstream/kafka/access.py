@@ -67,7 +67,7 @@ class Access:
         question = (operation, resource_type, name)
         answer = answers.get(question)
         if answer is None:
-            answer = self._decide(connection.principal, connection.host, operation, resource_type, name)
+            answer = self._decide(connection.client.principal, connection.client.host, operation, resource_type, name)
             if len(answers) >= KEPT_MAX:
                 answers.clear()
             answers[question] = answer
@@ -89,7 +89,7 @@ class Access:
         if self.allows(connection, operation, ResourceType.TOPIC, "hardcode"):  # superusers, and Kafka's own question
             return True
         rules = self._metadata.state.security.rules
-        return rules.allows_some(connection.principal, connection.host, operation, ResourceType.TOPIC)
+        return rules.allows_some(connection.client.principal, connection.client.host, operation, ResourceType.TOPIC)
 
     def operations(self, connection: "Connection", resource_type: ResourceType, name: str) -> int:
         """What the client may do to a resource, as Kafka's bit field (KIP-430)."""
@@ -101,10 +101,14 @@ class Access:
 
     def kept(self, connection: "Connection") -> Kept:
         """What the connection keeps, as of now."""
-        kept = connection.rights
+        kept = connection.client.rights
         state = self._metadata.state.security
-        if not isinstance(kept, Kept) or kept.revision != state.revision or kept.principal != connection.principal:
-            kept = connection.rights = Kept(state, connection.principal)
+        if (
+            not isinstance(kept, Kept)
+            or kept.revision != state.revision
+            or kept.principal != connection.client.principal
+        ):
+            kept = connection.client.rights = Kept(state, connection.client.principal)
         return kept
 
     def permits(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:

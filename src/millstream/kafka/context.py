@@ -13,10 +13,11 @@ what the header said. A handler answers exactly once, now or later, on the same 
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.iobuf.outbox import Holder
+from millstream.iobuf.outbox import Buffer, Holder
 from millstream.model.quantities import ApiVersion
 from millstream.net.connection import Connection, Exchange
 from millstream.net.shared import Shared
@@ -100,9 +101,8 @@ class Node:
 class RequestContext(Exchange):
     """One request: what its header said, who sent it, and the one answer it will get."""
 
-    __slots__ = ("_body_at", "_frame", "api_version", "correlation_id", "received_us")
+    __slots__ = ("_body_at", "_frame", "api", "api_version", "correlation_id", "received_us")
 
-    api: "Api"
     asker: "Asker | None" = None
     """Asks for the client's rights; None where access is not controlled."""
 
@@ -117,9 +117,9 @@ class RequestContext(Exchange):
     ) -> None:
         self.connection = connection
         self.done = False
-        self.buffers = None
+        self.buffers: Sequence[Buffer] | None = None
         self.size = 0
-        self.holder = None
+        self.holder: Holder | None = None
         self.holds = False
         self.counts = False
         self.api = api
@@ -144,34 +144,34 @@ class RequestContext(Exchange):
 
     @property
     def client_id(self) -> str | None:
-        return self.connection.client_id
+        return self.connection.client.id
 
     @property
     def host(self) -> str:
         """Address of the client."""
-        return self.connection.host
+        return self.connection.client.host
 
     @property
     def port(self) -> int:
-        return self.connection.port
+        return self.connection.client.port
 
     @property
     def local_host(self) -> str:
         """Address that the client connected to."""
-        return self.connection.local_host
+        return self.connection.client.local_host
 
     @property
     def local_port(self) -> int:
-        return self.connection.local_port
+        return self.connection.client.local_port
 
     @property
     def listener(self) -> str:
-        return self.connection.listener
+        return self.connection.client.listener
 
     @property
     def principal(self) -> str:
         """Who the client is (``model.principal``); the anonymous one if its listener asks for no proof."""
-        return self.connection.principal
+        return self.connection.client.principal
 
     def respond(self, message: Response) -> None:
         """Answer with ``message``."""

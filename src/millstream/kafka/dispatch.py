@@ -25,6 +25,7 @@ it is decoded. Produce is not counted: its records have the budgets of the arena
 
 import importlib
 import struct
+from collections import deque
 from typing import Final
 
 from millstream.core.controller.features import has_share_groups
@@ -38,6 +39,7 @@ from millstream.kafka.logins.gate import Gate
 from millstream.kafka.rights import Asker, Guard
 from millstream.kafka.served import API_VERSIONS_KEY, FETCH, PRODUCE, PUSH_EVENTS, SERVED, SHARE_GROUPS, handler_module
 from millstream.net.connection import Connection
+from millstream.net.member import Request as InProgress
 from millstream.telemetry.log import RateLimit, log
 from millstream.wire.codec import request_decoder
 from millstream.wire.decoding import OBJECT_BYTES_MAX, ROOM_LEFT
@@ -96,13 +98,14 @@ class Dispatcher:
             if api is None:
                 raise ProtocolError(f"API {api_key} is not served")
             position = HEADER_BYTES + max(id_size, 0)
-            if id_size >= 0 and frame[HEADER_BYTES:position] != connection.client_id_bytes:
+            if id_size >= 0 and frame[HEADER_BYTES:position] != connection.client.id_bytes:
                 _new_client_id(connection, frame[HEADER_BYTES:position], id_size)
             if version >= api.flexible_from:
                 if position >= end:
                     raise ProtocolError("the request header is cut short")
                 position = skip_header_tags(frame, position) if frame[position] else position + 1
-            if connection.exchanges and connection.exchanges[-1].api is not api and _must_follow(connection):
+            exchanges = connection.responses.exchanges
+            if exchanges and _must_follow(exchanges, api):
                 return True
             context = self.context(connection, api, version, correlation_id, frame, position)
             if not api.min_version <= version <= api.max_version:
@@ -113,9 +116,9 @@ class Dispatcher:
                 if decode is None:
                     decode = api.decoders[version] = request_decoder(api_key, version)
                 if api_key == PRODUCE:
-                    again = connection.again
+                    again = connection.produces
                     if again is None:
-                        again = connection.again = ProduceAgain()
+                        again = connection.produces = ProduceAgain()
                     request = again.decode(decode, frame, position, end, version)
                 else:
                     if end > COSTLY_BYTES or api.costly:
@@ -130,7 +133,7 @@ class Dispatcher:
         except (ProtocolError, UnicodeDecodeError) as error:
             connection.intake.refuse(connection, f"sent what is no request: {error}")
             return False
-        connection.exchanges.append(context)
+        exchanges.append(context)
         try:
             api.handle(self.node, context, request)
             if not context.done and api_key != PRODUCE:
@@ -144,7 +147,7 @@ class Dispatcher:
             raise
         except Exception:  # noqa: BLE001 - a fault of one handler must not cost the other clients their broker
             if self._faults.allows():
-                who, more = f"{connection.host}:{connection.port}", self._faults.left_out()
+                who, more = connection.client, self._faults.left_out()
                 log.exception("%s version %d of %s failed; its connection is closed%s", api.name, version, who, more)
             connection.close()
             context.rest()
@@ -152,7 +155,7 @@ class Dispatcher:
 
     def on_gated_frame(self, connection: Connection, frame: memoryview, chain: IoBuf | None = None) -> bool:
         """Like ``on_frame``, where some listener demands a login: what a gate does not admit ends here."""
-        gate = connection.gate
+        gate = connection.client.gate
         if not isinstance(gate, Gate) or gate.admits(frame):
             return self.on_frame(connection, frame, chain)
         if gate.is_interrupted:
@@ -162,13 +165,13 @@ class Dispatcher:
                 connection.close()
                 return False
             context = self.context(connection, api, version, correlation_id, frame, HEADER_BYTES)
-            connection.exchanges.append(context)
+            connection.responses.exchanges.append(context)
             gate.end_interrupted(context)
         return False
 
     def on_gated_chain(self, connection: Connection, chain: IoBuf) -> bool:
         """Like ``on_chain``, where some listener demands a login."""
-        gate = connection.gate
+        gate = connection.client.gate
         if not isinstance(gate, Gate):
             return self.on_chain(connection, chain)
         views = chain.views()
@@ -194,12 +197,12 @@ class Dispatcher:
         if context.api_key == API_VERSIONS_KEY:
             from millstream.kafka.handlers.admin import api_versions
 
-            connection.exchanges.append(context)
+            connection.responses.exchanges.append(context)
             api_versions.answer_unsupported(context)
         elif context.api_key == PRODUCE and 0 <= version < context.api.min_version:
             from millstream.kafka.handlers.data import produce_legacy
 
-            connection.exchanges.append(context)
+            connection.responses.exchanges.append(context)
             produce_legacy.answer(context)
         else:
             raise ProtocolError(f"{context.api.name} version {version} is not served")
@@ -240,17 +243,16 @@ def _guarded(access: Access, guard: Guard, handle: Handle) -> Handle:
     return guarded
 
 
-def _must_follow(connection: Connection) -> bool:
+def _must_follow(exchanges: deque[InProgress], api: Api) -> bool:
     """Whether a request waits for earlier ones of another API, whose effect it has to see. Then the connection is not
     read until the last one of these is answered. They are the newest of the connection: nothing else started after
     them.
     """
-    exchanges = connection.exchanges
-    api = exchanges[-1].api
-    if api is None or not api.effect:
+    last = exchanges[-1]
+    if not isinstance(last, RequestContext) or last.api is api or not last.api.effect:
         return False
     for exchange in reversed(exchanges):
-        if exchange.api is not api:
+        if not isinstance(exchange, RequestContext) or exchange.api is not last.api:
             return False
         if not exchange.done:
             exchange.hold()
@@ -265,5 +267,5 @@ def _new_client_id(connection: Connection, raw: memoryview, size: int) -> None:
     client_id = str(raw, "utf-8", "replace")
     if size > CLIENT_ID_KEPT:
         client_id, raw = client_id[:CLIENT_ID_KEPT], raw[:0]
-    connection.client_id_bytes = memoryview(bytes(raw))
-    connection.client_id = client_id
+    connection.client.id_bytes = memoryview(bytes(raw))
+    connection.client.id = client_id

@@ -66,7 +66,7 @@ def metered(plain: type[RequestContext], quotas: Charges) -> type[RequestContext
 
         def __init__(self, connection: "Connection", *arguments: Any) -> None:
             super().__init__(connection, *arguments)
-            self.request_bytes = connection.frame_size or len(self._frame)
+            self.request_bytes = len(self._frame) if connection.frame is None else connection.frame.size
             self.wait_us = 0
             self.counted = False
             self.wait_max_us = 0
@@ -81,7 +81,7 @@ def metered(plain: type[RequestContext], quotas: Charges) -> type[RequestContext
             return quotas.may_take(self, lock_us)  # type: ignore[arg-type]
 
         def mutation_client(self, strict_from: ApiVersion) -> MutationClient | None:
-            principal = self.connection.principal
+            principal = self.connection.client.principal
             if principal == SOCKET_FILE:
                 return None
             user = principal.partition(":")[2]

@@ -130,10 +130,10 @@ class Quotas(MetadataListener, Charges):
 
     def _bounds_of(self, connection: "Connection") -> Bounds:
         """The quotas of a client."""
-        gate = connection.gate
+        gate = connection.client.gate
         if isinstance(gate, Gate) and not gate.is_open:
             return _UNLIMITED
-        key = (connection.principal, connection.client_id)
+        key = (connection.client.principal, connection.client.id)
         bounds = self._bounds.get(key)
         if bounds is None:
             if len(self._bounds) >= _CLIENTS_MAX:

@@ -61,7 +61,7 @@ class Asker(NamedTuple):
         """Record a refusal. For Produce and Fetch, whose responses are not searched for errors."""
         audit, connection = self.access.audit, self.connection
         if audit is not None:
-            audit.refused(connection.principal, connection.host, api, error.name, name)
+            audit.refused(connection.client.principal, connection.client.host, api, error.name, name)
 
     def topic(self, operation: Operation, name: str) -> bool:
         return self.access.allows_topic(self.connection, operation, name)

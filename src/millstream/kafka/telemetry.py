@@ -144,7 +144,7 @@ def _outcome(stored: bool) -> ErrorCode:
 
 def attributes(ctx: "RequestContext") -> Attributes:
     """Facts about the client of a request, for subscriptions."""
-    name, version = ctx.connection.software
+    name, version = ctx.connection.client.software
     return {
         "client_id": ctx.client_id or "",
         "client_software_name": name,

@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from millstream.iobuf import MemoryClass, receive_buffer
+from millstream.net.partial_frame import PartialFrame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,26 +134,18 @@ class Budget:
         if frame is None:
             return False
         line.enter(connection, size)
-        connection.frame = frame
-        connection.frame_size = size
-        connection.frame_missing = size - len(received)
-        position = 0
-        for view in frame.views():
-            part = min(len(view), len(received) - position)
-            view[:part] = received[position : position + part]
-            position += part
-            if position == len(received):
-                break
+        connection.frame = PartialFrame(frame, size, received)
         self._on_wait()
         return True
 
     def end_frame(self, connection: Member) -> None:
         """Release the room of a frame that was handled or dropped, and resume waiting connections."""
-        self._arena.unreserve(MemoryClass.RECEIVE, connection.frame_size)
+        assert connection.frame is not None
+        self._arena.unreserve(MemoryClass.RECEIVE, connection.frame.size)
         self._records.leave(connection)
         self._others.leave(connection)
         self._strangers.leave(connection)
-        connection.frame_size = 0
+        connection.frame = None
         if self._is_waiting:
             self._reactor.call_soon(self.admit)
 

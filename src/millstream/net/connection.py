@@ -10,10 +10,9 @@ reserved from the shard's *receive* budget before it is read, for its whole leng
 fill the arena. A frame without room waits in the line of `net.budget`, and its socket is not read until it has room. A
 connection that stalls in the middle of a frame is closed.
 
-Responses leave in the order of the requests, in whichever order they were completed. Each request is an ``Exchange`` in
-a queue; the completed ones at its head are sent once per turn of the reactor. A request whose effect the next one has
-to see holds the connection (`Exchange.hold`): nothing is read until it is completed. A connection with many requests
-in progress or many unsent bytes is not read until it has caught up. Connections with large responses send in turn, one
+Each request is an ``Exchange``. Responses leave in the order of the requests (`net.responses`), once per turn of the
+reactor. A request whose effect the next one has to see holds the connection (`Exchange.hold`): nothing is read until it
+is completed. Connections with large responses send in turn, one
 after the other, so that small requests of other clients do not wait for all of them (`net.turns`). The
 unsent bytes of all connections of a shard are bounded, too (`net.owed`); above the bound, those that have any are
 not read.
@@ -25,27 +24,19 @@ allocated, and without a reservation the connection waits.
 """
 
 import struct
-from collections import deque
 from collections.abc import Sequence
 from errno import EAGAIN, EWOULDBLOCK
 from socket import socket as TcpSocket  # noqa: N812
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from millstream.iobuf import IoBuf
-from millstream.iobuf.outbox import MAX_BYTES, MAX_VIEWS, Buffer, Holder, Outbox
-from millstream.model.principal import ANONYMOUS
+from millstream.iobuf.outbox import MAX_BYTES, Buffer, Holder
+from millstream.net.responses import MAX_IN_FLIGHT, MAX_UNSENT_BYTES, Responses
 
 if TYPE_CHECKING:
+    from millstream.net.client import Client
     from millstream.net.intake import Intake
-
-MAX_IN_FLIGHT: Final = 256
-"""Maximum number of requests of one connection in progress at once. Stock clients use 1 to 5."""
-
-MAX_UNSENT_BYTES: Final = 128 << 10
-"""Unsent bytes from which a connection is no longer read."""
-
-LARGE_BYTES: Final = 64 << 10
-"""Unsent bytes from which a connection sends in turn with others, and above which a paused one stays paused."""
+    from millstream.net.partial_frame import PartialFrame
+    from millstream.wire.produce_again import ProduceAgain
 
 MIN_FRAME_BYTES: Final = 8
 """Size of the shortest request header: API key, version and correlation id."""
@@ -56,15 +47,6 @@ FETCH: Final = 1
 _read_size: Final = struct.Struct(">i").unpack_from
 
 
-class Gated(Protocol):
-    """What stands before a connection that has to log in (``kafka.logins.gate``)."""
-
-    @property
-    def takes_bare(self) -> bool:
-        """Whether the next frame is a bare token, which has no request header."""
-        ...
-
-
 class Exchange:
     """One request of a connection, and its response when it is completed.
 
@@ -72,11 +54,9 @@ class Exchange:
     ``complete(None, 0)`` means that the protocol has no response (acks=0).
     """
 
-    __slots__ = ("api", "buffers", "connection", "counts", "done", "holder", "holds", "size")
+    __slots__ = ("buffers", "connection", "counts", "done", "holder", "holds", "size")
 
     def __init__(self, connection: "Connection") -> None:
-        self.api: Any = None
-        """What the request asks for; known to who handles it."""
         self.connection = connection
         self.done = False
         self.buffers: Sequence[Buffer] | None = None
@@ -89,7 +69,7 @@ class Exchange:
         """Stop reading the connection until this exchange is completed."""
         if not self.done and not self.holds:
             self.holds = True
-            self.connection.held += 1
+            self.connection.responses.held += 1
 
     def count(self) -> None:
         """Count this exchange as costly, until ``rest`` or its end. The number of those is limited."""
@@ -106,7 +86,7 @@ class Exchange:
         """Let the connection be read again: the exchange is completed, or keeps no memory while it waits."""
         if self.holds:
             self.holds = False
-            self.connection.held -= 1
+            self.connection.responses.held -= 1
             self.rest()
 
     def complete(self, buffers: Sequence[Buffer] | None, size: int, holder: Holder | None = None) -> None:
@@ -119,17 +99,18 @@ class Exchange:
             parking = connection.intake.parking
             if parking.requests:
                 parking.leave(self)
-        connection.unsent += size
+        responses = connection.responses
+        responses.unsent += size
         if connection.closed:
             if holder is not None:
                 holder.release()
             return
         if holder is not None:
-            connection.outbox.lent += size
+            responses.outbox.lent += size
         self.buffers = buffers
         self.size = size
         self.holder = holder
-        if connection.exchanges[0] is self or not connection.reading:
+        if responses.exchanges[0] is self or not connection.reading:
             connection.answers_ready()
 
 
@@ -143,78 +124,40 @@ class Connection:
     """
 
     __slots__ = (
-        "again",
-        "client_id",
-        "client_id_bytes",
+        "client",
         "closed",
-        "dirty",
-        "exchanges",
-        "fd",
         "frame",
         "frame_bytes_max",
-        "frame_missing",
-        "frame_size",
         "frames",
-        "gate",
-        "held",
-        "host",
         "intake",
-        "leaderless",
-        "listener",
-        "local_host",
-        "local_port",
-        "outbox",
-        "owed",
-        "port",
-        "principal",
+        "produces",
         "reading",
-        "rights",
-        "sends",
         "received_us",
+        "responses",
         "socket",
-        "software",
         "stash",
-        "unsent",
-        "waits",
-        "writing",
     )
 
-    def __init__(
-        self, intake: "Intake", sock: TcpSocket, peer: tuple[str, int], local: tuple[str, int], listener: str
-    ) -> None:
+    def __init__(self, intake: "Intake", sock: TcpSocket, client: "Client") -> None:
         self.intake = intake
         self.socket = sock
-        self.fd = sock.fileno()
-        self.host, self.port = peer
-        self.local_host, self.local_port = local
-        self.listener = listener
+        self.client = client
+        self.responses = Responses()
+        self.produces: ProduceAgain | None = None
+        """Decodes Produce requests that repeat the one before; made with the first."""
         self.frame_bytes_max = intake.frame_bytes_max
-        self.rights: object = None  # what the edge keeps of the client's rights
-        self.gate: Gated | None = None  # what the edge lets pass before a login; None where it demands none
-        self.principal = ANONYMOUS  # who the client is; set before its first request, or by a login
-        self.software: tuple[str, str] = ("", "")  # name and version of the client's library, once it has said
-        self.exchanges: deque[Exchange] = deque()
-        self.outbox = Outbox()
-        self.closed = False
-        self.dirty = False
-        self.waits = False  # for its turn among those whose requests cost much
-        self.sends = False  # waits for its turn among those who have much to send
-        self.writing = False
-        self.frames = 0
-        self.held = 0  # exchanges that want nothing read until they are completed
-        self.unsent = 0  # bytes of completed answers that the kernel has not taken
-        self.owed = 0  # those of them outside the arena, as the intake counts them
-        self.frame: IoBuf | None = None  # the frame that is being received, its fragments already reserved
-        self.frame_size = 0
-        self.frame_missing = 0
+        """Less than the intake's while the client has yet to log in."""
+        self.frame: PartialFrame | None = None
+        """The frame that is being received; its memory is reserved."""
         self.stash = b""
-        self.received_us = 0  # when the bytes that are being handled came
-        self.client_id: str | None = None
-        self.client_id_bytes = memoryview(b"")
-        self.again: Any = None  # what the edge remembers of the requests of this connection
-        self.leaderless = 0  # answers of the edge that lacked a leader for long
+        """The received bytes that are not handled yet."""
+        self.frames = 0
+        """Number of whole frames so far."""
+        self.received_us = 0
+        """When the bytes that are being handled came."""
         self.reading = True
-        intake.reactor.add_reader(self.fd, self.on_readable)
+        self.closed = False
+        intake.reactor.add_reader(sock.fileno(), self.on_readable)
 
     @property
     def is_stranger(self) -> bool:
@@ -248,6 +191,7 @@ class Connection:
         """Handle every whole frame in ``buffer[:end]``, keep the bytes behind them. True: read on from the socket."""
         intake = self.intake
         self.received_us = intake.reactor.now_us()
+        responses = self.responses
         tight = intake.owed.bytes > intake.owed.bytes_max
         position = 0
         while end - position >= 4:
@@ -255,7 +199,7 @@ class Connection:
             if not MIN_FRAME_BYTES <= size <= self.frame_bytes_max and not self._is_bare(size):
                 intake.refuse(self, _stranger(buffer[position : position + 4]) or f"claims a request of {size} bytes")
                 return False
-            if self.held or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_UNSENT_BYTES:  # _is_full
+            if responses.held or len(responses.exchanges) >= MAX_IN_FLIGHT or responses.unsent > MAX_UNSENT_BYTES:
                 self._pause(buffer[position:end])
                 return False
             if tight and self._must_wait(buffer[position : position + 6]):
@@ -274,7 +218,7 @@ class Connection:
             self.frames += 1
             if intake.on_frame(self, buffer[begin:position]):
                 self._pause(buffer[begin - 4 : end])
-                if not self.held:
+                if not responses.held:
                     intake.turns.wait_for_turn(self)
                 return False
             if self.closed:
@@ -285,83 +229,64 @@ class Connection:
 
     def _is_bare(self, size: int) -> bool:
         """Whether a frame without a request header may come now."""
-        return 0 < size < MIN_FRAME_BYTES and self.gate is not None and self.gate.takes_bare
+        return 0 < size < MIN_FRAME_BYTES and self.client.gate is not None and self.client.gate.takes_bare
 
-    def _receive_into_frame(self, frame: IoBuf) -> None:
-        views = frame.views()
-        have = self.frame_size - self.frame_missing
-        while have >= len(views[0]):
-            have -= len(views.pop(0))
-        if have:
-            views[0] = views[0][have:]
-        del views[MAX_VIEWS:]
+    def _receive_into_frame(self, frame: "PartialFrame") -> None:
         try:
-            count = self.socket.recv_into(views[0]) if len(views) == 1 else self.socket.recvmsg_into(views)[0]
+            count = frame.receive(self.socket)
         except OSError as error:
             self._failed(error)
             return
-        finally:
-            del views
         if count == 0:
             self.close()
             return
         self.intake.counts.received.inc(count)
-        self.frame_missing -= count
-        if self.frame_missing:
-            return
-        self.frames += 1
-        self._handle_chain(frame)
+        if not frame.missing:
+            self.frames += 1
+            self._handle_chain(frame)
 
-    def _handle_chain(self, frame: IoBuf) -> bool:
+    def _handle_chain(self, frame: "PartialFrame") -> bool:
         """Handle the frame that was received into fragments. True: read on from the socket."""
         self.received_us = self.intake.reactor.now_us()
-        self.frame = None
+        chain, frame.chain = frame.chain, None  # ours until it is handled, even if that closes the connection
+        assert chain is not None
         again: bool | None = False
         try:
-            again = self.intake.on_chain(self, frame)
+            again = self.intake.on_chain(self, chain)
         finally:
             if not again:
-                frame.release()
+                chain.release()
                 self.intake.budget.end_frame(self)
         if again:
-            self.frame = frame
+            frame.chain = chain
             self._pause(memoryview(b""))
-            if not self.held:
+            if not self.responses.held:
                 self.intake.turns.wait_for_turn(self)
             return False
         if self.closed:
             return False
-        if self._is_full():
+        if self.responses.is_full:
             self._pause(memoryview(b""))
             return False
         return True
-
-    def _is_full(self) -> bool:
-        return self.held > 0 or len(self.exchanges) >= MAX_IN_FLIGHT or self.unsent > MAX_UNSENT_BYTES
 
     def _must_wait(self, start: bytes | memoryview) -> bool:
         """Whether the request with this beginning waits until the shard has sent more of its responses.
 
         Produce and Fetch do not wait: their responses are short, or in the arena, which has limits of its own.
         """
-        if self.unsent > 0:
+        if self.responses.unsent > 0:
             return True
         is_data = len(start) == 6 and not start[4] and start[5] <= FETCH
         return not is_data and self.intake.owed.makes_wait(self)
-
-    def account(self) -> None:
-        """Report this connection's unsent bytes outside the arena to the intake."""
-        owed = self.unsent - self.outbox.lent_unsent
-        self.intake.owed.add(owed - self.owed)
-        self.owed = owed
 
     def _pause(self, unread: memoryview) -> None:
         """Stop reading, and keep the unhandled bytes. Without room for them the connection is closed."""
         if self.reading:
             self.reading = False
-            self.intake.reactor.remove_reader(self.fd)
-        if self.unsent:
-            self.account()
+            self.intake.reactor.remove_reader(self.socket.fileno())
+        if self.responses.unsent:
+            self.responses.account(self.intake.owed)
         self.stash = bytes(unread)
         if not self.intake.budget.stash(len(unread)):
             self.intake.refuse(self, "sent faster than memory allows")
@@ -375,7 +300,7 @@ class Connection:
         """Continue after a pause, first with the bytes that were received already, then with the socket."""
         if self.closed or self.reading or self.intake.draining:
             return
-        if self.frame is not None and not self.frame_missing and not self._handle_chain(self.frame):
+        if self.frame is not None and not self.frame.missing and not self._handle_chain(self.frame):
             return
         stash = self.stash
         if stash:
@@ -383,55 +308,51 @@ class Connection:
             if not self._split(self.intake.budget.unstash(stash), len(stash)):
                 return
         self.reading = True
-        self.intake.reactor.add_reader(self.fd, self.on_readable)
+        self.intake.reactor.add_reader(self.socket.fileno(), self.on_readable)
 
     # Answering
 
     def exchange(self) -> Exchange:
         """Add the next exchange; its response keeps this place in the order."""
         exchange = Exchange(self)
-        self.exchanges.append(exchange)
+        self.responses.exchanges.append(exchange)
         return exchange
 
     def answers_ready(self) -> None:
         """Send at the end of this turn, and read on if nothing is in the way: an exchange is completed."""
-        if not self.dirty:
-            self.dirty = True
+        if not self.responses.scheduled:
+            self.responses.scheduled = True
             self.intake.flush_later(self)
 
     def flush(self) -> None:
         """Queue the completed responses in order, and send them."""
-        self.dirty = False
+        responses = self.responses
+        responses.scheduled = False
         if self.closed:
             return
-        exchanges = self.exchanges
-        outbox = self.outbox
-        while exchanges and exchanges[0].done:
-            exchange = exchanges.popleft()
-            if exchange.buffers is not None:
-                outbox.push(exchange.buffers, exchange.size, exchange.holder)
-                exchange.holder = None
-        if not self.writing:
+        responses.queue_completed()
+        if not responses.writing:
             self._send()
         if self.closed:
             return
-        if self.unsent or self.owed:
-            self.account()
+        if responses.unsent or responses.owed:
+            responses.account(self.intake.owed)
         if not self.reading and self.has_caught_up():
             self.resume()
 
     def has_caught_up(self) -> bool:
         """Whether a connection that is paused may be read again."""
-        if self.held or self.waits or len(self.exchanges) > MAX_IN_FLIGHT // 2 or self.unsent > LARGE_BYTES:
-            return False
         intake = self.intake
+        if not self.responses.are_few or intake.turns.is_waiting(self):
+            return False
         if intake.owed.is_over and self._must_wait(self.stash[:6]):
             return False
         return not intake.budget.has_in_line(self)
 
     def _send(self) -> None:
         """Send up to 1 MiB, as much as the kernel takes. The remainder follows when the socket is writable again."""
-        outbox = self.outbox
+        responses = self.responses
+        outbox = responses.outbox
         while outbox.tail != outbox.head:
             views = outbox.next_views()
             try:
@@ -441,30 +362,33 @@ class Connection:
                 if self._failed(error):
                     return
             if count:
-                self.unsent -= count
+                responses.unsent -= count
                 self.intake.counts.sent.inc(count)
                 outbox.sent(count)
             if outbox.tail != outbox.head and (count == 0 or count >= MAX_BYTES or len(views) > 1):
-                if not self.writing:
-                    self.writing = True
-                    self.intake.reactor.add_writer(self.fd, self._on_writable)
+                if not responses.writing:
+                    responses.writing = True
+                    self.intake.reactor.add_writer(self.socket.fileno(), self._on_writable)
                     self.intake.stalls.watch()
                 return
-        if self.writing:
-            self.writing = False
-            self.intake.reactor.remove_writer(self.fd)
+        self._stop_writing()
+
+    def _stop_writing(self) -> None:
+        """No longer wait until the socket takes more."""
+        if self.responses.writing:
+            self.responses.writing = False
+            self.intake.reactor.remove_writer(self.socket.fileno())
 
     def _on_writable(self) -> None:
         if not self.intake.turns.has_time():
-            self.writing = False
-            self.intake.reactor.remove_writer(self.fd)
+            self._stop_writing()
             self.intake.turns.wait_to_send(self)
             return
         self._send()
         if self.closed:
             return
         if self.reading:
-            self.account()
+            self.responses.account(self.intake.owed)
         else:
             self.flush()
 
@@ -482,32 +406,22 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        reactor = self.intake.reactor
+        intake = self.intake
         if self.reading:
-            reactor.remove_reader(self.fd)
+            intake.reactor.remove_reader(self.socket.fileno())
             self.reading = False
             self.stash = b""
-        if self.writing:
-            reactor.remove_writer(self.fd)
-        waiting = [exchange for exchange in self.exchanges if exchange.holds and not exchange.done]
-        for exchange in self.exchanges:
-            if exchange.holder is not None:
-                exchange.holder.release()
-                exchange.holder = None
-        self.exchanges.clear()
-        self.outbox.drop()
-        if self.frame is not None:
-            self.frame.release()
-            self.frame = None
-            self.intake.budget.end_frame(self)
-        self.intake.budget.stash(-len(self.stash))
+        self._stop_writing()
+        waiting = self.responses.drop(intake.owed)
+        if self.frame is not None and self.frame.chain is not None:
+            self.frame.chain.release()
+            intake.budget.end_frame(self)
+        intake.budget.stash(-len(self.stash))
         self.stash = b""
-        self.intake.owed.add(-self.owed)
-        self.owed = 0
-        self.intake.closed(self)
+        intake.closed(self)
         self.socket.close()
         for exchange in waiting:
-            self.intake.turns.drop(exchange)
+            intake.turns.drop(exchange)
 
 
 def _stranger(start: memoryview) -> str:

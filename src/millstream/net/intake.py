@@ -21,9 +21,11 @@ from typing import Any, Final
 from millstream.iobuf import Arena, IoBuf, MemoryClass
 from millstream.model.principal import ANONYMOUS
 from millstream.net.budget import Budget
-from millstream.net.connection import LARGE_BYTES, Connection
+from millstream.net.client import Client
+from millstream.net.connection import Connection
 from millstream.net.owed import OWED_PART, Owed
 from millstream.net.parking import Parking
+from millstream.net.responses import LARGE_BYTES
 from millstream.net.stalls import Idle, Stalls
 from millstream.net.turns import Turns
 from millstream.shard.reactor import Reactor
@@ -84,8 +86,7 @@ class Intake:
         self.on_frame = on_frame
         self.on_chain = on_chain
         self.on_change: Callable[[Connection], None] = _nothing
-        """Called when a connection has opened, and when it has closed."""
-        """Called with each new connection, before its first request."""
+        """Called when a connection has opened, before its first request, and when it has closed."""
         self.connections: set[Connection] = set()
         self.draining = False  # the shard stops: what is paused stays so
         self.counts = Counts(stats)
@@ -119,8 +120,7 @@ class Intake:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = kind(self, sock, peer, local, listener)
-        connection.principal = principal
+        connection = kind(self, sock, Client(peer, local, listener, principal))
         self.connections.add(connection)
         self.on_change(connection)
         self.counts.accepted.inc()
@@ -146,7 +146,7 @@ class Intake:
     def refuse(self, connection: Connection, why: str) -> None:
         """Close a connection whose bytes no client would send."""
         self.counts.refused.inc(1)
-        self.tell_stranger(connection.host, connection.port, why)
+        self.tell_stranger(connection.client.host, connection.client.port, why)
         connection.close()
 
     def tell_stranger(self, host: str, port: int, why: str) -> None:
@@ -163,7 +163,7 @@ class Intake:
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []
         for connection in dirty:
-            if connection.unsent > LARGE_BYTES:
+            if connection.responses.unsent > LARGE_BYTES:
                 self.turns.flush(connection)
             else:
                 connection.flush()

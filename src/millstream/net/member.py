@@ -5,14 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Sized
+    from collections.abc import Sequence
 
-    from millstream.iobuf import IoBuf
-    from millstream.iobuf.outbox import Outbox
+    from millstream.iobuf.outbox import Buffer, Holder
+    from millstream.net.client import Client
+    from millstream.net.partial_frame import PartialFrame
+    from millstream.net.responses import Responses
 
 
 class Request(Protocol):
     """A request in progress (`net.connection.Exchange`)."""
+
+    buffers: Sequence[Buffer] | None
+    size: int
+    holder: Holder | None
+    """The response, once it is ``done``; None for none."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def holds(self) -> bool:
+        """Whether its connection is not read until it is completed."""
+        ...
 
     def hold(self) -> None:
         """Stop reading the connection until the request is completed."""
@@ -26,42 +40,27 @@ class Request(Protocol):
 class Member(Protocol):
     """A connection (`net.connection.Connection`)."""
 
-    frame: IoBuf | None
-    """The frame that is being received, of ``frame_size`` bytes. ``frame_missing`` of them have not come."""
-    frame_size: int
-    frame_missing: int
-    waits: bool
-    """For its turn among those whose requests cost much. Written by `net.turns`, as ``sends``."""
-    sends: bool
-    """Waits for its turn among those that have much to send."""
+    frame: PartialFrame | None
+    """The frame that is being received. Written by `net.budget`."""
 
+    @property
+    def client(self) -> Client: ...
+    @property
+    def responses(self) -> Responses: ...
     @property
     def closed(self) -> bool: ...
     @property
     def reading(self) -> bool: ...
     @property
-    def writing(self) -> bool: ...
-    @property
     def stash(self) -> bytes: ...
-    @property
-    def owed(self) -> int: ...
     @property
     def frames(self) -> int: ...
     @property
     def received_us(self) -> int: ...
     @property
-    def outbox(self) -> Outbox: ...
-    @property
-    def exchanges(self) -> Sized: ...
-    @property
     def is_stranger(self) -> bool:
         """Whether it has yet to log in."""
         ...
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
 
     def has_caught_up(self) -> bool:
         """Whether a paused connection may be read again."""
@@ -69,10 +68,6 @@ class Member(Protocol):
 
     def resume(self) -> None:
         """Continue after a pause."""
-        ...
-
-    def account(self) -> None:
-        """Report the unsent bytes outside the arena."""
         ...
 
     def flush(self) -> None:

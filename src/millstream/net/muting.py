@@ -32,7 +32,7 @@ _LOOK_AT: Final = 64
 class Muting:
     """The muted connections of one shard.
 
-    Invariants: each connection in ``_until`` holds itself (``Connection.held``) once; ``_timer`` runs until the first
+    Invariants: each connection in ``_until`` holds itself (``Responses.held``) once; ``_timer`` runs until the first
     end while there is one.
     """
 
@@ -57,7 +57,7 @@ class Muting:
         if connection.closed or (before_us is not None and before_us >= until_us):
             return
         if before_us is None:
-            connection.held += 1
+            connection.responses.held += 1
         self._until[connection] = until_us
         if len(self._queue) >= self._look_at:
             self._drop_stale()
@@ -89,7 +89,7 @@ class Muting:
             if self._until.get(connection) != until_us:
                 continue
             del self._until[connection]
-            connection.held -= 1
+            connection.responses.held -= 1
             if not connection.closed and not connection.reading and connection.has_caught_up():
                 connection.resume()
         self._gauge.set(len(self._until))

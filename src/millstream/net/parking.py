@@ -99,6 +99,10 @@ class Parking:
         """Whether the line has a request."""
         return bool(self._line)
 
+    def has_in_line(self, connection: "Member") -> bool:
+        """Whether the connection's next request is in the line."""
+        return connection in self._line
+
     def admit(self) -> "Member | None":
         """Take the first connection from the line if there is room. Otherwise end waits; ``wake`` follows."""
         if self._line and self.is_full():

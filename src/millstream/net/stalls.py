@@ -83,8 +83,9 @@ class Stalls:
         held, limit = self._arena.reserved_bytes(MemoryClass.FETCH), self._arena.limit_bytes(MemoryClass.FETCH)
         patience_ms = SHORT_STALL_MS if 2 * held > limit else self._idle_ms
         seen: dict[Member, tuple[int, int, int]] = {}
-        for connection in [c for c in self._connections if c.frame_missing or c.writing]:
-            missing, head = connection.frame_missing, connection.outbox.head
+        for connection in [c for c in self._connections if c.frame or c.responses.writing]:
+            missing = 0 if connection.frame is None else connection.frame.missing
+            head = connection.responses.outbox.head
             before = self._seen.get(connection)
             if before is None or before[:2] != (missing, head):
                 before = (missing, head, now_us)
@@ -96,13 +97,13 @@ class Stalls:
                 if not (strangers_wait if connection.is_stranger else others_wait):
                     continue
             else:
-                limit_ms = PRESSED_STALL_MS if connection.owed and self._owed.is_over else patience_ms
+                limit_ms = PRESSED_STALL_MS if connection.responses.owed and self._owed.is_over else patience_ms
             if (now_us - before[2]) // 1000 >= limit_ms:
                 self._closed.inc(1)
                 del seen[connection]
                 if self._quiet.allows():
                     what = "did not send a request to its end" if missing else "takes no answers"
-                    who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
+                    who, more = connection.client, self._quiet.left_out()
                     log.warning("closed the connection of %s: it %s%s", who, what, more)
                 connection.close()
         self._seen = seen
@@ -144,7 +145,7 @@ class Idle:
         fresh: dict[Member, tuple[int, int]] = {}
         for connection in list(self._connections):
             frames, since_us = self._seen.get(connection, (-1, 0))
-            if frames != connection.frames or connection.exchanges:
+            if frames != connection.frames or connection.responses.exchanges:
                 fresh[connection] = (connection.frames, now_us)
             elif now_us - since_us < self.idle_ms * 1000:
                 fresh[connection] = (frames, since_us)

@@ -12,7 +12,7 @@ background, one at a time.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from millstream.net.parking import Parking
@@ -102,8 +102,8 @@ class Turns:
         self.parking = Parking(parked_bytes_max, self._plan.make)
         self.under_way = 0
         """Costly requests that wait for other shards."""
-        self._to_send: deque[Member] = deque()  # those with large answers to send, oldest first
-        self._to_do: deque[Member] = deque()  # those whose next request costs much, oldest first
+        self._to_send: OrderedDict[Member, None] = OrderedDict()  # those with large responses to send, oldest first
+        self._to_do: OrderedDict[Member, None] = OrderedDict()  # those whose next request costs much, oldest first
         self._long: dict[Request, Generator[None, None, None]] = {}  # answers made in the background, oldest first
         self._first = False
         self._lines_up: bool | None = None
@@ -133,43 +133,43 @@ class Turns:
 
     def wait_to_send(self, connection: Member) -> None:
         """Send the connection's large responses after the connections that wait already."""
-        if not connection.sends and not connection.closed:
-            connection.sends = True
-            connection.account()
-            self._to_send.append(connection)
+        if connection not in self._to_send and not connection.closed:
+            connection.responses.account(self._owed)
+            self._to_send[connection] = None
             self._plan.make()
 
     def wait_for_turn(self, connection: Member) -> None:
         """Let the connection continue with its costly request after the connections that wait already."""
         again, self._lines_up = self._lines_up, None
-        if connection.waits or connection.closed:
+        if self.is_waiting(connection) or connection.closed:
             return
-        connection.waits = True
         if again is None:
-            self._to_do.append(connection)
+            self._to_do[connection] = None
             self._plan.make()
         else:
             self.parking.line_up(connection, again=again)
+
+    def is_waiting(self, connection: Member) -> bool:
+        """Whether the connection's next request waits for its turn, or for room."""
+        return connection in self._to_do or self.parking.has_in_line(connection)
 
     def take(self) -> None:
         """Send first, because that makes room. Then handle costly requests, and pause if they took long."""
         for _ in range(len(self._to_send)):
             if not self.has_time():
                 break
-            connection = self._to_send.popleft()
-            connection.sends = False
+            connection, _ = self._to_send.popitem(last=False)
             connection.flush()
         start_us = self._reactor.now_us()
         admitted = self.parking.admit()
         if admitted is not None:
-            self._to_do.append(admitted)
+            self._to_do[admitted] = None
         plan = self._plan
         if start_us >= plan.rest_until_us:
             for _ in range(len(self._to_do)):
                 if not self._may_start():
                     break
-                connection = self._to_do.popleft()
-                connection.waits = False
+                connection, _ = self._to_do.popitem(last=False)
                 self._first = True
                 connection.flush()
                 self._first = False

@@ -345,7 +345,7 @@ def kill_at_send(node: object) -> None:
     send: Callable[[Any], None] = Connection._send  # pyright: ignore[reportPrivateUsage]
 
     def counted(connection: Any) -> None:
-        if connection.outbox.queued_bytes:
+        if connection.responses.outbox.queued_bytes:
             faults.count(SEND)
         send(connection)
 

@@ -12,6 +12,11 @@ from millstream.kafka.served import SHARE_GROUPS as APIS
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 
 
+def unknown_client():
+    """A connection whose client has not said which library it uses."""
+    return SimpleNamespace(client=SimpleNamespace(software=("", "")))
+
+
 def _metadata(level: int = 0) -> Any:
     return SimpleNamespace(revision=1, state=SimpleNamespace(feature_level=level))
 
@@ -27,7 +32,7 @@ def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int) -> N
     share = [("share.version", 1, 1)] if shares else []
     shown = [("millstream.version", level, level)] if level else []
     answers: list[Any] = []
-    context = SimpleNamespace(api_version=4, connection=SimpleNamespace(software=("", "")), respond=answers.append)
+    context = SimpleNamespace(api_version=4, connection=unknown_client(), respond=answers.append)
     api_versions.handle(cast(Any, node), cast(Any, context), ApiVersionsRequest("c", "1"))
     in_force = [(one.name, one.max_version_level, one.min_version_level) for one in answers[0].finalized_features]
     assert in_force == [("group.version", 1, 1), *share, ("transaction.version", 2, 2), *shown]
@@ -41,8 +46,8 @@ def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int) -> N
 def test_of_a_long_name_of_its_library_the_beginning_is_kept_with_a_connection() -> None:
     node = SimpleNamespace(settings=_settings(), metadata=_metadata())
     answers: list[Any] = []
-    context = SimpleNamespace(api_version=3, connection=SimpleNamespace(software=("", "")), respond=answers.append)
+    context = SimpleNamespace(api_version=3, connection=unknown_client(), respond=answers.append)
     request = ApiVersionsRequest("n" * 30_000, "1" * 30_000)
     api_versions.handle(cast(Any, node), cast(Any, context), request)
     assert answers[0].error_code == 0
-    assert context.connection.software == ("n" * SOFTWARE_KEPT, "1" * SOFTWARE_KEPT)
+    assert context.connection.client.software == ("n" * SOFTWARE_KEPT, "1" * SOFTWARE_KEPT)

@@ -10,7 +10,7 @@ from connection_support import Server, frame, receive_frame
 from millstream.iobuf import MemoryClass
 from millstream.iobuf import receive as receive_module
 from millstream.net import stalls as stalls_module
-from millstream.net.connection import MAX_IN_FLIGHT
+from millstream.net.responses import MAX_IN_FLIGHT
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -86,7 +86,7 @@ def test_a_pipeline_deeper_than_the_limit_is_paused_and_finished():
     def respond(connection, body):
         exchange = connection.exchange()
         held.append((exchange, body))
-        assert len(connection.exchanges) <= MAX_IN_FLIGHT
+        assert len(connection.responses.exchanges) <= MAX_IN_FLIGHT
         if len(held) == MAX_IN_FLIGHT or body == b"the last":
             for exchange, data in held:
                 exchange.complete((frame(data),), len(data) + 4)

@@ -50,7 +50,7 @@ def test_a_muted_connection_is_answered_and_not_read_until_its_time_has_passed()
     assert muter.early == 0
     assert len(muter.muting) == 0
     assert server.intake.budget.stash_bytes == 0
-    assert not any(connection.held for connection in server.intake.connections)
+    assert not any(connection.responses.held for connection in server.intake.connections)
     server.close()
     assert server.arena.live_fragments == 0
 

@@ -8,7 +8,7 @@ from connection_support import Server, frame, receive_frame
 
 from millstream.net import owed as owed_module
 from millstream.net import stalls as stalls_module
-from millstream.net.connection import MAX_UNSENT_BYTES
+from millstream.net.responses import MAX_UNSENT_BYTES
 
 ANSWER_BYTES = 256 << 10
 REQUESTS = 30
@@ -25,7 +25,7 @@ class Answering(Server):
     def large(self, connection, body):
         answer = body.ljust(ANSWER_BYTES, b".")
         connection.exchange().complete((frame(answer),), ANSWER_BYTES + 4)
-        self.owed_most = max(self.owed_most, sum(one.unsent for one in self.intake.connections))
+        self.owed_most = max(self.owed_most, sum(one.responses.unsent for one in self.intake.connections))
 
     def bound(self):
         """What is allowed before nobody is read, and what one connection may have queued before it is counted."""
@@ -86,7 +86,7 @@ def test_who_reads_again_gets_every_answer_in_order(server, monkeypatch):
 
     server.run(client)
     assert server.owed_most < server.bound()
-    assert not any(one.unsent for one in server.intake.connections)
+    assert not any(one.responses.unsent for one in server.intake.connections)
 
 
 def test_who_takes_nothing_while_there_is_no_room_is_closed(server, monkeypatch):

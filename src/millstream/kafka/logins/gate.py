@@ -72,7 +72,7 @@ class State(IntEnum):
 class Gate:
     """The gate of one connection. Lifecycle: made with the connection, as long as it. Shard: the connection's.
 
-    Invariant: ``connection.principal`` is who logged in last; before the first login nothing but this file sees it.
+    Invariant: ``client.principal`` is who logged in last; before the first login nothing but this file sees it.
     """
 
     __slots__ = (
@@ -266,13 +266,13 @@ class Gate:
     ) -> None:
         user = verdict.user
         principal = f"User:{user}"
-        if self._since_us and principal != self._connection.principal:
-            self._fail(exchange, f"{self._connection.principal} may not become {principal}", refused)
+        if self._since_us and principal != self._connection.client.principal:
+            self._fail(exchange, f"{self._connection.client.principal} may not become {principal}", refused)
             return
         self.state = State.OPEN
         self._exchange = None
         self._since_us = self._logins.now_us()
-        self._connection.principal = principal
+        self._connection.client.principal = principal
         lifetime_ms = self._logins.succeeded(self._connection, verdict.lifetime_ms)
         self.expires_us = self._since_us + lifetime_ms * 1000 if lifetime_ms else 0
         answer(last, lifetime_ms)

@@ -58,12 +58,12 @@ class Logins:
 
     def watch(self, connection: Connection) -> None:
         """Put a gate before a connection that has just been opened, if its listener demands a login."""
-        mechanisms = self._mechanisms.get(connection.listener)
+        mechanisms = self._mechanisms.get(connection.client.listener)
         if mechanisms is None:
-            if self.audit is not None and connection.principal != ANONYMOUS:
-                self.audit.login(connection.principal, connection.host, connection.listener)
+            if self.audit is not None and connection.client.principal != ANONYMOUS:
+                self.audit.login(connection.client.principal, connection.client.host, connection.client.listener)
         else:
-            connection.gate = Gate(connection, self, mechanisms)
+            connection.client.gate = Gate(connection, self, mechanisms)
             self.began(connection)
 
     # What a gate says
@@ -89,7 +89,7 @@ class Logins:
         self._counts["succeeded"].inc()
         connection.frame_bytes_max = connection.intake.frame_bytes_max
         if self.audit is not None:
-            self.audit.login(connection.principal, connection.host, connection.listener)
+            self.audit.login(connection.client.principal, connection.client.host, connection.client.listener)
         limits = [limit for limit in (token_ms, self._settings.connections_max_reauth_ms) if limit]
         return min(limits, default=0)
 
@@ -97,10 +97,10 @@ class Logins:
         """A login is refused: count it, and say why."""
         self._counts["failed"].inc()
         if self.audit is not None:
-            self.audit.login("", connection.host, connection.listener, why)
+            self.audit.login("", connection.client.host, connection.client.listener, why)
         if self._quiet.allows():
-            who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
-            log.warning("a login from %s on listener %s failed: %s%s", who, connection.listener, why, more)
+            who, more = connection.client, self._quiet.left_out()
+            log.warning("a login from %s on listener %s failed: %s%s", who, connection.client.listener, why, more)
 
     def succeeded_over_http(self) -> None:
         """Count a login of a request over HTTP."""
@@ -177,7 +177,7 @@ class Logins:
         del self._waiting[connection]
         self._counts["failed"].inc()
         if self._quiet.allows():
-            who, more = f"{connection.host}:{connection.port}", self._quiet.left_out()
+            who, more = connection.client, self._quiet.left_out()
             log.warning("closed the connection of %s: %s%s", who, why, more)
         connection.close()
 

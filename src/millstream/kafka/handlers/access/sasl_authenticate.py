@@ -9,7 +9,7 @@ from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest, 
 def handle(node: Node, ctx: RequestContext, request: SaslAuthenticateRequest) -> None:
     """Pass the token to the connection's gate."""
     _ = node
-    gate = ctx.connection.gate
+    gate = ctx.connection.client.gate
     if isinstance(gate, Gate):
         gate.authenticate(ctx, bytes(request.auth_bytes))
     else:

@@ -9,7 +9,7 @@ from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 def handle(node: Node, ctx: RequestContext, request: SaslHandshakeRequest) -> None:
     """Pass the mechanism to the connection's gate."""
     _ = node
-    gate = ctx.connection.gate
+    gate = ctx.connection.client.gate
     if isinstance(gate, Gate):
         gate.handshake(ctx, request.mechanism)
     else:

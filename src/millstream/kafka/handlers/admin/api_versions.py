@@ -35,7 +35,7 @@ def handle(node: Node, ctx: RequestContext, request: ApiVersionsRequest) -> None
         ctx.respond(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     name, version = request.client_software_name, request.client_software_version
-    ctx.connection.software = (name[:SOFTWARE_KEPT], version[:SOFTWARE_KEPT])
+    ctx.connection.client.software = (name[:SOFTWARE_KEPT], version[:SOFTWARE_KEPT])
     ctx.respond(_table(node, ctx.api_version))
 
 

@@ -238,8 +238,8 @@ def _piece(metadata: MetadataCache, ctx: RequestContext, topic: TopicMeta, *, op
     if found is None:
         turn = 0
         if topic.lost:
-            turn = ctx.connection.leaderless
-            ctx.connection.leaderless += 1
+            turn = ctx.connection.client.leaderless
+            ctx.connection.client.leaderless += 1
         found = _encode_topic(
             MetadataResponseTopic(
                 name=topic.name,

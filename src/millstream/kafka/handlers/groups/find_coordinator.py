@@ -105,10 +105,10 @@ def _answer(
     message: str | None = None,
 ) -> FindCoordinatorResponse:
     """``found`` has the outcome for each partition, unless ``error`` refuses the request."""
-    turn = ctx.connection.leaderless
+    turn = ctx.connection.client.leaderless
     topic = node.metadata.topic(_TOPICS.get(request.key_type, GROUP_METADATA))
     if topic is not None and topic.lost:
-        ctx.connection.leaderless += 1
+        ctx.connection.client.leaderless += 1
 
     def coordinator(key: str) -> tuple[BrokerView, ErrorCode]:
         if error is not ErrorCode.NONE or topic is None:
