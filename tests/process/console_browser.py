@@ -28,6 +28,7 @@ def chromium(*, script: bool = True) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     for flag in FLAGS:
         options.add_argument(flag)
+    options.accept_insecure_certs = True  # of the tests' own authority
     options.binary_location = which("chromium") or ""
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     if not script:

@@ -10,12 +10,15 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import certificates
+from issuer import Issuer, ec_key
 from millstream.cli.__main__ import main
+from millstream.testing.clusters import Cluster
 from millstream.testing.process import Broker
 from waits import PATIENCE_S
 
@@ -137,6 +140,81 @@ def closed() -> Iterator[tuple[Broker, dict[str, str]]]:
             assert main(["user", "create", user, "--password-file", file, *at]) == 0
         assert main(["acl", "create", "User:reader", "read", "--topic", "orders", *at]) == 0
         yield b, WORDS
+
+
+class Secured(NamedTuple):
+    """Three brokers with TLS, logins, tokens and rights; their keys, and the passwords of their users."""
+
+    brokers: list[Broker]
+    keys: Path
+    words: dict[str, str]
+    client: dict[str, Any]
+    """A client's settings as the user ``admin``."""
+
+
+@contextmanager
+def secured(directory: Path) -> Iterator[Secured]:
+    """A cluster whose listeners all demand TLS and a login. The user ``reader`` may read ``orders``; the certificate
+    ``carol`` and the token of ``svc-orders``, too. The user ``nobody`` may do nothing.
+    """
+    keys, peers = directory / "keys", directory / "peers"
+    for path in (keys, peers):
+        path.mkdir()
+    for name, hosts in (("broker", certificates.HOSTS), ("carol", ())):
+        certificates.write(keys, name, hosts=hosts)
+    certificates.write(peers, "peer", hosts=("127.0.0.1",), by="Authority of brokers")
+    with Issuer(ec_key()) as issuer:
+        settings = issuer.settings(
+            **{
+                "listener.security.protocol.map": "S:SASL_SSL",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN,OAUTHBEARER",
+                "peer.security.protocol": "SSL",
+                "listener.name.peer.ssl.keystore.location": peers / "peer.pem",
+                "listener.name.peer.ssl.truststore.location": peers / "ca.pem",
+                "ssl.keystore.location": keys / "broker.pem",
+                "ssl.truststore.location": keys / "ca.pem",
+                "http.security.protocol": "SSL",
+                "listener.name.http.ssl.client.auth": "requested",
+                "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+                "super.users": "User:admin",
+                "connection.failed.authentication.delay.ms": 10,
+                "audit.log": "on",
+            }
+        )
+        cluster = Cluster(3, directory, settings, shards=1, memory="128MiB")
+        for broker in cluster.brokers.values():
+            broker._listen = "S://127.0.0.1:0"
+        try:
+            cluster.start()
+            brokers = list(cluster.brokers.values())
+            at, word = ["--data", str(brokers[0].data_dir)], directory / "word"
+            words = {**WORDS, "nobody": "nobody-word-9"}
+            for user, text in words.items():
+                word.write_text(text)
+                assert main(["user", "create", user, "--password-file", str(word), *at]) == 0
+            for principal in ("User:reader", "User:carol", "User:svc-orders"):
+                assert main(["acl", "create", principal, "read", "--topic", "orders", *at]) == 0
+            client = {
+                "bootstrap.servers": cluster.bootstrap,
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": "admin",
+                "sasl.password": words["admin"],
+                "ssl.ca.location": str(keys / "ca.pem"),
+                "log_level": 0,
+            }
+            topics = [NewTopic("orders", 3, 3), NewTopic("secrets", 1, 3)]
+            administrator = AdminClient(client)
+            for future in administrator.create_topics(topics).values():
+                future.result(60)
+            producer = Producer(client)
+            for number in range(30):
+                producer.produce("orders", f"order {number}")
+                producer.produce("secrets", f"secret {number}")
+            assert producer.flush(60) == 0
+            yield Secured(brokers, keys, words, client)
+        finally:
+            cluster.close()
 
 
 @contextmanager

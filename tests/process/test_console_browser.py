@@ -10,7 +10,7 @@ pytest.importorskip("selenium")
 
 from confluent_kafka import Producer
 from console_browser import chromium, installed, resize
-from console_support import closed, shown
+from console_support import closed, secured, shown
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -286,3 +286,23 @@ def test_light_and_dark_are_chosen_without_a_script(seen):
         assert '"state": "paid"' in find(plain, ".message pre").text
         find(plain, "nav.pager a.button").click()
         wait(plain, lambda: "before=" in plain.current_url)
+
+
+def test_visitors_of_three_brokers_with_tls_log_in_and_see_what_they_may(browser, tmp_path):
+    resize(browser, 1440)
+    with secured(tmp_path) as found:
+        for number, (user, seen_too) in enumerate((("reader", False), ("admin", True))):
+            base = f"{found.brokers[number].http}/console"
+            browser.get(base + "/topics")
+            assert find(browser, "h1").text == "Log in"
+            assert "With a token instead" in find(browser, "main").text
+            find(browser, "input[name=name]").send_keys(user)
+            find(browser, "input[name=password]").send_keys(found.words[user], Keys.ENTER)
+            wait(browser, lambda: find(browser, "h1").text == "Topics")
+            names = [link.text for link in every(browser, "td.name a")]
+            assert "orders" in names and ("secrets" in names) is seen_too
+            assert ("Only what User:reader may describe is listed" in find(browser, "main").text) is not seen_too
+            browser.get(base + "/topics/orders/messages?from=oldest")
+            assert len(every(browser, ".message")) == 30
+            find(browser, ".foot form button").click()
+            wait(browser, lambda: find(browser, "h1").text == "Log in")

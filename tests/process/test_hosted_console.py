@@ -2,18 +2,17 @@
 
 import http.client
 import json
-import re
 import signal
 import threading
 import time
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import pytest
 from confluent_kafka import Producer
+from console_visitor import Browser
 
 from millstream.admin.routing import Router
 from millstream.app.console_requests import OPEN_MAX, ConsoleRequests
@@ -27,55 +26,6 @@ from waits import until
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 PASSWORDS = {"admin": "admin-word-2207", "reader": "reader-word-4411", "changed": "changed-word-77"}
-
-
-class Answered(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    text: str
-
-
-class Browser:
-    """Follows no redirect, and keeps cookies as a browser does."""
-
-    def __init__(self, broker: Broker) -> None:
-        url = json.loads((broker.data_dir / "broker.json").read_text())["http"]
-        self.host = urllib.parse.urlsplit(url).netloc
-        self.cookies: dict[str, str] = {}
-        self.set: list[str] = []
-
-    def open(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Any:
-        """The response, not read; the caller closes its connection (``fp``)."""
-        connection = http.client.HTTPConnection(self.host, timeout=120)
-        headers["Connection"] = "close"
-        if self.cookies:
-            headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        if body is not None:
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
-            headers.setdefault("Origin", f"http://{self.host}")
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        for cookie in answer.headers.get_all("Set-Cookie", []):
-            self.set.append(cookie)
-            name, _, value = cookie.partition(";")[0].partition("=")
-            self.cookies[name] = value
-        return answer
-
-    def get(self, path: str, **headers: str) -> Answered:
-        with self.open(path, **headers) as answer:
-            return Answered(answer.status, {**answer.headers}, answer.read().decode())
-
-    def post(self, path: str, origin: str = "", **fields: str) -> Answered:
-        token = re.search(r'name="token" value="([^"]+)"', self.get("/console/login").text) or re.search(
-            r'name="token" value="([^"]+)"', self.get("/console/").text
-        )
-        assert token is not None
-        body = urllib.parse.urlencode({"token": token[1], **fields})
-        with self.open(path, "POST", body, Origin=origin or f"http://{self.host}") as answer:
-            return Answered(answer.status, {**answer.headers}, answer.read().decode())
-
-    def log_in(self, user: str, password: str = "") -> Answered:
-        return self.post("/console/login", name=user, password=password or PASSWORDS[user])
 
 
 def side(broker: Broker) -> psutil.Process | None:
@@ -111,7 +61,7 @@ def closed_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         for user, word in PASSWORDS.items():
             file.write_text(word)
             assert main(["user", "create", user, "--password-file", str(file), *at]) == 0
-        admin = Browser(started)
+        admin = Browser(started, PASSWORDS)
         assert admin.log_in("admin").status == 303
         for topic in ("orders", "secrets"):
             assert admin.post("/console/new-topic", name=topic, partitions="1", step="do").status == 303
@@ -155,7 +105,7 @@ def test_a_file_that_is_known_is_not_sent_again_and_the_connection_stays(open_br
 
 
 def test_what_only_the_broker_knows_is_shown_with_the_rights_for_it(closed_broker: Broker) -> None:
-    admin, reader = Browser(closed_broker), Browser(closed_broker)
+    admin, reader = Browser(closed_broker, PASSWORDS), Browser(closed_broker, PASSWORDS)
     assert admin.log_in("admin").status == reader.log_in("reader").status == 303
     for path in ("tiers", "caches", "pipelines", "machine", "audit"):
         assert admin.get(f"/console/{path}").status == 200, path
@@ -237,7 +187,7 @@ def test_more_requests_than_places_are_refused_and_none_is_lost(open_broker: Bro
 
 
 def test_visitors_log_in_and_see_what_they_may(closed_broker: Broker) -> None:
-    browser = Browser(closed_broker)
+    browser = Browser(closed_broker, PASSWORDS)
     sent_away = browser.get("/console/topics?q=x")
     assert (sent_away.status, sent_away.headers["Location"]) == (302, "/console/login?next=%2Fconsole%2Ftopics%3Fq%3Dx")
     wrong = browser.log_in("reader", "no-such-word")
@@ -251,7 +201,7 @@ def test_visitors_log_in_and_see_what_they_may(closed_broker: Broker) -> None:
     assert "orders" in page and "secrets" not in page
     assert browser.get("/console/topics/secrets/messages").status == 404
     assert "TOPIC_AUTHORIZATION_FAILED" in browser.post("/console/topics/orders/delete", typed="orders", step="do").text
-    admin = Browser(closed_broker)
+    admin = Browser(closed_broker, PASSWORDS)
     assert admin.log_in("admin").status == 303
     assert "secrets" in admin.get("/console/topics").text
     assert browser.post("/console/logout").headers["Location"] == "/console/login"
@@ -262,7 +212,7 @@ def test_visitors_log_in_and_see_what_they_may(closed_broker: Broker) -> None:
 @pytest.mark.slow
 @pytest.mark.ci
 def test_cookies_of_a_proxy_with_tls_are_secure(closed_broker: Broker) -> None:
-    browser = Browser(closed_broker)
+    browser = Browser(closed_broker, PASSWORDS)
     fields = {"name": "admin", "password": PASSWORDS["admin"]}
     assert browser.post("/console/login", f"https://{browser.host}", **fields).status == 303
     sent = [cookie for cookie in browser.set if cookie.startswith("millstream-login=")]
@@ -271,20 +221,20 @@ def test_cookies_of_a_proxy_with_tls_are_secure(closed_broker: Broker) -> None:
 
 
 def test_a_login_is_void_when_the_user_changes(closed_broker: Broker, tmp_path: Path) -> None:
-    browser = Browser(closed_broker)
+    browser = Browser(closed_broker, PASSWORDS)
     assert browser.log_in("changed").status == 303
     assert browser.get("/console/topics").status == 200
     word = tmp_path / "word"
     word.write_text("another-word-of-them-1")
     assert main(["user", "alter", "changed", "--password-file", str(word), "--data", str(closed_broker.data_dir)]) == 0
     assert browser.get("/console/topics").status == 302
-    stolen = Browser(closed_broker)
+    stolen = Browser(closed_broker, PASSWORDS)
     stolen.cookies = {"millstream-login": browser.cookies["millstream-login"]}
     assert stolen.get("/console/topics").status == 302
 
 
 def test_what_the_console_showed_is_in_the_audit(closed_broker: Broker) -> None:
-    browser = Browser(closed_broker)
+    browser = Browser(closed_broker, PASSWORDS)
     assert browser.log_in("admin").status == 303
     assert browser.get("/console/topics/secrets/messages").status == 200
     path = closed_broker.data_dir / "audit" / "audit.jsonl"

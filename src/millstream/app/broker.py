@@ -56,7 +56,7 @@ from millstream.app.machine import machine
 from millstream.app.memory import place_memory
 from millstream.app.overview import gather, named_metrics
 from millstream.app.own_clients import OwnClients
-from millstream.app.own_way import OwnWay, own_way
+from millstream.app.own_way import NO_WAY, callers_way, own_way
 from millstream.app.recovering import order_to_lead, show_replicas
 from millstream.app.recovery import RecoveryChild, count
 from millstream.app.repairs import repair_partition
@@ -84,20 +84,21 @@ from millstream.cluster.metadata import live_settings
 from millstream.config.carried import warning_about
 from millstream.config.exposure import exposed
 from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER
-from millstream.config.relations import remarks
+from millstream.config.relations import remarks, takes_tokens
 from millstream.config.settings import Settings, without_effect
 from millstream.core.controller.requests import AdminRequest
 from millstream.errors import MillstreamError, Unavailable
 from millstream.kafka import served
 from millstream.kafka.access import controls_access
 from millstream.kafka.audit import keeps_audit
+from millstream.model.principal import ANONYMOUS
 from millstream.model.principal import SOCKET_FILE as OWN_USER
 from millstream.model.quantities import ShardId
 from millstream.objects import check_store
 from millstream.peers.accepting import PeerListener
 from millstream.peers.hello import Refusal, RefusalReason
 from millstream.peers.link import refuse
-from millstream.peers.secured import PeerTls
+from millstream.peers.secured import OpeningKind, PeerTls
 from millstream.shard import collector
 from millstream.shard.control import ControlEnd
 from millstream.shard.handover import Arrival
@@ -285,21 +286,25 @@ class Supervisor:
             self.queries.on_reactor(self.guard.start)
 
     def _own_clients(self) -> OwnClients:
-        """The registry, the console and questions about tables. The console acts as its callers: through connections
-        that a single broker makes itself, through a listener without login in a cluster that controls no access.
-        """
+        """The registry, the console and questions about tables."""
         settings = self.settings
         way = own_way(settings, {name: reached(listener) for name, listener in self.listeners.items()})
-        single = settings.peer_listen is None
+        callers = callers_way(settings, way)
         shown = next(iter(self._advertised().values()))
-        reached_by, secret = "" if single else way.bootstrap, secrets.token_bytes(32)
-        side = SideSettings(way.bootstrap, reached_by, shown, settings.console_read_only, secret, way.security)
+        side = SideSettings(
+            way.bootstrap,
+            callers.bootstrap,
+            shown,
+            settings.console_read_only,
+            secrets.token_bytes(32),
+            way.security,
+            callers.security,
+            takes_tokens(settings),
+        )
         problem = ""
-        if not single and (controls_access(settings) or way != OwnWay(way.bootstrap) or not way.bootstrap):
-            problem = (
-                "Brokers of a cluster with logins or TLS do not serve it. It runs beside them: "
-                f"millstream console --bootstrap {shown} --login SCRAM-SHA-512"
-            )
+        if settings.peer_listen is not None and not callers.bootstrap:
+            problem = f"The brokers of this cluster do not serve it: {NO_WAY}. Until then it runs beside them: "
+            problem += f"millstream console --bootstrap {shown} --login SCRAM-SHA-512"
         return OwnClients(way, side, self._connect_as, problem)
 
     def _connect_as(self, principal: str, host: str) -> socket.socket:
@@ -396,13 +401,16 @@ class Supervisor:
         sock.detach()
         return True
 
-    def _hand_over_own_client(self, sock: socket.socket) -> bool:
-        """A client of another broker's own, or of this one's: its rights were checked there."""
+    def _hand_over_own_client(self, sock: socket.socket, kind: OpeningKind) -> bool:
+        """A client of another broker's own, or of this one's: its rights were checked there, or it has yet to say for
+        whom it acts.
+        """
         if not self.serving:
             return False
         peer, local = sock.getpeername(), sock.getsockname()
         where = plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1])
-        return self.acceptor.hand_over(sock, Arrival(*where, PEER_LISTENER, principal=OWN_USER))
+        principal = OWN_USER if kind is OpeningKind.CLIENT else ANONYMOUS
+        return self.acceptor.hand_over(sock, Arrival(*where, PEER_LISTENER, principal=principal))
 
     def _limit_connections(self, limit: Any, answer: Any) -> None:
         """Settings or quotas of connections were changed."""

@@ -8,10 +8,15 @@
                      a connection as the caller, to a shard ◄──┘
 
 The side process never says who a caller is: what it asks for, it asks for on behalf of a request that is open here, and
-gets it with the rights of that request's caller. Logins are kept here, too. The browser has a random cookie
-(``COOKIE``: HttpOnly, SameSite=Strict, Secure over TLS, path ``/console``); a login ends after ``LOGIN_S``, on logging
-out, with the broker, and as soon as the user's credentials are changed or removed. A password that would come in clear
-from another machine is refused.
+gets it with the rights of that request's caller. In a cluster with TLS between its brokers it dials their peer
+addresses itself, with the certificate of brokers that it has for the registry anyway, and says there for which caller
+it acts: the one that this broker has named with the request (``app.own_way``).
+
+Logins are kept here, too. The browser has a random cookie (``COOKIE``: HttpOnly, SameSite=Strict, Secure over TLS, path
+``/console``). A login ends by ``console.kept``, on logging out, with its token, with the broker, and as soon as the
+user's credentials are changed or removed. A password or a token that would come in clear from another machine is
+refused. A login that fails is answered after ``connection.failed.authentication.delay.ms``, at most ``TRIES_MAX`` are
+tried at once, and the audit has each.
 
 ``OPEN_MAX`` requests are open at once; a further one is answered with 503. A page whose side process dies is answered
 with 502, and a stream ends with the reason; the next request starts another process.
@@ -20,22 +25,23 @@ with 502, and a stream ends with the reason; the next request starts another pro
 import importlib.util
 import json
 import re
-import secrets
 import socket
 import threading
-import time
 import urllib.parse
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from millstream.admin.callers import check_needs
+from millstream.admin.callers import HEADER_CHARACTERS_MAX, Proof, check_needs
 from millstream.admin.page import POLICY, notice
-from millstream.admin.routing import HTML, HttpError, Request, Response, Route, Router
+from millstream.admin.routing import HTML, HttpError, Need, Request, Response, Route, Router
 from millstream.app.side_frames import Answer, Ask, SideRequest
 from millstream.app.side_process import Exchange, SideFailed, SideProcess
 from millstream.config.listeners import is_loopback
+from millstream.console.kept import LOGIN_S, KeptLogins
+from millstream.console.kinds import GROUP, TOPIC, TRANSACTIONAL_ID
+from millstream.core.access.entry import CLUSTER_NAME
 from millstream.errors import MillstreamError, how_to_install
+from millstream.model.access import Operation, ResourceType
 from millstream.model.principal import ANONYMOUS
 from millstream.telemetry.metrics import StatsSlab
 
@@ -48,12 +54,17 @@ BODY_BYTES_MAX: Final = 2 << 20
 DOCUMENT_BYTES_MAX: Final = 8 << 20
 OPEN_MAX: Final = 20
 """Eight live views and exports, and pages beside them."""
-LOGIN_S: Final = 8 * 3600
-LOGINS_MAX: Final = 1000
 TRIES_MAX: Final = 4
 _PACKAGES: Final = ("flask", "jinja2")
 _READING: Final = re.compile(r"/console/topics/([^/]+)/(?:messages|live|export)/?")
 _EVENTS: Final = "text/event-stream"
+_LISTED: Final = {
+    TOPIC: ResourceType.TOPIC,
+    GROUP: ResourceType.GROUP,
+    TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+}
+_SEES_GROUPS: Final = Need(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+"""Gives the list of all groups, too."""
 
 Connect = Callable[[str, str], socket.socket]
 """Makes a connection to the broker that acts as a principal from a host. Raises MillstreamError."""
@@ -63,7 +74,6 @@ class _Login(NamedTuple):
     principal: str
     mark: str
     """Of its credentials (``http_callers``)."""
-    until: float
 
 
 class ConsoleRequests:
@@ -76,8 +86,7 @@ class ConsoleRequests:
         self._problem = problem or _missing()
         self._open = threading.BoundedSemaphore(OPEN_MAX)
         self._tries = threading.BoundedSemaphore(TRIES_MAX)
-        self._lock = threading.Lock()
-        self._logins: OrderedDict[str, _Login] = OrderedDict()
+        self._logins = KeptLogins[_Login](lambda _: None)
         self._callers: BrokerCallers | None = None
         self.audit: Callable[[str, str, str], None] | None = None
         """Records that records were read: principal, host, topic. None where nothing is recorded."""
@@ -156,13 +165,14 @@ class ConsoleRequests:
         try:
             if ask.what == "get":
                 return self._got(request, *ask.arguments), None
+            if ask.what == "sees_all":
+                return Answer(200, b"yes" if self._sees_all(request, *ask.arguments) else b"no"), None
             if ask.what == "connect":
                 return Answer(200, b"", 1), self._connect(self._principal(request), request.client_host)
             if ask.what == "log_in":
                 return self._log_in(request, *ask.arguments), None
             if ask.what == "log_out":
-                with self._lock:
-                    self._logins.pop(_cookie(request.headers), None)
+                self._logins.remove(_cookie(request.headers))
                 return Answer(200, b""), None
             return Answer(400, f"there is no question {ask.what}".encode()), None
         except HttpError as error:
@@ -192,6 +202,15 @@ class ConsoleRequests:
             return Answer(response.status, _reason(response.body).encode())
         return Answer(200, response.body)
 
+    def _sees_all(self, request: Request, kind: str) -> bool:
+        """Whether the caller may describe everything of a kind."""
+        if self._callers is None:
+            return True
+        self._principal(request)
+        assert request.caller is not None
+        every = Need(Operation.DESCRIBE, _LISTED[kind], "*")
+        return any(request.caller.allowed([every, _SEES_GROUPS] if kind == GROUP else [every]))
+
     def _check(self, route: Route, request: Request) -> None:
         """Raises HttpError if a right of the route is missing."""
         if self._callers is None or route.needs is None:
@@ -202,35 +221,31 @@ class ConsoleRequests:
 
     # Logins
 
-    def _log_in(self, request: Request, user: str, password: str) -> Answer:
+    def _log_in(self, request: Request, user: str, password: str, token: str) -> Answer:
         if self._callers is None:
             return Answer(400, b"this broker asks for no logins")
         if not request.over_tls and not is_loopback(request.client_host):
             return Answer(403, b"a login from another machine needs http.security.protocol=SSL")
-        if not user or not password:
+        if not token and not (user and password):
             return Answer(403, b"name or password is missing")
+        if len(token) > HEADER_CHARACTERS_MAX:
+            return Answer(403, b"the token is too long")
         with self._tries:
-            found = self._callers.log_in(user, password, request.client_host)
+            found = self._callers.log_in(Proof(token=token) if token else Proof(user, password), request.client_host)
         if found is None:
             return Answer(403, b"the login failed")
-        key = secrets.token_urlsafe(32)
-        with self._lock:
-            self._logins.pop(_cookie(request.headers), None)
-            self._logins[key] = _Login(*found, time.monotonic() + LOGIN_S)
-            if len(self._logins) > LOGINS_MAX:
-                self._logins.popitem(last=False)
-        return Answer(200, key.encode())
+        self._logins.remove(_cookie(request.headers))
+        holds_s = found.lifetime_ms / 1000 if found.lifetime_ms else LOGIN_S
+        return Answer(200, self._logins.add(_Login(found.principal, found.mark), holds_s).encode())
 
     def _identify(self, headers: Mapping[str, str], host: str) -> "KnownCaller | None":
         key = _cookie(headers)
-        with self._lock:
-            login = self._logins.get(key) if key else None
+        login = self._logins.find(key) if key else None
         if login is None or self._callers is None:
             return None
-        known = None if login.until < time.monotonic() else self._callers.remember(login.principal, login.mark, host)
+        known = self._callers.remember(login.principal, login.mark, host)
         if known is None:
-            with self._lock:
-                self._logins.pop(key, None)
+            self._logins.remove(key)
         return known
 
 

@@ -13,7 +13,7 @@ A shard that does not answer within ``ShardQueries``' time makes the request fai
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -59,6 +59,16 @@ class _Answer(msgspec.Struct, array_like=True):
     principal: str
     allowed: list[bool] = []
     mark: str = ""
+    lifetime_ms: int = 0
+    """How long the token holds; 0: the proof was none."""
+
+
+class LoggedIn(NamedTuple):
+    """Whom a login is for. ``mark`` is for ``BrokerCallers.remember``, ``lifetime_ms`` is 0 where nothing bounds it."""
+
+    principal: str
+    mark: str
+    lifetime_ms: int
 
 
 class KnownCaller:
@@ -95,15 +105,15 @@ class BrokerCallers:
         check_needs(answer.principal, needs, answer.allowed)
         return KnownCaller(self._ask, answer.principal, host)
 
-    def log_in(self, user: str, password: str, host: str) -> tuple[str, str] | None:
-        """Principal of a user, and the mark of its credentials for ``remember``; None if the password is wrong.
+    def log_in(self, proof: Proof, host: str) -> LoggedIn | None:
+        """A login that is kept, which the audit records; None if the password or the token is wrong.
 
         Raises:
             MillstreamError: the broker cannot say.
         """
         self._need_guard()
-        answer = _asked(self._ask, Proof(user, password), host, (), mark=ANY_MARK)
-        return (answer.principal, answer.mark) if answer.principal else None
+        answer = _asked(self._ask, proof, host, (), mark=ANY_MARK)
+        return LoggedIn(answer.principal, answer.mark, answer.lifetime_ms) if answer.principal else None
 
     def remember(self, principal: str, mark: str, host: str) -> KnownCaller | None:
         """A caller that logged in before; None if its credentials were changed or removed since.
@@ -128,7 +138,7 @@ def serve_callers(control: ControlEnd, logins: "Logins", access: "Access") -> No
     def admit(arguments: Any, answer: Callable[[Any], None]) -> None:
         question = msgspec.convert(arguments, _Question)
 
-        def known(principal: str) -> None:
+        def known(principal: str, lifetime_ms: int = 0) -> None:
             mark = access.mark(principal) if question.mark else ""
             if question.mark not in ("", ANY_MARK, mark):
                 answer(msgspec.to_builtins(_Answer("")))
@@ -138,12 +148,13 @@ def serve_callers(control: ControlEnd, logins: "Logins", access: "Access") -> No
                 if question.admits and not has and access.audit is not None:
                     error = Need(*need).error.name
                     access.audit.refused(principal, question.host, "HTTP", error, need[2])
-            answer(msgspec.to_builtins(_Answer(principal, allowed, mark)))
+            answer(msgspec.to_builtins(_Answer(principal, allowed, mark, lifetime_ms)))
 
         def tested(verdict: Verdict) -> None:
             if verdict.user:
-                logins.succeeded_over_http()
-                known(f"User:{verdict.user}")
+                principal = f"User:{verdict.user}"
+                logins.succeeded_over_http(principal if question.mark == ANY_MARK else "", question.host)
+                known(principal, verdict.lifetime_ms)
                 return
             logins.failed_over_http(question.host, verdict.reason)
             logins.later(lambda: answer(msgspec.to_builtins(_Answer(""))))

@@ -9,12 +9,23 @@ Any other with a clear listener              that listener
 Any other                                    not at all
 ===========================================  ===========================================================
 
-Their callers have proved their rights before, at the HTTP port.
+Their callers have proved their rights before, at the HTTP port. The console acts as its callers instead:
+
+===========================================  ===========================================================
+A single broker                              connections that the supervisor makes (``app.console_requests``)
+A cluster with TLS between brokers, if       the peer addresses; its connections say for whom they act
+access is controlled or no listener is clear
+A cluster that controls no access            its clear listener, as anonymous
+Any other cluster                            not at all: only TLS between brokers tells a broker that says for whom it
+                                             acts from a stranger
+===========================================  ===========================================================
 """
 
 import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+
+import msgspec
 
 from millstream.app.listening import literal
 from millstream.app.socket_file import SOCKET_FILE
@@ -24,7 +35,7 @@ from millstream.config.listeners import PEER_LISTENER, PLAINTEXT
 from millstream.config.properties.security import SSL
 from millstream.config.settings import Settings
 from millstream.kafka.access import controls_access
-from millstream.peers.secured import CLIENT_OPENING
+from millstream.peers.secured import CALLER_OPENING, CLIENT_OPENING
 
 NO_WAY: Final = (
     "where every listener demands TLS or a login, a cluster needs TLS between its brokers for it "
@@ -52,3 +63,14 @@ def own_way(settings: Settings, reached: Mapping[str, str]) -> OwnWay:
         security = Security("SSL", tls_options(settings, PEER_LISTENER), opening=CLIENT_OPENING)
         return OwnWay(f"{literal(peer.host)}:{peer.port}", security)
     return OwnWay(clear)
+
+
+def callers_way(settings: Settings, way: OwnWay) -> OwnWay:
+    """The way of a client that acts for callers, from that of the others. Its login is ``wire.sasl.ON_BEHALF`` where it
+    has an opening. ``bootstrap`` is empty where there is no way, and for a single broker.
+    """
+    if settings.peer_listen is None:
+        return OwnWay("")
+    if way.security.opening:
+        return OwnWay(way.bootstrap, msgspec.structs.replace(way.security, protocol="SASL_SSL", opening=CALLER_OPENING))
+    return OwnWay("") if controls_access(settings) else way

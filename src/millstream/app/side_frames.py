@@ -59,6 +59,10 @@ class SideSettings(msgspec.Struct, frozen=True, array_like=True):
     secret: bytes
     """Signs the console's cookies. The supervisor has it, so that forms outlive this process."""
     registry_security: Security = PLAIN
+    console_security: Security = PLAIN
+    """With an opening the console's connections say for whom they act, which the supervisor says of each request."""
+    tokens: bool = False
+    """Whether visitors may log in with a token."""
 
 
 class SideRequest(msgspec.Struct, frozen=True, array_like=True):

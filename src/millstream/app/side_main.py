@@ -228,14 +228,17 @@ class _Visit:
     def get(self, path: str) -> Any:
         return json.loads(self._asked("get", path))
 
+    def sees_all(self, kind: str) -> bool:
+        return self._asked("sees_all", kind) == b"yes"
+
     def connect(self) -> socket.socket:
         answer, sock = self._work.ask("connect")
         if sock is None:
             raise Unavailable(answer.body.decode())
         return sock
 
-    def log_in(self, name: str, password: str) -> str:
-        return self._asked("log_in", name, password).decode()
+    def log_in(self, name: str, password: str, token: str) -> str:
+        return self._asked("log_in", name, password, token).decode()
 
     def log_out(self) -> None:
         self._asked("log_out")
@@ -252,7 +255,12 @@ def _console(settings: SideSettings) -> Room:
     from millstream.console.hosted import close, host, respond
 
     application = host(
-        settings.shown_bootstrap, settings.console_bootstrap, settings.secret, read_only=settings.read_only
+        settings.shown_bootstrap,
+        settings.console_bootstrap,
+        settings.secret,
+        read_only=settings.read_only,
+        tokens=settings.tokens,
+        security=settings.console_security,
     )
 
     def answer(work: Work) -> None:

@@ -18,7 +18,7 @@ from millstream.cli.output import remark
 from millstream.config.forms import parse_endpoint
 from millstream.config.listeners import is_loopback
 
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 @click.command("console")

@@ -22,11 +22,14 @@ from millstream.wire.bearer import GIVE_UP, OAUTHBEARER, bearer_first, refusal_s
 from millstream.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from millstream.wire.messages.sasl_handshake import SaslHandshakeResponse
 from millstream.wire.sasl import (
+    ON_BEHALF,
     PLAIN,
     SCRAM_BY_NAME,
+    Behalf,
     MalformedToken,
     ScramMechanism,
     auth_message,
+    behalf_token,
     client_final,
     client_first,
     plain_token,
@@ -49,6 +52,8 @@ def exchange(login: Login) -> Generator[bytes, bytes, None]:
         yield from _scram(mechanism, login)
     elif login.mechanism == PLAIN:
         yield plain_token(login.username, login.password)
+    elif login.mechanism == ON_BEHALF:
+        yield behalf_token(Behalf(login.username, login.host))
     else:
         answer = yield bearer_first(token_for(login).text)
         if answer:

@@ -111,6 +111,8 @@ class Login(msgspec.Struct, frozen=True):
     """A JSON web token, for OAUTHBEARER."""
     endpoint: TokenEndpoint | None = None
     """Where to get the token instead."""
+    host: str = ""
+    """Where ``username`` comes from, for ``wire.sasl.ON_BEHALF``. No property sets it."""
 
     def __repr__(self) -> str:
         return f"Login({self.mechanism}, {self.username!r})"

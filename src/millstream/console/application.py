@@ -20,11 +20,13 @@ from millstream.console.group_pages import group_pages
 from millstream.console.message_pages import Streams, message_pages
 from millstream.console.right_pages import right_pages
 from millstream.console.schema_pages import schema_pages
+from millstream.console.seeing import lacks_right
 from millstream.console.sessions import Sessions, session_pages
 from millstream.console.settings import Settings
 from millstream.console.topic_pages import topic_pages
 from millstream.console.visits import PREFIX
 from millstream.errors import MillstreamError, Rejected
+from millstream.wire.bearer import OAUTHBEARER
 
 BODY_MAX: Final = 2 << 20
 THEMES: Final = ("light", "dark")
@@ -90,7 +92,10 @@ def create(settings: Settings) -> Flask:
             "bootstrap": settings.bootstrap,
             "user": g.get("user", ""),
             "login": settings.login,
+            "tokens": settings.tokens or settings.login == OAUTHBEARER,
+            "passwords": settings.login != OAUTHBEARER,
             "hosted": settings.hosted,
+            "by_peers": bool(settings.security.opening),
             "changes": not settings.read_only,
         }
 
@@ -106,9 +111,12 @@ def _identify() -> Response | None:
 
 
 def _cluster_error(error: MillstreamError) -> Response:
-    """400 for what cannot succeed, 503 for what may succeed later."""
-    status = 400 if isinstance(error, Rejected) else 503
-    title = "The cluster refuses that" if status == 400 else "The cluster does not answer"
+    """403 for a missing right, 400 for what else cannot succeed, 503 for what may succeed later."""
+    status, title = (400, "The cluster refuses that")
+    if lacks_right(error):
+        status, title = 403, f"{g.get('user', '') or 'This console'} may not do that"
+    elif not isinstance(error, Rejected):
+        status, title = 503, "The cluster does not answer"
     page = render_template("error.html", title=title, reason=error.message, code=error.code.name, status=status)
     return make_response(page, status)
 

@@ -9,6 +9,8 @@ from millstream.client.transactions import ListedTransaction, describe_transacti
 from millstream.console import facts, showing
 from millstream.console.access import Access
 from millstream.console.charts import bar
+from millstream.console.kinds import GROUP, TOPIC, TRANSACTIONAL_ID
+from millstream.console.seeing import part_of
 from millstream.errors import MillstreamError
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsResult
 
@@ -62,6 +64,8 @@ def overview() -> str:
         states=sorted(states.items(), key=lambda entry: -entry[1]),
         largest=largest,
         refused=refused,
+        part=part_of(TOPIC),
+        group_part=part_of(GROUP),
     )
 
 
@@ -94,21 +98,24 @@ def brokers() -> str:
     """All brokers with their disks."""
     access: Access = g.access
     snapshot = access.snapshot()
+    refused = ""
     disks: dict[int, DescribeLogDirsResult] = {}
     bars: dict[int, Any] = {}
     with access.cluster() as cluster:
         for node_id in snapshot.brokers:
             try:
                 directories = facts.log_dirs(cluster, node_id, {})
-            except MillstreamError:
-                continue  # a cluster may not allow it, or may not know it: then the column is empty
+            except MillstreamError as error:
+                refused = error.message
+                continue
             sized = [directory for directory in directories if directory.total_bytes > 0]
             if sized:
                 total = sum(directory.total_bytes for directory in sized)
                 usable = sum(directory.usable_bytes for directory in sized)
                 disks[node_id] = DescribeLogDirsResult(total_bytes=total, usable_bytes=usable)
                 bars[node_id] = bar(total - usable, total, f"{showing.size(total - usable)} used")
-    return render_template("brokers.html", snapshot=snapshot, rows=_broker_rows(snapshot), disks=disks, bars=bars)
+    rows = _broker_rows(snapshot)
+    return render_template("brokers.html", snapshot=snapshot, rows=rows, disks=disks, bars=bars, refused=refused)
 
 
 @cluster_pages.get("/brokers/<int:node_id>")
@@ -156,7 +163,7 @@ def transactions() -> str:
         "state": lambda one: (one.state, one.transactional_id),
     }
     page = showing.cut(found, lambda one: f"{one.transactional_id} {one.state}", orders)
-    return render_template("transactions.html", page=page)
+    return render_template("transactions.html", page=page, part=part_of(TRANSACTIONAL_ID))
 
 
 @cluster_pages.get("/transaction")

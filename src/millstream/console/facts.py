@@ -216,7 +216,10 @@ def configs(
 def log_dirs(cluster: Cluster, node_id: int, topics: Mapping[str, Sequence[int]]) -> list[DescribeLogDirsResult]:
     """The directories of a broker with the sizes of these partitions."""
     request = DescribeLogDirsRequest([DescribableLogDirTopic(name, list(each)) for name, each in topics.items()])
-    return ask(cluster, node_id, request, DescribeLogDirsResponse).results
+    answer = ask(cluster, node_id, request, DescribeLogDirsResponse)
+    if answer.error_code:
+        raise error_of(answer.error_code, f"directories of broker {node_id}")
+    return answer.results
 
 
 def sizes(cluster: Cluster, snapshot: Snapshot, topic: str) -> dict[int, int]:

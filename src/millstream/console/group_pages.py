@@ -5,6 +5,8 @@ from flask import Blueprint, Response, abort, current_app, g, render_template, r
 from millstream.console import facts, shares, showing
 from millstream.console.access import Access
 from millstream.console.charts import History, bar, line
+from millstream.console.kinds import GROUP
+from millstream.console.seeing import part_of
 
 group_pages = Blueprint("groups", __name__)
 
@@ -37,7 +39,7 @@ def groups() -> Response:
         }
         for group in page.rows
     ]
-    return Response(stream_template("groups.html", page=page, rows=rows), mimetype="text/html")
+    return Response(stream_template("groups.html", page=page, rows=rows, part=part_of(GROUP)), mimetype="text/html")
 
 
 @group_pages.get("/group")

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from flask import Flask
 
+from millstream.client.security import PLAIN, Security
 from millstream.console.application import create
 from millstream.console.settings import Settings
 from millstream.console.visits import PREFIX, VISIT, Visit
@@ -35,9 +36,27 @@ class Answered(NamedTuple):
     length: int | None
 
 
-def host(shown: str, connects_to: str, secret: bytes, *, read_only: bool) -> Flask:
+def host(
+    shown: str,
+    connects_to: str,
+    secret: bytes,
+    *,
+    read_only: bool,
+    tokens: bool = False,
+    security: Security = PLAIN,
+) -> Flask:
     """The application of a broker that clients reach at ``shown``."""
-    return create(Settings(shown, read_only=read_only, hosted=True, connects_to=connects_to, secret=secret))
+    return create(
+        Settings(
+            shown,
+            security,
+            read_only=read_only,
+            hosted=True,
+            connects_to=connects_to,
+            secret=secret,
+            tokens=tokens,
+        )
+    )
 
 
 def respond(

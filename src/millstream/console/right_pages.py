@@ -11,6 +11,7 @@ from flask import Blueprint, Response, current_app, flash, g, make_response, red
 from millstream.console import rights, showing
 from millstream.console.access import Access
 from millstream.console.rights import Rule
+from millstream.console.seeing import lacks_right
 from millstream.console.sessions import Sessions
 from millstream.errors import MillstreamError, Rejected
 
@@ -24,6 +25,13 @@ def _changes() -> None:
     sessions: Sessions = current_app.extensions["console"]
     if sessions.settings.read_only:
         raise Rejected("this console is read only")
+
+
+def _why(error: Rejected) -> str:
+    """Why there is no list; a right that is missing is a page of its own."""
+    if lacks_right(error):
+        raise error
+    return error.message
 
 
 def _done(endpoint: str, said: str) -> Response:
@@ -45,7 +53,7 @@ def _rules(problem: str = "", preview: dict[str, Any] | None = None) -> Response
         with access.cluster() as cluster:
             found = rights.list_rules(cluster)
     except Rejected as error:
-        refused = error.message
+        refused = _why(error)
     asked = {name: given.get(name, "").strip() for name in ("who", "what", "type", "name", "host")}
     decision = None
     if asked["who"] and not refused:
@@ -115,7 +123,7 @@ def _users(problem: str = "", preview: dict[str, str] | None = None) -> Response
         with access.cluster() as cluster:
             found = rights.list_users(cluster)
     except Rejected as error:
-        refused = error.message
+        refused = _why(error)
     orders: showing.Orders[rights.Credential] = {"name": lambda one: (one.user, one.mechanism)}
     page = showing.cut(found, lambda one: one.user, orders)
     shown = render_template("users.html", tab="users", page=page, refused=refused, problem=problem, preview=preview)
@@ -157,7 +165,7 @@ def _quotas(problem: str = "") -> Response:
         with access.cluster() as cluster:
             found = rights.list_quotas(cluster)
     except Rejected as error:
-        refused, found = error.message, []
+        refused, found = _why(error), []
     for entry in found:
         names = {part.entity_type: part.entity_name for part in entry.entity}
         said = ", ".join(f"{kind} {'(all others)' if name is None else name}" for kind, name in sorted(names.items()))

@@ -3,17 +3,15 @@
 In a broker (``Settings.hosted``) the broker says who the caller is, and keeps the logins; this file only has the form.
 Else, without ``Settings.login`` every request acts as the console itself. With it, a visitor logs in with a name and a
 password of the cluster: the console tries them on a connection, keeps them in memory beside a random session id, and
-gives the browser nothing but that id, in a signed cookie (HttpOnly, SameSite=Strict, Secure under TLS). A login ends
-after ``LOGIN_S``, on logging out, when its password no longer opens a connection, or with the process. At most
-``LOGINS_MAX`` are kept; the oldest goes first. A failed login waits ``FAILED_PAUSE_S``, and at most ``TRIES_MAX`` run
-at once.
+gives the browser nothing but that id, in a signed cookie (HttpOnly, SameSite=Strict, Secure under TLS). With
+OAUTHBEARER a visitor logs in with a token instead. A login ends by ``console.kept``, on logging out, when its password
+no longer opens a connection, or with the process. A failed login waits ``FAILED_PAUSE_S``, and at most ``TRIES_MAX``
+run at once.
 """
 
-import secrets
 import threading
 import time
 import urllib.parse
-from collections import OrderedDict
 from typing import Final, NamedTuple, cast
 
 from flask import (
@@ -33,13 +31,12 @@ from millstream.client.schema_registry import registry_access
 from millstream.client.security import Login, Security
 from millstream.console.access import Access
 from millstream.console.guard import speaks_tls
+from millstream.console.kept import LOGIN_S, KeptLogins
 from millstream.console.registry import Registry
 from millstream.console.settings import Settings
 from millstream.console.visits import COOKIE, PREFIX, Callers, visit
 from millstream.errors import MillstreamError
 
-LOGIN_S: Final = 8 * 3600
-LOGINS_MAX: Final = 1000
 FAILED_PAUSE_S: Final = 0.5
 TRIES_MAX: Final = 2
 _OPEN: Final = frozenset({"static", "session.login", "session.theme"})
@@ -48,7 +45,6 @@ _OPEN: Final = frozenset({"static", "session.login", "session.theme"})
 class _LoggedIn(NamedTuple):
     access: Access
     registry: Registry | None
-    until: float
 
 
 class Sessions:
@@ -57,11 +53,10 @@ class Sessions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._own: _LoggedIn | None = None
-        self._callers = Callers(settings.connects_to)
+        self._callers = Callers(settings.connects_to, settings.security)
         if settings.login is None and not settings.hosted:
             self._own = self._made(settings.security)
-        self._lock = threading.Lock()
-        self._logins: OrderedDict[str, _LoggedIn] = OrderedDict()
+        self._logins = KeptLogins[_LoggedIn](lambda ended: ended.access.close())
         self.tries = threading.BoundedSemaphore(TRIES_MAX)
 
     def identify(self) -> Response | None:
@@ -73,7 +68,7 @@ class Sessions:
                 g.access, g.registry = self._callers.of(caller)
                 return None
         else:
-            found = self._own or self._of_session()
+            found = self._own or self._logins.find(str(session.get("login")))
             if found is not None:
                 g.user = str(session.get("user", ""))
                 g.access, g.registry = found.access, found.registry
@@ -84,58 +79,39 @@ class Sessions:
         query = "" if request.path == "/" else f"?{urllib.parse.urlencode({'next': wanted})}"
         return cast("Response", redirect(form + query))
 
-    def log_in(self, name: str, password: str) -> None:
-        """Try a login, and keep it for this session.
+    def log_in(self, name: str, password: str, token: str) -> None:
+        """Try a login, and keep it for this browser. The name of a token's user is the cluster's to know.
 
         Raises:
             MillstreamError: the cluster refuses it, or does not answer.
         """
         base = self.settings.security
         protocol = "SASL_SSL" if base.speaks_tls else "SASL_PLAINTEXT"
-        login = Login(self.settings.login or "", name, password)
+        login = Login(self.settings.login or "", name, password, token)
         made = self._made(Security(protocol, base.tls, base.check_name, base.verify, login))
         with made.access.cluster() as cluster:
             cluster.any_connection()
         self.log_out()
-        key = secrets.token_urlsafe(32)
-        with self._lock:
-            self._logins[key] = made
-            while len(self._logins) > LOGINS_MAX:
-                self._logins.popitem(last=False)[1].access.close()
-        session.clear()
-        session["login"], session["user"] = key, name
+        session["login"], session["user"] = self._logins.add(made), name or "a token's user"
 
     def log_out(self) -> None:
         """Forget the login of this session."""
-        with self._lock:
-            found = self._logins.pop(str(session.get("login")), None)
-        if found is not None:
-            found.access.close()
+        self._logins.remove(str(session.get("login")))
         session.clear()
 
     def close(self) -> None:
         """Close every connection."""
-        with self._lock:
-            every = [*self._logins.values(), *([self._own] if self._own else [])]
-            self._logins.clear()
-        for one in every:
-            one.access.close()
+        self._logins.clear()
+        if self._own is not None:
+            self._own.access.close()
         self._callers.close()
-
-    def _of_session(self) -> _LoggedIn | None:
-        with self._lock:
-            found = self._logins.get(str(session.get("login")))
-        if found is not None and found.until < time.monotonic():
-            self.log_out()
-            return None
-        return found
 
     def _made(self, security: Security) -> _LoggedIn:
         settings, registry = self.settings, None
         if settings.registry:
             access = registry_access(settings.registry, settings.registry_properties, security, settings.bootstrap)
             registry = Registry(access)
-        return _LoggedIn(Access(self.settings.bootstrap, security), registry, time.monotonic() + LOGIN_S)
+        return _LoggedIn(Access(self.settings.bootstrap, security), registry)
 
 
 session_pages = Blueprint("session", __name__)
@@ -153,17 +129,18 @@ def login() -> Response:
         return make_response(render_template("login.html", target=target, reason=""))
     if not sessions.tries.acquire(timeout=5):
         return make_response(render_template("login.html", target=target, reason="Others log in now; try again."), 503)
-    name, password = request.form.get("name", ""), request.form.get("password", "")
+    given = [request.form.get(field, "") for field in ("name", "password", "bearer")]
+    given[2] = given[2].strip()
     answer = cast("Response", redirect(target, 303))
     try:
         if sessions.settings.hosted:
-            cookie = visit().log_in(name, password)
+            cookie = visit().log_in(*given)
             session.clear()
             answer.set_cookie(
                 COOKIE, cookie, LOGIN_S, path=PREFIX, secure=speaks_tls(), httponly=True, samesite="Strict"
             )
         else:
-            sessions.log_in(name, password)
+            sessions.log_in(*given)
     except MillstreamError as error:
         time.sleep(FAILED_PAUSE_S)
         return make_response(render_template("login.html", target=target, reason=error.message), 403)

@@ -26,8 +26,12 @@ class Settings(msgspec.Struct, frozen=True):
     """Confluent's, for its login and TLS."""
     hosted: bool = False
     connects_to: str = ""
-    """Where a hosted console reaches its cluster as any client, without a login; empty: through its visits."""
+    """Where a hosted console reaches its cluster; empty: through its visits. With ``security.opening`` its connections
+    say for which visitor they act, else they act as anonymous.
+    """
     secret: bytes = b""
+    tokens: bool = False
+    """Whether a hosted console's visitors may log in with a token."""
 
     def __repr__(self) -> str:
         return f"Settings({self.bootstrap}, {self.security})"

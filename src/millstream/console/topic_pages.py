@@ -9,6 +9,8 @@ from millstream.console import facts, showing
 from millstream.console.access import Access
 from millstream.console.charts import History, bar, line, rates
 from millstream.console.cluster_pages import SOURCES
+from millstream.console.kinds import TOPIC
+from millstream.console.seeing import part_of
 from millstream.errors import MillstreamError
 from millstream.wire.messages.metadata import MetadataResponseTopic
 
@@ -55,7 +57,13 @@ def topics() -> Response:
     for (name, _), span in spans.items():
         records[name] = records.get(name, 0) + span.end - span.start
     return Response(
-        stream_template("topics.html", page=page, records=records, hidden=len(snapshot.topics) - len(shown)),
+        stream_template(
+            "topics.html",
+            page=page,
+            records=records,
+            hidden=len(snapshot.topics) - len(shown),
+            part=part_of(TOPIC),
+        ),
         mimetype="text/html",
     )
 

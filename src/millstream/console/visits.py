@@ -10,11 +10,15 @@ import urllib.parse
 from collections import OrderedDict
 from typing import Any, Final, Protocol
 
+import msgspec
 from flask import request
 
 from millstream.client.schema_registry import RegistryAccess
+from millstream.client.security import Login, Security
 from millstream.console.access import Access
 from millstream.console.registry import Registry
+from millstream.model.principal import ANONYMOUS
+from millstream.wire.sasl import ON_BEHALF
 
 PREFIX: Final = "/console"
 COOKIE: Final = "millstream-login"
@@ -39,8 +43,14 @@ class Visit(Protocol):
         """A connection to the broker that acts as the caller. Raises MillstreamError."""
         ...
 
-    def log_in(self, name: str, password: str) -> str:
-        """The value of the cookie for a user. Raises Rejected if it may not log in, or not this way."""
+    def sees_all(self, kind: str) -> bool:
+        """Whether the caller may describe everything of a kind (``console.seeing``)."""
+        ...
+
+    def log_in(self, name: str, password: str, token: str) -> str:
+        """The value of the cookie for a user with a password, or for a token. Raises Rejected if it may not log in, or
+        not this way.
+        """
         ...
 
     def log_out(self) -> None:
@@ -76,9 +86,12 @@ class BrokersRegistry(Registry):
 class Callers:
     """Connections of the callers. Safe for threads."""
 
-    def __init__(self, bootstrap: str) -> None:
-        """``bootstrap`` is empty where connections come from the visits."""
+    def __init__(self, bootstrap: str, security: Security) -> None:
+        """``bootstrap`` is empty where connections come from the visits. With an opening, ``security`` is the brokers'
+        own, and every connection says for whom it acts.
+        """
         self._bootstrap = bootstrap
+        self._security = security
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, str], tuple[Access, Registry]] = OrderedDict()
 
@@ -88,13 +101,20 @@ class Callers:
         with self._lock:
             found = self._known.get(key)
             if found is None:
-                access = Access(self._bootstrap) if self._bootstrap else Access("", dial=_connect)
-                found = self._known[key] = access, BrokersRegistry()
+                found = self._known[key] = self._access(*key), BrokersRegistry()
             self._known.move_to_end(key)
             dropped = self._known.popitem(last=False)[1] if len(self._known) > CALLERS_MAX else None
         if dropped is not None:
             dropped[0].close()
         return found
+
+    def _access(self, principal: str, host: str) -> Access:
+        if not self._bootstrap:
+            return Access("", dial=_connect)
+        if not self._security.opening:
+            return Access(self._bootstrap)
+        login = Login(ON_BEHALF, (principal or ANONYMOUS).removeprefix("User:"), host=host)
+        return Access(self._bootstrap, msgspec.structs.replace(self._security, login=login))
 
     def close(self) -> None:
         """Close every connection."""

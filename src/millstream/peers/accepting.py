@@ -51,8 +51,10 @@ read: the hello's head, or the clear bytes before TLS.
 """
 
 
-OnClient = Callable[[socket.socket], bool]
-"""``on_client(sock)`` takes over the connection of a client of another broker's own; False if it cannot."""
+OnClient = Callable[[socket.socket, OpeningKind], bool]
+"""``on_client(sock, kind)`` takes over the connection of a client of another broker's own, of kind CLIENT or CALLER;
+False if it cannot.
+"""
 
 
 class PeerListener:
@@ -147,8 +149,8 @@ class PeerListener:
             return
         kind, target = decode_opening(sock.recv(OPENING_BYTES))
         self._forget(sock)
-        if kind is OpeningKind.CLIENT:
-            if self._on_client is None or not self._on_client(sock):
+        if kind in (OpeningKind.CLIENT, OpeningKind.CALLER):
+            if self._on_client is None or not self._on_client(sock, kind):
                 sock.close()  # the client tries again
             return
         if kind is OpeningKind.BROKER:

@@ -4,7 +4,7 @@
 
     dialler ──opening 8──► supervisor ──(socket handed over)──► target shard ◄══ TLS ══► HELLO, WELCOME, turns
                                ├ kind PROBE: the supervisor itself does the handshake and answers
-                               └ kind CLIENT: the socket goes to the shard with the fewest connections
+                               └ kind CLIENT, CALLER: the socket goes to the shard with the fewest connections
 
 The process that accepts is not the one that owns the connection, and the state of TLS cannot be handed over. So the
 first eight bytes are clear: magic, kind and target shard. They choose the process that does the handshake, and prove
@@ -15,7 +15,9 @@ checks that the certificate names the host that it dialled. Whether brokers spea
 opening that is not expected, or one that is missing, ends the connection with a line that names the setting.
 
 Who has a certificate of the brokers' authority is a broker, and may do everything: what a CLIENT asks for is not
-checked again. The broker that it belongs to has checked the caller's rights before.
+checked again. The broker that it belongs to has checked the caller's rights before. A CALLER has no rights of its own:
+behind the handshake it says for whom it acts (``wire.sasl.ON_BEHALF``), and has the rights of that principal. The name
+is sent behind TLS, because nothing of the clear bytes is proved.
 
 **Failure.** A handshake that fails or takes too long ends its connection as any other fault does; the dialler tries
 again. New key material is used from the next handshake on.
@@ -46,9 +48,12 @@ class OpeningKind(IntEnum):
     PROBE = 2
     CLIENT = 3
     """A client of a broker's own, such as its schema registry: Kafka's protocol follows the handshake."""
+    CALLER = 4
+    """A client of a broker's own that acts for a caller, such as its console."""
 
 
 CLIENT_OPENING: Final = _OPENING.pack(_MAGIC, OpeningKind.CLIENT, 0)
+CALLER_OPENING: Final = _OPENING.pack(_MAGIC, OpeningKind.CALLER, 0)
 
 
 class PeerTls:

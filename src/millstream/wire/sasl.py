@@ -32,6 +32,10 @@ TOKEN_BYTES_MAX: Final = 64 << 10
 NAME_CHARACTERS_MAX: Final = 1024
 
 PLAIN: Final = "PLAIN"
+ON_BEHALF: Final = "MILLSTREAM-ON-BEHALF"
+"""On peer addresses alone: a broker says whom it acts for. TLS between brokers has proved that it is a broker. The one
+token is ``HOST NUL USER``.
+"""
 
 
 class MalformedToken(ValueError):
@@ -231,6 +235,26 @@ def read_plain(data: bytes) -> PlainToken:
     if not token.user or not token.password or len(token.user) > NAME_CHARACTERS_MAX:
         raise MalformedToken("a PLAIN token has a user and a password")
     return token
+
+
+class Behalf(NamedTuple):
+    """Whom a broker acts for, and the address that its caller came from."""
+
+    user: str
+    host: str
+
+
+def behalf_token(behalf: Behalf) -> bytes:
+    """The client's only message."""
+    return f"{behalf.host}\0{behalf.user}".encode()
+
+
+def read_behalf(data: bytes) -> Behalf:
+    """Parse a client's message. Raises MalformedToken."""
+    host, between, user = _text(data).partition("\0")
+    if not between or not user or not host or len(user) > NAME_CHARACTERS_MAX:
+        raise MalformedToken("a token of a broker has a host and a user")
+    return Behalf(user, host)
 
 
 def _text(data: bytes) -> str:

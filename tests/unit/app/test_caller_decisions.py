@@ -44,11 +44,14 @@ class Shard:
         self.told.append("later")
         end()
 
-    def succeeded_over_http(self):
-        self.told.append("in")
+    def succeeded_over_http(self, principal, host):
+        self.told.append(f"in {principal} {host}" if principal else "in")
 
     def failed_over_http(self, host, why):
         self.told.append(f"{host}: {why}")
+
+    def mark(self, principal):
+        return f"of {principal}"
 
     def permits(self, principal, host, operation, resource, name):
         assert (host, resource, name) == ("h", ResourceType.CLUSTER, CLUSTER_NAME)
@@ -90,6 +93,16 @@ def test_a_wrong_proof_is_answered_later_and_without_a_reason(shard, callers, pr
         callers.admit(proof, "h", [SEE])
     assert (refusal.value.status, refusal.value.message) == (401, "the login failed")
     assert shard.told == [why, "later"]
+
+
+def test_a_login_that_is_kept_is_recorded_and_holds_as_long_as_its_token(shard, callers):
+    kept = callers.log_in(Proof("alice", "right"), "h")
+    assert kept == ("User:alice", "of User:alice", 0)
+    assert callers.log_in(Proof(token="good"), "h") == ("User:svc", "of User:svc", 1000)
+    assert callers.log_in(Proof("alice", "guess"), "h") is None
+    assert shard.told == ["in User:alice h", "in User:svc h", "h: wrong", "later"]
+    assert callers.remember(*kept[:2], "h").principal == "User:alice"
+    assert callers.remember("User:alice", "of another", "h") is None
 
 
 def test_a_right_that_is_missing_is_named_and_recorded(shard, callers):

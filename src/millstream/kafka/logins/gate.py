@@ -17,6 +17,8 @@ Before the login nothing is decoded but the three APIs above, and no frame is la
   and the connection stays;
 - a session that has outlived its login (``connections.max.reauth.ms``, or its token's end) may log in again, with the
   same mechanism as the same principal; any other request closes the connection;
+- on the connection of another broker that acts for a caller (``ON_BEHALF``, only on the peer address, behind TLS), the
+  token says who the caller is and where it comes from, nothing is tested, and the session ends with the connection;
 - a bearer token that is not taken is answered with ``{"status":"invalid_token"}``, and the client's next message ends
   the login (RFC 7628).
 
@@ -41,7 +43,7 @@ from millstream.wire.apis import API_VERSIONS, APIS
 from millstream.wire.bearer import OAUTHBEARER, REFUSAL
 from millstream.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from millstream.wire.messages.sasl_handshake import SaslHandshakeResponse
-from millstream.wire.sasl import PLAIN, SCRAM_BY_NAME
+from millstream.wire.sasl import ON_BEHALF, PLAIN, SCRAM_BY_NAME, MalformedToken, read_behalf
 
 if TYPE_CHECKING:
     from millstream.kafka.context import RequestContext
@@ -218,6 +220,9 @@ class Gate:
 
     def _take(self, exchange: Exchange, token: bytes, answer: Answer, refused: Callable[[], None]) -> None:
         try:
+            if self._mechanism == ON_BEHALF:
+                self._act_for(token, answer)
+                return
             if self._exchange is None:
                 self._ask_guard(exchange, token, answer, refused)
                 return
@@ -229,6 +234,21 @@ class Gate:
             self._logged_in(Verdict(self._exchange.user), challenge, exchange, answer, refused)
         else:
             answer(challenge, 0)
+
+    def _act_for(self, token: bytes, answer: Answer) -> None:
+        """A broker has checked who its caller is."""
+        try:
+            behalf = read_behalf(token)
+        except MalformedToken as error:
+            raise LoginRefused(f"a malformed token of a broker: {error}") from None
+        if self._since_us:
+            raise LoginRefused("a broker acts for one caller on a connection")
+        self.state = State.OPEN
+        self._since_us = self._logins.now_us()
+        client = self._connection.client
+        client.principal, client.host = f"User:{behalf.user}", behalf.host
+        self._logins.succeeded(self._connection, 0)
+        answer(b"", 0)
 
     def _ask_guard(self, exchange: Exchange, token: bytes, answer: Answer, refused: Callable[[], None]) -> None:
         """Have a password or a bearer token tested by the guard."""

@@ -12,16 +12,16 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from millstream.config.listeners import demands_login
+from millstream.config.listeners import PEER_LISTENER, SSL, demands_login
 from millstream.core.controller.users import DECOYS
 from millstream.core.sasl.scram import FindVerifier, decoy
 from millstream.kafka.logins.gate import Gate
-from millstream.model.principal import ANONYMOUS
+from millstream.model.principal import ANONYMOUS, SOCKET_FILE
 from millstream.net.connection import Connection
 from millstream.shard.context import Shard
 from millstream.shard.reactor import Timer
 from millstream.telemetry.log import RateLimit, log
-from millstream.wire.sasl import SCRAM_BY_NUMBER, SCRAM_SHA_256, ScramMechanism, Verifier
+from millstream.wire.sasl import ON_BEHALF, SCRAM_BY_NUMBER, SCRAM_SHA_256, ScramMechanism, Verifier
 
 if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
@@ -57,9 +57,11 @@ class Logins:
         self.now_us = shard.reactor.now_us
 
     def watch(self, connection: Connection) -> None:
-        """Put a gate before a connection that has just been opened, if its listener demands a login."""
+        """Put a gate before a connection that has just been opened, if its listener demands a login. On the peer
+        address a client of a broker's own has none, and one that acts for a caller has to say for whom.
+        """
         mechanisms = self._mechanisms.get(connection.client.listener)
-        if mechanisms is None:
+        if mechanisms is None or connection.client.principal == SOCKET_FILE:
             if self.audit is not None and connection.client.principal != ANONYMOUS:
                 self.audit.login(connection.client.principal, connection.client.host, connection.client.listener)
         else:
@@ -102,9 +104,11 @@ class Logins:
             who, more = connection.client, self._quiet.left_out()
             log.warning("a login from %s on listener %s failed: %s%s", who, connection.client.listener, why, more)
 
-    def succeeded_over_http(self) -> None:
-        """Count a login of a request over HTTP."""
+    def succeeded_over_http(self, principal: str, host: str) -> None:
+        """Count a login over HTTP; one that is kept for later requests has its ``principal`` recorded."""
         self._counts["succeeded"].inc()
+        if principal and self.audit is not None:
+            self.audit.login(principal, host, "HTTP")
 
     def failed_over_http(self, host: str, why: str) -> None:
         """A login over HTTP is refused: count it, and say why."""
@@ -183,10 +187,13 @@ class Logins:
 
 
 def mechanisms_of(settings: "Settings") -> Mapping[str, tuple[str, ...]]:
-    """The SASL mechanisms of each listener that demands a login, by its name."""
+    """The SASL mechanisms of each listener that demands a login, by its name, and of the peer address behind TLS."""
     protocols = dict(settings.listener_security_protocol_map)
-    return {
+    found = {
         each.name: settings.for_listener(each.name).sasl_enabled_mechanisms
         for each in settings.listen
         if demands_login(protocols[each.name])
     }
+    if settings.peer_security_protocol == SSL:
+        found[PEER_LISTENER] = (ON_BEHALF,)
+    return found
