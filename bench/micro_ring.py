@@ -51,7 +51,7 @@ class Load:
         self.sent_ns = time.perf_counter_ns()
         if self.lend:
             fragment = self.arena.allocate(131072)
-            token = self.mailbox.lend(fragment)
+            token = self.mailbox.loans.lend(fragment)
             payload = fragment.offset.to_bytes(8, "little") + token.to_bytes(8, "little") + bytes(DESCRIPTOR_BYTES - 16)
             self.mailbox.call(1, METHOD, payload, self.answered, 5_000_000, (token,))
         else:
@@ -87,7 +87,7 @@ def answer_calls(mesh: Mesh, arenas: list[Arena], core: int, *, lend: bool) -> i
             cpu = time.process_time()
         if lend:
             offset = int.from_bytes(payload[:8], "little")
-            borrowed = mailbox.borrow(0, offset, 131072, int.from_bytes(payload[8:16], "little"))
+            borrowed = mailbox.loans.borrow(0, offset, 131072, int.from_bytes(payload[8:16], "little"))
             borrowed.view[0]
             borrowed.release()
         reply.send(payload[:16])

@@ -185,7 +185,11 @@ class Supervisor:
         self.identity: Identity | None = None
         self.peer_listener: socket.socket | None = None
         self.guard: Guard | None = None
-        self.about_path = os.path.join(settings.data_dir, "broker.json")
+
+    @property
+    def about_path(self) -> str:
+        """The file that says where this broker listens."""
+        return os.path.join(self.settings.data_dir, "broker.json")
 
     def run(self) -> int:
         settings = self.settings

@@ -7,6 +7,7 @@ counts such partitions apart, and does not call them leaderless.
 """
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -94,7 +95,7 @@ class PartitionName(msgspec.Struct, frozen=True):
     partition: int
 
 
-class ClusterStatus(msgspec.Struct):
+class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The answer. The lists of partitions have the first ``NAMED_MAX`` of their kind."""
 
     cluster_id: str
@@ -102,32 +103,32 @@ class ClusterStatus(msgspec.Struct):
     controller: int | None
     healthy: bool = True
     problems: list[str] = []
-    brokers: list[BrokerStatus] = []
-    topics: int = 0
-    partitions: int = 0
-    shared_topics: int = 0
-    leaderless_count: int = 0
-    leaderless: list[PartitionName] = []
-    not_heard_count: int = 0
+    brokers: list[BrokerStatus]
+    topics: int
+    partitions: int
+    shared_topics: int
+    leaderless_count: int
+    leaderless: list[PartitionName]
+    not_heard_count: int
     """Partitions whose leader this broker does not know yet, because it has just started."""
-    under_replicated_count: int = 0
-    under_replicated: list[PartitionName] = []
-    moves_count: int = 0
-    moves: list[MoveStatus] = []
-    voters: tuple[int, ...] = ()
+    under_replicated_count: int
+    under_replicated: list[PartitionName]
+    moves_count: int
+    moves: list[MoveStatus]
+    voters: tuple[int, ...]
     """Brokers that vote on the controller's log."""
-    feature_level: int = 0
-    installs: list[InstallProgress] = []
+    feature_level: int
+    installs: list[InstallProgress]
     """Logs that this broker is receiving as files; others are."""
-    shared: SharedStatus = SharedStatus()
+    shared: SharedStatus
     """What this broker has not uploaded of shared topics; others have theirs."""
-    take_overs: int = 0
+    take_overs: int
     """Disks of dead brokers that were taken over since this broker's start."""
-    restorable_partitions: int = 0
+    restorable_partitions: int
     """Shared partitions of dead brokers that live ones are to restore from the object store."""
-    restored_partitions: int = 0
+    restored_partitions: int
     """Those that live brokers were given to restore since this broker's start."""
-    failed_partitions: list[str] = []
+    failed_partitions: list[str]
     """Partitions that this broker holds and does not serve, as NAME:PARTITION; others have theirs."""
 
 
@@ -160,15 +161,9 @@ def serve_cluster_status(
             parts = {"installs": own.installs(), "shared": _shared(own.uploads), "failed_partitions": own.failed()}
             answer(msgspec.to_builtins(parts))
             return
-        status = ClusterStatus(metadata.cluster_id, metadata.node_id, controller.leader)
-        status.installs = own.installs()
-        status.failed_partitions = own.failed()
-        status.shared = _shared(own.uploads)
-        status.take_overs = own.stats.counter("take_overs").value
-        status.restored_partitions = own.stats.counter("take_over_partitions").value
-        hears = reactor.now_us() < hearing_until_us
-        described = _describe(metadata, status, controller.voters, hears=hears)
-        reactor.background("other", described, _SHARE, lambda: answer(msgspec.to_builtins(status)))
+        survey = _Survey(metadata, hears=reactor.now_us() < hearing_until_us)
+        status = partial(_status, survey, metadata, controller, own)
+        reactor.background("other", survey.walk(), _SHARE, lambda: answer(msgspec.to_builtins(status())))
 
     control.serve(CLUSTER, answer_status)
 
@@ -205,40 +200,108 @@ def joined(answers: list[Any]) -> dict[str, Any]:
     }
 
 
-def _describe(
-    metadata: MetadataCache, status: ClusterStatus, voters: tuple[int, ...], *, hears: bool
-) -> Generator[None, None, None]:
-    """Fill ``status``. ``hears``: this broker has just started."""
-    by_node = {broker.id: broker for broker in _brokers(metadata)}
-    status.brokers = list(by_node.values())
-    walked = 0
-    for name in metadata.names():
-        topic = metadata.topic(name)
-        if topic is None:
-            continue  # deleted during the walk
-        status.topics += 1
-        status.shared_topics += topic.config.is_shared
-        for index in range(len(topic.partitions)):
-            walked += 1
-            if walked % _SLICE == 0:
-                yield
-            _count(metadata, topic, index, status, by_node, hears=hears)
-    _show_moves(metadata, status)
-    if metadata.settings.dead_broker_take_over_after_ms >= 0:
-        status.restorable_partitions = restorable_partitions(metadata.state, metadata.settings)
-    status.voters = voters
-    status.feature_level = metadata.state.feature_level
-    status.problems = _problems(status, voters)
-    status.healthy = not status.problems
+class _Named:
+    """Partitions of one kind: how many there are, and the names of the first ``NAMED_MAX``."""
+
+    __slots__ = ("count", "names")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.names: list[PartitionName] = []
+
+    def add(self, topic: str, index: int) -> None:
+        self.count += 1
+        if len(self.names) < NAMED_MAX:
+            self.names.append(PartitionName(topic, index))
 
 
-def _show_moves(metadata: MetadataCache, status: ClusterStatus) -> None:
+class _Survey:
+    """What one walk over all partitions finds. Lifecycle: ``walk`` once, in slices."""
+
+    def __init__(self, metadata: MetadataCache, *, hears: bool) -> None:
+        """``hears``: this broker has just started, and does not know every leader yet."""
+        self._metadata = metadata
+        self._hears = hears
+        self.brokers = {broker.id: broker for broker in _brokers(metadata)}
+        self.topics = 0
+        self.shared_topics = 0
+        self.partitions = 0
+        self.not_heard = 0
+        self.leaderless = _Named()
+        self.under_replicated = _Named()
+
+    def walk(self) -> Generator[None, None, None]:
+        metadata = self._metadata
+        for name in metadata.names():
+            topic = metadata.topic(name)
+            if topic is None:
+                continue  # deleted during the walk
+            self.topics += 1
+            self.shared_topics += topic.config.is_shared
+            for index in range(len(topic.partitions)):
+                self.partitions += 1
+                if self.partitions % _SLICE == 0:
+                    yield
+                self._count(topic, index)
+
+    def _count(self, topic: TopicMeta, index: int) -> None:
+        metadata, by_node = self._metadata, self.brokers
+        part = topic.partitions[index]
+        leader = metadata.leader_of(part)
+        if self._hears and _may_yet_be_heard(metadata, part):
+            self.not_heard += 1
+        elif leader is None:
+            self.leaderless.add(topic.name, index)
+        elif leader in by_node:
+            by_node[leader].leaders += 1
+            by_node[leader].leads_alone += len(part.replicas) == 1
+        if len(metadata.in_sync(part)) < len(part.replicas):
+            self.under_replicated.add(topic.name, index)
+        for node in part.replicas:
+            if node in by_node:
+                by_node[node].replicas += 1
+
+
+def _status(survey: _Survey, metadata: MetadataCache, controller: Controlled, own: OwnParts) -> ClusterStatus:
+    """The answer, after the walk."""
+    state, settings = metadata.state, metadata.settings
+    takes_over = settings.dead_broker_take_over_after_ms >= 0
+    status = ClusterStatus(
+        cluster_id=metadata.cluster_id,
+        node_id=metadata.node_id,
+        controller=controller.leader,
+        brokers=list(survey.brokers.values()),
+        topics=survey.topics,
+        partitions=survey.partitions,
+        shared_topics=survey.shared_topics,
+        leaderless_count=survey.leaderless.count,
+        leaderless=survey.leaderless.names,
+        not_heard_count=survey.not_heard,
+        under_replicated_count=survey.under_replicated.count,
+        under_replicated=survey.under_replicated.names,
+        moves_count=len(state.moves),
+        moves=_moves(metadata),
+        voters=controller.voters,
+        feature_level=state.feature_level,
+        installs=own.installs(),
+        shared=_shared(own.uploads),
+        take_overs=own.stats.counter("take_overs").value,
+        restorable_partitions=restorable_partitions(state, settings) if takes_over else 0,
+        restored_partitions=own.stats.counter("take_over_partitions").value,
+        failed_partitions=own.failed(),
+    )
+    problems = _problems(status)
+    return msgspec.structs.replace(status, problems=problems, healthy=not problems)
+
+
+def _moves(metadata: MetadataCache) -> list[MoveStatus]:
+    """The first partitions that move."""
+    found: list[MoveStatus] = []
     state = metadata.state
-    status.moves_count = len(state.moves)
     for move in list(state.moves.values())[:NAMED_MAX]:
         topic = state.topics_by_id[move.topic_id]
-        replicas = topic.partitions[move.index].replicas
-        status.moves.append(MoveStatus(topic.name, move.index, replicas, move.target))
+        found.append(MoveStatus(topic.name, move.index, topic.partitions[move.index].replicas, move.target))
+    return found
 
 
 def _brokers(metadata: MetadataCache) -> list[BrokerStatus]:
@@ -268,45 +331,16 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _count(
-    metadata: MetadataCache,
-    topic: TopicMeta,
-    index: int,
-    status: ClusterStatus,
-    by_node: dict[int, BrokerStatus],
-    *,
-    hears: bool,
-) -> None:
-    part = topic.partitions[index]
-    status.partitions += 1
-    leader = metadata.leader_of(part)
-    if hears and _may_yet_be_heard(metadata, part):
-        status.not_heard_count += 1
-    elif leader is None:
-        status.leaderless_count += 1
-        if len(status.leaderless) < NAMED_MAX:
-            status.leaderless.append(PartitionName(topic.name, index))
-    elif leader in by_node:
-        by_node[leader].leaders += 1
-        by_node[leader].leads_alone += len(part.replicas) == 1
-    if len(metadata.in_sync(part)) < len(part.replicas):
-        status.under_replicated_count += 1
-        if len(status.under_replicated) < NAMED_MAX:
-            status.under_replicated.append(PartitionName(topic.name, index))
-    for node in part.replicas:
-        if node in by_node:
-            by_node[node].replicas += 1
-
-
 def _may_yet_be_heard(metadata: MetadataCache, part: PartitionMeta) -> bool:
     """Whether another broker may lead a partition, and has not said so to this one since its start."""
     return not part.heard and any(node != metadata.node_id and metadata.is_alive(node) for node in part.replicas)
 
 
-def _problems(status: ClusterStatus, voters: tuple[int, ...]) -> list[str]:
+def _problems(status: ClusterStatus) -> list[str]:
     """What is wrong, in sentences with the remedy."""
     problems: list[str] = []
     if status.controller is None:
+        voters = status.voters
         needed = len(voters) // 2 + 1
         problems.append(
             f"broker {status.node_id} knows no controller, so topics cannot be changed; start brokers, or mend their "

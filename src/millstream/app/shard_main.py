@@ -11,7 +11,6 @@ A crash anywhere in here ends the process, and with it the broker; what it owes 
 import importlib
 import os
 import secrets
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -22,10 +21,10 @@ from millstream.app.address_limits import OPEN_BY_ADDRESS
 from millstream.app.archiving import make_archiver
 from millstream.app.audit_file import AUDIT
 from millstream.app.broker_mode import BrokerModeListener
+from millstream.app.client_edge import ClientEdge
 from millstream.app.cluster_changes import serve_changes
 from millstream.app.cluster_status import OwnParts, serve_cluster_status
 from millstream.app.controller_part import join_controller
-from millstream.app.drain import Drain
 from millstream.app.first_user import serve_first_user
 from millstream.app.http_callers import serve_callers
 from millstream.app.limits import TellSupervisor
@@ -54,7 +53,7 @@ from millstream.cluster.snapshots import Snapshots
 from millstream.cluster.state_files import SnapshotStore
 from millstream.cluster.throttles import Throttles
 from millstream.cluster.transfers import Transfers
-from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER
+from millstream.config.listeners import PEER_LISTENER
 from millstream.config.settings import Settings
 from millstream.coordinator.across_brokers import AcrossBrokers
 from millstream.coordinator.end_offsets import EndOffsets
@@ -72,20 +71,13 @@ from millstream.kafka.access import Access, controls_access
 from millstream.kafka.acknowledgements import Acknowledgements
 from millstream.kafka.audit import REFUSE, Audit, keeps_audit
 from millstream.kafka.context import Node
-from millstream.kafka.dispatch import Dispatcher
 from millstream.kafka.loggers import Loggers
-from millstream.kafka.logins.guard_link import GuardLink
-from millstream.kafka.logins.logins import Logins, mechanisms_of
-from millstream.kafka.quotas import Quotas
 from millstream.kafka.telemetry import Telemetry
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import ShardId
 from millstream.model.replication import replica_id
-from millstream.net.connection import Connection
-from millstream.net.handshakes import Handshakes
-from millstream.net.intake import Intake
 from millstream.partition.append.admission import Admission
 from millstream.partition.append.internal import InternalLogs
 from millstream.partition.append.open_transactions import OpenTransactions
@@ -209,34 +201,8 @@ class ShardProcess:
         audit = Audit(shard, refuses=settings.audit_on_overflow == REFUSE) if keeps_audit(settings) else None
         if self.node.access is not None:
             self.node.access.audit = audit
-        dispatcher = Dispatcher(self.node, audit)
-        gated = bool(mechanisms_of(settings))
-        self.intake = Intake(
-            shard.reactor,
-            shard.arena,
-            shard.stats,
-            settings.socket_request_max_bytes,
-            settings.connections_max_idle_ms,
-            settings.socket_frame_timeout_ms,
-            dispatcher.on_gated_frame if gated else dispatcher.on_frame,
-            dispatcher.on_gated_chain if gated else dispatcher.on_chain,
-        )
-        Quotas(shard, settings, self.metadata).attach(dispatcher, self.intake)
-        listeners = {name: one.server() for name, one in shared.tls.credentials.items() if name != HTTP_LISTENER}
-        self.handshakes = Handshakes(self.intake, listeners, shard.stats)
-        guard = None if shared.guard is None else GuardLink(shard.reactor, shared.guard.keep_shard_end(shard.id))
-        self.logins = Logins(shard, settings, self.metadata, guard)
-        self.logins.audit = audit
-        self.intake.on_change = self._connection_changed
-        self.drain = Drain(shard.reactor, self.intake)
+        self.clients = ClientEdge(shared, shard, self.node, audit)
         self.log_in_store = self._join_take_overs()
-
-    def _connection_changed(self, connection: Connection) -> None:
-        """A connection has opened or closed."""
-        if connection.closed:
-            self.node.share_sessions.connection_closed(connection)
-        else:
-            self.logins.watch(connection)
 
     def _join_take_overs(self) -> LogInStore | None:
         """The log in the store of a broker of a cluster (``shared.wal=object``); None without one."""
@@ -360,14 +326,14 @@ class ShardProcess:
             self.metadata.subscribe(TellSupervisor(control, self.metadata))
             serve_first_user(control, self.metadata, self.client)
             if self.node.access is not None:
-                serve_callers(control, self.logins, self.node.access)
+                serve_callers(control, self.clients.logins, self.node.access)
         control.on_gone = lambda: shard.reactor.stop(EXIT_CHILD, "the supervisor has exited")
         control.serve("begin", self._begin)
         control.serve("status", self._status)
         control.serve("segments", self._segments)
         control.serve("stop", self._stop)
         control.serve(NEW_CREDENTIALS, self._renew)
-        control.serve(OPEN_BY_ADDRESS, self._open_by_address)
+        control.serve(OPEN_BY_ADDRESS, self.clients.count_by_address)
         installs = self.peers.raft.installs if self.peers is not None else None
         failed = self._failed_partitions
         own = OwnParts(lambda: installs.progress if installs else [], self.archiver.shared, shard.stats, failed)
@@ -385,8 +351,8 @@ class ShardProcess:
         client = self.client if shard.id == CONTROLLER_SHARD else None
         serve_tiers(control, shard.reactor, self.table, client, self.archiver.link, self.metadata)
         serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
-        if self.logins.audit is not None:
-            self.logins.audit.start(partial(_send_audit, control))
+        if self.clients.logins.audit is not None:
+            self.clients.logins.audit.start(partial(_send_audit, control))
         handover = shared.handover[shard.id]
         handover.keep_receiver()
         shard.reactor.add_reader(handover.fd, self._take_connections)
@@ -483,25 +449,12 @@ class ShardProcess:
         if arrival.opening and self.peers is not None:
             self.peers.network.accept(sock, arrival.opening)
             return
-        peer = (arrival.peer_host, arrival.peer_port)
-        local = (arrival.local_host, arrival.local_port)
-        if arrival.listener in self.handshakes.listeners:
-            self.handshakes.begin(sock, peer, local, arrival.listener, arrival.principal)
-            return
-        self.intake.open(sock, peer, local, arrival.listener, arrival.principal)
-
-    def _open_by_address(self, arguments: Any, answer: Any) -> None:
-        """Open connections of clients, those in their TLS handshake included."""
-        _ = arguments
-        found = Counter(connection.client.host for connection in self.intake.connections)
-        found.update(self.handshakes.hosts())
-        answer(dict(found))
+        self.clients.open(sock, arrival)
 
     def _renew(self, message: Any, answer: Any) -> None:
         """New key material; handshakes from now on use it."""
         found = msgspec.msgpack.decode(message, type=dict[str, Credentials])
-        for name in self.handshakes.listeners:
-            self.handshakes.listeners[name] = found[name].server()
+        self.clients.renew(found)
         if self.shared.tls.peers is not None:
             self.shared.tls.peers.renew(found[PEER_LISTENER])
         answer(None)
@@ -541,7 +494,7 @@ class ShardProcess:
                 "shard": self.shard.id,
                 "cluster_id": self.metadata.cluster_id,
                 "partitions": len(self.table.by_group),
-                "connections": len(self.intake.connections),
+                "connections": len(self.clients.intake.connections),
                 "accepts_writes": self.storage.accepts_writes,
                 "failed_partitions": self._failed_partitions(),
             }
@@ -562,13 +515,11 @@ class ShardProcess:
         _ = arguments
 
         def drain() -> None:
-            if self.logins.audit is not None:
-                self.logins.audit.end_sums()
+            self.clients.end_logins()
             self.node.coordinator.stop()
             self.node.transactions.stop()
             self.node.share_states.stop()
-            self.handshakes.close_all()
-            self.drain.start(drained)
+            self.clients.drain(drained)
 
         def drained() -> None:
             if self.controller is not None:

@@ -64,7 +64,7 @@ _BY_ID: Final = "id:"
 _STORE_PATIENCE_S: Final = 20.0
 
 
-class TierStatus(msgspec.Struct):
+class TierStatus(msgspec.Struct, frozen=True):
     """How far one partition is archived. Offsets that end something are exclusive."""
 
     topic: str

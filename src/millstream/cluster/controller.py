@@ -111,8 +111,8 @@ class Controller:
         self._uncommitted: deque[Commit] = deque()
         self._pending: deque[_Pending] = deque()
         self._commit_seen = False
-        self._stopping = False
-        self._stopped: Callable[[], None] = _nothing
+        self._stopped: Callable[[], None] | None = None
+        """Called when everything pending is done; set while the controller stops."""
         group.events.on_commit = self._on_commit
         shard.mailbox.serve(QUORUM, self._serve_quorum)
 
@@ -127,8 +127,7 @@ class Controller:
 
     def stop(self, done: Callable[[], None]) -> None:
         """Refuse new requests; call ``done`` when those in flight are answered and a snapshot is saved."""
-        assert not self._stopping
-        self._stopping = True
+        assert self._stopped is None
         self._stopped = done
         if not self._pending:
             self._snapshots.stop(done)
@@ -147,7 +146,7 @@ class Controller:
 
     def submit(self, request: AnyRequest, done: Done) -> None:
         """Decide ``request`` and carry it out; ``done`` gets the results when every shard has applied them."""
-        if self._stopping:
+        if self._stopped is not None:
             done(ShuttingDown("the broker is stopping", ErrorCode.NOT_CONTROLLER))
             return
         if len(self._pending) >= PENDING_MAX:
@@ -221,7 +220,7 @@ class Controller:
         while pending and pending[0].end <= settled:
             each = pending.popleft()
             each.done(each.results)
-            if self._stopping and not pending:
+            if self._stopped is not None and not pending:
                 self._snapshots.stop(self._stopped)
 
     def _serve_quorum(self, sender: int, payload: bytes, reply: Reply) -> None:
@@ -261,7 +260,3 @@ def new_cluster_id() -> str:
 
 def _text(made: bytes) -> str:
     return base64.urlsafe_b64encode(made).rstrip(b"=").decode()
-
-
-def _nothing() -> None:
-    """Stopped already."""

@@ -7,7 +7,7 @@
     on_reply(answer | MillstreamError)             ◄──  reply.send(answer)  |  reply.fail(error)
 
 Messages travel through the rings of ``mesh``; payload does not. A call carries descriptors of arena fragments that the
-caller *lends* and the other side *borrows* (see loans). All messages of one turn to one shard leave as one ring record
+caller *lends* and the other side *borrows*. All messages of one turn to one shard leave as one ring record
 at the end of the turn, with at most one doorbell.
 
 **Deadlines.** A call without a response in time ends with ``OutcomeUnknown`` (it may have taken effect), and the other
@@ -21,11 +21,9 @@ never depends on sending, so two shards with full rings both continue to read, a
 ``ANSWER_BACKLOG_BYTES`` would wait, a call ends with ``OutcomeUnknown`` instead of its response. A shard that lets
 ``BACKLOG_BYTES_MAX`` accumulate is stuck for good: the sender stops, and the broker with it.
 
-**Loans.** ``lend`` keeps one reference of a fragment under a token. The borrower creates a ``ForeignFragment`` of
-(lender, offset, length, token). Its last release returns the token, with the next messages or within ``RETURN_US``.
-Tokens are passed as ``loans`` beside the payload that describes them, so that no loan is lost: once a handler or
-``on_reply`` was called with the payload, it must release the loans. The mailboxes return the loans of dropped messages
-(a late response, an expired or refused call) themselves.
+**Loans** (`loans`) are passed beside the payload that describes them, so that none is lost: once a handler or
+``on_reply`` was called with the payload, it must release them. The mailboxes return the loans of dropped messages (a
+late response, an expired or refused call) themselves.
 
 Lifecycle: constructed with the reactor; handlers are registered before the reactor runs. One thread. A handler is a
 plain function. A ``MillstreamError`` that it raises is the response; any other exception stops the shard.
@@ -34,14 +32,12 @@ plain function. A ``MillstreamError`` that it raises is the response; any other 
 from __future__ import annotations
 
 import time
-from array import array
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
-from millstream.iobuf import ForeignFragment
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import ArenaOffset, ShardId
+from millstream.model.quantities import ShardId
+from millstream.shard.loans import Loans
 from millstream.shard.messages import (
     ANSWER,
     CALL,
@@ -62,7 +58,7 @@ from millstream.shard.transfer import RecordTransfer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.iobuf import Arena, Releasable
+    from millstream.iobuf import Arena
     from millstream.shard.mesh import Mesh
     from millstream.shard.reactor import Reactor, Timer
 
@@ -73,8 +69,6 @@ __all__ = ["Mailbox", "Reply"]
 
 CREDITS: Final = 32_768
 CALL_BACKLOG_BYTES: Final = 4 << 20
-RETURN_US: Final = 2_000
-RETURNS_AT_ONCE: Final = 32
 _DEADLINE_GRAIN_US: Final = 2_000
 
 _EXPIRED: Final = Retriable("the call's deadline had passed before it was received", ErrorCode.REQUEST_TIMED_OUT)
@@ -88,22 +82,17 @@ class Mailbox:
     def __init__(self, shard_id: ShardId, mesh: Mesh, reactor: Reactor, arenas: Sequence[Arena]) -> None:
         self.shard_id = shard_id
         self._reactor = reactor
-        self._arenas = arenas
-        self._transfer = RecordTransfer(shard_id, mesh, reactor, self._receive, self.take_back)
-        self._peers = self._transfer.peers
+        self.loans = Loans(reactor, arenas)
+        self._transfer = RecordTransfer(shard_id, mesh, reactor, self._receive, self.loans.take_back)
+        self._peers = self.loans.peers = self._transfer.peers
         self._handlers: list[Handler | None] = [None] * 256
         self._pending: dict[int, tuple[OnReply, int, Peer]] = {}
         self._next_call = 1
         self._deadline_timer: Timer | None = None
-        self._loans: dict[int, Releasable] = {}
-        self._next_token = 1
-        self._return_timer: Timer | None = None
-        self._returners = [partial(self.give_back, shard) for shard in range(mesh.shard_count)]
         stats = reactor.stats
         self._hops = stats.counter("ring_hops")
         self._timeouts = stats.counter("mailbox_timeouts")
         self._refused = stats.counter("mailbox_refused")
-        self._lent = stats.gauge("mailbox_lent_fragments")
 
     # -- calling
 
@@ -122,10 +111,10 @@ class Mailbox:
         Returns the id for ``cancel``; 0 if the call was refused for overload (``on_reply`` gets the error).
         """
         peer = self._peers[to]
-        if peer.outstanding >= CREDITS or peer.backlog_bytes > CALL_BACKLOG_BYTES:
+        if peer.outstanding >= CREDITS or peer.backlog.bytes > CALL_BACKLOG_BYTES:
             self._refused.inc()
             for token in loans:
-                self.take_back(token)
+                self.loans.take_back(token)
             self._reactor.call_soon(on_reply, Retriable(f"shard {to} has too many calls to answer"))
             return 0
         peer.outstanding += 1
@@ -219,13 +208,13 @@ class Mailbox:
                 if entry is not None:
                     entry[0](payload)
                 elif code:
-                    self._decline(peer, record[position:loans_end])
+                    self.loans.decline(peer, record[position:loans_end])
                 position = loans_end
             elif kind == CALL:
                 loans_end = position + 8 * code
                 refusal = self._handle(peer, method, payload, call_id, deadline_us < now_us)
                 if refusal is not None and code:
-                    self._decline(peer, record[position:loans_end])
+                    self.loans.decline(peer, record[position:loans_end])
                 position = loans_end
             elif kind == TELL:
                 handler = self._handlers[method]
@@ -233,7 +222,7 @@ class Mailbox:
                 handler(peer.shard, payload, Reply(peer, 0))
                 position += 8 * code
             elif kind == RETURNS:
-                self._take_back_all(payload)
+                self.loans.end(payload)
             elif kind == FAILURE:
                 peer.outstanding -= 1
                 entry = pending.pop(call_id, None)
@@ -258,59 +247,3 @@ class Mailbox:
         except MillstreamError as error:
             reply.fail(error)
         return None
-
-    def _decline(self, peer: Peer, tokens: bytes) -> None:
-        """Return loans that no code will use."""
-        for token in array("Q", tokens):
-            self.give_back(peer.shard, token)
-
-    # -- loans
-
-    def lend(self, piece: Releasable) -> int:
-        """Keep the caller's reference of this shard's fragment, or a lease, until its token returns."""
-        assert piece.__class__ is not ForeignFragment, "only the owner of a fragment lends it"
-        token = self._next_token
-        self._next_token = token + 1
-        loans = self._loans
-        loans[token] = piece
-        self._lent.set(len(loans))
-        return token
-
-    def take_back(self, token: int) -> None:
-        """End a loan that was never sent."""
-        self._loans.pop(token).release()
-
-    def borrow(self, lender: ShardId, offset: ArenaOffset, length: int, token: int) -> ForeignFragment:
-        """The bytes of a descriptor, in the lender's memory. The caller releases the fragment."""
-        return ForeignFragment(lender, offset, length, token, self._arenas[lender].view, self._returners[lender])
-
-    def give_back(self, lender: int, token: int) -> None:
-        """Return a token soon, with other messages to the lender."""
-        peer = self._peers[lender]
-        returns = peer.returns
-        returns.append(token)
-        if peer.dirty:
-            return
-        if len(returns) >= RETURNS_AT_ONCE:
-            peer.schedule(peer)
-        elif self._return_timer is None:
-            self._return_timer = self._reactor.call_later(RETURN_US, self._return_all)
-
-    def _return_all(self) -> None:
-        self._return_timer = None
-        for peer in self._peers:
-            if peer.returns and not peer.dirty:
-                peer.schedule(peer)
-
-    def _take_back_all(self, payload: bytes) -> None:
-        tokens: array[int] = array("Q")
-        tokens.frombytes(payload)
-        loans = self._loans
-        for token in tokens:
-            loans.pop(token).release()
-        self._lent.set(len(loans))
-
-    @property
-    def lent_fragments(self) -> int:
-        """Loans that have not ended."""
-        return len(self._loans)

@@ -75,12 +75,30 @@ def pack_tokens(tokens: Sequence[int]) -> bytes:
     return array("Q", tokens).tobytes()
 
 
+class Backlog:
+    """Records for one peer that its ring had no room for, with their tags, oldest first. ``bytes`` is their size."""
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.records: deque[tuple[bytes, int]] = deque()
+
+    def append(self, record: bytes, tag: int) -> None:
+        self.records.append((record, tag))
+        self.bytes += len(record)
+
+    def drop_first(self) -> None:
+        """The ring has taken the oldest record."""
+        record, _ = self.records.popleft()
+        self.bytes -= len(record)
+
+
 class Peer:
     """The state that one shard keeps about another shard, or about itself (then without rings)."""
 
     __slots__ = (
         "backlog",
-        "backlog_bytes",
         "dirty",
         "inbound",
         "schedule",
@@ -109,8 +127,7 @@ class Peer:
         self.take_back = take_back  # ends a loan that was never sent
         self.out: list[bytes] = []  # messages of this turn
         self.dirty = False
-        self.backlog: deque[tuple[bytes, int]] = deque()  # records that the ring had no room for, with their tags
-        self.backlog_bytes = 0
+        self.backlog = Backlog()
         self.outstanding = 0  # calls to the peer without a response, cancelled and expired ones included
         self.open: dict[int, Reply] = {}  # calls from the peer without a response
         self.partial: list[bytes] = []  # received parts of a message longer than a record
@@ -151,7 +168,7 @@ class Reply:
             return
         if size > _LARGE_BYTES:
             size += sum(map(len, peer.out))
-        if size + peer.backlog_bytes > ANSWER_BACKLOG_BYTES and not loans:
+        if size + peer.backlog.bytes > ANSWER_BACKLOG_BYTES and not loans:
             self.fail(_NO_ROOM)
             return
         self._wanted = False

@@ -108,7 +108,7 @@ class RecordTransfer:
         ring = peer.outbound
         assert ring is not None, "only siblings have rings"
         self._batches.inc()
-        if len(record) <= RECORD_BYTES_MAX and not peer.backlog:
+        if len(record) <= RECORD_BYTES_MAX and not peer.backlog.bytes:
             if ring.push(record):
                 return
             self._keep(peer, record, 0)
@@ -120,9 +120,8 @@ class RecordTransfer:
         self._unblock(peer)
 
     def _keep(self, peer: Peer, record: bytes, tag: int) -> None:
-        peer.backlog.append((record, tag))
-        peer.backlog_bytes += len(record)
-        if peer.backlog_bytes > BACKLOG_BYTES_MAX:
+        peer.backlog.append(record, tag)
+        if peer.backlog.bytes > BACKLOG_BYTES_MAX:
             self._reactor.stop(
                 EXIT_SOFTWARE, f"shard {peer.shard} has stopped reading what shard {self.shard_id} sends"
             )
@@ -133,11 +132,10 @@ class RecordTransfer:
         assert ring is not None, "only siblings have rings"
         backlog = peer.backlog
         asked = False
-        while backlog:
-            record, tag = backlog[0]
+        while backlog.records:
+            record, tag = backlog.records[0]
             if ring.push(record, tag):
-                backlog.popleft()
-                peer.backlog_bytes -= len(record)
+                backlog.drop_first()
             elif asked:
                 if peer not in self._blocked:
                     self._full.inc()

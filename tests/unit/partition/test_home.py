@@ -27,7 +27,8 @@ NUMBER = 5
 def home_with(partition: Any, method: int = READ, storage: Any = None) -> tuple[Home, Any]:
     """A home with one partition, and its handler of reads, or of what ``method`` says."""
     handlers: dict[int, Any] = {}
-    mailbox = SimpleNamespace(serve=handlers.__setitem__, lend=None, give_back=lambda lender, token: None)
+    loans = SimpleNamespace(lend=None, give_back=lambda lender, token: None)
+    mailbox = SimpleNamespace(serve=handlers.__setitem__, loans=loans)
     table = PartitionTable()
     table.by_group[GROUP] = partition
     arenas = {OTHER: SimpleNamespace(view=memoryview(bytearray(4096)))}

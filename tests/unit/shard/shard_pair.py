@@ -39,22 +39,22 @@ class Side:
         """Lend a fragment holding `data`; returns (offset, length, token)."""
         fragment = self.arena.allocate(len(data))
         fragment.view[: len(data)] = data
-        return fragment.offset, len(data), self.mailbox.lend(fragment)
+        return fragment.offset, len(data), self.mailbox.loans.lend(fragment)
 
     def borrow(self, loan):
-        return self.mailbox.borrow(self.other, *loan)
+        return self.mailbox.loans.borrow(self.other, *loan)
 
     def finish(self):
         self.call(LOANS_OUT, b"", self._other_loans)
 
     def _other_loans(self, answer):
-        if answer == b"0 0" and not self.mailbox.lent_fragments and not self.mailbox.outstanding_calls:
+        if answer == b"0 0" and not self.mailbox.loans and not self.mailbox.outstanding_calls:
             self.call(STOP, b"", lambda _: self.reactor.stop(0))
         else:
             self.reactor.call_later(1000, self.finish)
 
     def _serve_loans_out(self, _, payload, reply):
-        reply.send(f"{self.mailbox.lent_fragments} {self.mailbox.outstanding_calls}".encode())
+        reply.send(f"{len(self.mailbox.loans)} {self.mailbox.outstanding_calls}".encode())
 
     def _serve_stop(self, _, payload, reply):
         reply.send(b"")

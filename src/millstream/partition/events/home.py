@@ -89,7 +89,7 @@ class EventsHome:
                 return
             fed, loans, token = _decode_fed(answer)
             metadata = borrow_all(self._mailbox, entry.shard, loans)
-            lease = None if token < 0 else self._mailbox.borrow(entry.shard, ArenaOffset(0), 0, token)
+            lease = None if token < 0 else self._mailbox.loans.borrow(entry.shard, ArenaOffset(0), 0, token)
             done(fed, metadata, lease)
 
         timeout_us = TIMEOUT_US + ask.max_wait_ms * 1000
@@ -164,7 +164,7 @@ class EventsHome:
             loans = [] if metadata is None else lend_all(self._mailbox, metadata)
             tokens = [loan.token for loan in loans]
             if lease is not None:
-                tokens.append(self._mailbox.lend(lease))
+                tokens.append(self._mailbox.loans.lend(lease))
             reply.send(_encode((fed, loans, -1 if lease is None else tokens[-1])), tokens)
 
         if partition is None:

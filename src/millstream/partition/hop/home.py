@@ -152,7 +152,7 @@ class Home:
             return lend_all(self.mailbox, records.share(0, len(records)))
         if not isinstance(records, memoryview):
             return None
-        lend = self.mailbox.lend
+        lend = self.mailbox.loans.lend
         loans: list[Loan] = []
         allocate = self._shard.arena.allocate
         for position in range(0, len(records), MAX_FRAGMENT_BYTES):
@@ -162,7 +162,7 @@ class Home:
                 fragment = allocate(size)
             except ArenaFull:
                 for loan in loans:
-                    self.mailbox.take_back(loan.token)
+                    self.mailbox.loans.take_back(loan.token)
                 raise
             fragment.view[:size] = part
             loans.append(Loan(ArenaOffset(fragment.offset), size, lend(fragment)))
@@ -235,7 +235,7 @@ class Home:
 
     def _return_loans(self, lender: int, loans: list[Loan]) -> None:
         for loan in loans:
-            self.mailbox.give_back(lender, loan.token)
+            self.mailbox.loans.give_back(ShardId(lender), loan.token)
 
     # Read
 

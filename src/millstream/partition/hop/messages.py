@@ -89,7 +89,7 @@ def lent_result(mailbox: Mailbox, result: FetchResult) -> ReadAnswer:
 
 def lend_all(mailbox: Mailbox, data: IoBuf) -> list[Loan]:
     """Lend the parts of ``data``, whose references go with them."""
-    lend = mailbox.lend
+    lend = mailbox.loans.lend
     return [Loan(ArenaOffset(piece.offset + start), end - start, lend(piece)) for piece, start, end in data.parts]
 
 
@@ -97,7 +97,7 @@ def borrow_all(mailbox: Mailbox, lender: ShardId, loans: Iterable[Loan]) -> IoBu
     """The bytes of the loans, which go back when the chain is released."""
     data = IoBuf()
     for loan in loans:
-        data.append(mailbox.borrow(lender, loan.offset, loan.size_bytes, loan.token), 0, loan.size_bytes)
+        data.append(mailbox.loans.borrow(lender, loan.offset, loan.size_bytes, loan.token), 0, loan.size_bytes)
     return data
 
 
