@@ -1,4 +1,8 @@
-"""``millstream console``: pages about a cluster in a browser, for any cluster with Kafka's API.
+"""``millstream console``: pages about clusters in a browser, for any cluster with Kafka's API.
+
+With several clusters each has a name (``--bootstrap NAME=HOST:PORT``), and what is for one of them starts with its
+name: ``--config NAME=FILE``, ``--registry NAME=URL``, ``--login NAME=MECHANISM``. Credentials of one cluster are never
+sent to another.
 
 It listens on loopback unless ``--listen`` says otherwise. Everybody who reaches it acts as its identity, so one with a
 login of its own (``--command-config``, a profile) refuses to listen elsewhere; ``--login`` asks every visitor instead.
@@ -6,60 +10,153 @@ login of its own (``--command-config``, a profile) refuses to listen elsewhere; 
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from millstream.cli import identity
-from millstream.cli.broker_http import registry_of
 from millstream.cli.failure import CommandFailed, WrongUsage, with_port
-from millstream.cli.options import bootstrap_option
+from millstream.cli.options import bootstraps_option
 from millstream.cli.output import remark
 from millstream.config.forms import parse_endpoint
 from millstream.config.listeners import is_loopback
+from millstream.config.load import read_properties_file
+from millstream.errors import Rejected
 
+if TYPE_CHECKING:
+    from millstream.client.security import Security
+    from millstream.console.settings import Settings
+
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})=(.+)", re.DOTALL)
+_ALL = ""
+"""The name of what is given without one."""
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 @click.command("console")
-@bootstrap_option
+@bootstraps_option
+@click.option("--config", "configs", multiple=True, metavar="NAME=FILE", help="As --command-config, of one cluster.")
 @click.option("--listen", default="127.0.0.1:8080", metavar="HOST:PORT", help="Where to serve; port 0 chooses one.")
 @click.option("--host", "hosts", multiple=True, metavar="NAME", help="A name that browsers may use beside --listen's.")
-@click.option("--registry", envvar="MILLSTREAM_REGISTRY", metavar="URL", help="Schema registry that decodes records.")
-@click.option("--login", type=click.Choice(_MECHANISMS), help="Ask each visitor to log in to the cluster this way.")
-@click.option("--read-only", is_flag=True, help="Change nothing in the cluster.")
+@click.option(
+    "--registry",
+    "registries",
+    envvar="MILLSTREAM_REGISTRY",
+    multiple=True,
+    metavar="[NAME=]URL",
+    help="Schema registry that decodes records.",
+)
+@click.option(
+    "--login",
+    "logins",
+    multiple=True,
+    metavar="[NAME=]MECHANISM",
+    help=f"Ask each visitor to log in to the cluster this way: {', '.join(_MECHANISMS)}.",
+)
+@click.option("--read-only", is_flag=True, help="Change nothing in any cluster.")
 def console(
-    bootstrap: str, listen: str, hosts: tuple[str, ...], registry: str | None, login: str | None, read_only: bool
+    bootstraps: tuple[str, ...],
+    configs: tuple[str, ...],
+    listen: str,
+    hosts: tuple[str, ...],
+    registries: tuple[str, ...],
+    logins: tuple[str, ...],
+    read_only: bool,
 ) -> None:
-    """Serve pages about a cluster: topics, messages, groups, transactions, schemas, settings. Until Ctrl-C."""
+    """Serve pages about clusters: topics, messages, groups, transactions, schemas, settings. Until Ctrl-C."""
     from millstream.console.serve import serve
-    from millstream.console.settings import Settings
 
     try:
         host, port = parse_endpoint(listen)
     except ValueError:
         raise WrongUsage(f"--listen: {listen!r} is not valid, expected HOST:PORT") from None
-    from millstream.client.schema_registry import REGISTRY_URL, is_registry_name
-
-    of_registry = {name: text for name, text in identity.properties().items() if is_registry_name(name)}
-    registry = registry or of_registry.pop(REGISTRY_URL, None)
-    if registry is not None:
-        registry_of(registry, bootstrap)  # refuses what is not valid
-    if login is not None and ("@" in (registry or "") or any(".auth." in name for name in of_registry)):
-        raise WrongUsage("--login: the schema registry is read as each visitor; leave out its own login")
-    bootstrap = ",".join(with_port(address.strip()) for address in bootstrap.split(","))
-    security = identity.security()
-    if not is_loopback(host) and login is None and security != type(security)():
-        raise WrongUsage(
-            f"--listen: everybody who reaches {host} would act as this command; listen on 127.0.0.1, or let visitors "
-            "log in with --login"
-        )
-    names = {"127.0.0.1", "localhost", "::1", host, *hosts}
-    settings = Settings(bootstrap, security, registry, login, read_only, tuple(sorted(names)), of_registry)
+    addresses = _by_name("--bootstrap", bootstraps)
+    if len(addresses) > 1 and _ALL in addresses:
+        raise WrongUsage("--bootstrap: with several clusters each needs a name, NAME=HOST:PORT")
+    given = _Given(_by_name("--config", configs), _by_name("--registry", registries), _by_name("--login", logins))
+    for option, values in zip(_OPTIONS, given, strict=True):
+        for name in values:
+            if name not in addresses and not (option == "--login" and name == _ALL):
+                known = ", ".join(addresses) if _ALL not in addresses else "none with a name"
+                said = f"there is no cluster {name!r}" if name else "name the cluster that it is for, NAME=…"
+                raise WrongUsage(f"{option}: {said}; --bootstrap has {known}")
+    allowed = tuple(sorted({"127.0.0.1", "localhost", "::1", host, *hosts}))
+    clusters = [_settings(name, address, given, allowed, read_only=read_only) for name, address in addresses.items()]
+    for each in clusters:
+        if not is_loopback(host) and each.login is None and each.security != type(each.security)():
+            raise WrongUsage(
+                f"--listen: everybody who reaches {host} would act as this command; listen on 127.0.0.1, or let "
+                "visitors log in with --login"
+            )
     with _bound(host, port) as listener:
         at = listener.getsockname()
         shown = f"[{at[0]}]" if ":" in at[0] else at[0]
-        serve(settings, listener, lambda: remark(f"the console of {bootstrap} is at http://{shown}:{at[1]}/"))
+        said = clusters[0].bootstrap if _ALL in addresses else ", ".join(addresses)
+        serve(clusters, listener, lambda: remark(f"the console of {said} is at http://{shown}:{at[1]}/"))
+
+
+_OPTIONS = ("--config", "--registry", "--login")
+
+
+class _Given(NamedTuple):
+    """What is given for clusters, by their names; in the order of ``_OPTIONS``."""
+
+    configs: Mapping[str, str]
+    registries: Mapping[str, str]
+    logins: Mapping[str, str]
+
+
+def _by_name(option: str, values: Sequence[str]) -> dict[str, str]:
+    """What is given for each cluster."""
+    found: dict[str, str] = {}
+    for value in values:
+        named = _NAMED.fullmatch(value)
+        name, text = (named[1], named[2]) if named else (_ALL, value)
+        if name in found:
+            raise WrongUsage(f"{option}: {name or 'a value without a name'} is given twice")
+        found[name] = text
+    return found
+
+
+def _settings(name: str, bootstrap: str, given: _Given, hosts: tuple[str, ...], *, read_only: bool) -> Settings:
+    """The settings of one cluster."""
+    from millstream.client.schema_registry import REGISTRY_URL, is_registry_name, registry_access
+    from millstream.console.settings import Settings
+
+    properties, security = _identity(name, given.configs)
+    of_registry = {each: text for each, text in properties.items() if is_registry_name(each)}
+    url = of_registry.pop(REGISTRY_URL, None)
+    registry = given.registries.get(name, url)
+    login = given.logins.get(name, given.logins.get(_ALL))
+    if login is not None and login not in _MECHANISMS:
+        raise WrongUsage(f"--login: {login!r} is not one of {', '.join(_MECHANISMS)}")
+    bootstrap = ",".join(with_port(address.strip()) for address in bootstrap.split(","))
+    if registry is not None:
+        try:
+            registry_access(registry, of_registry, security, bootstrap)  # refuses what is not valid
+        except Rejected as error:
+            raise WrongUsage(error.message) from None
+    if login is not None and ("@" in (registry or "") or any(".auth." in each for each in of_registry)):
+        raise WrongUsage("--login: the schema registry is read as each visitor; leave out its own login")
+    return Settings(bootstrap, security, registry, login, read_only, hosts, of_registry, name=name)
+
+
+def _identity(name: str, configs: Mapping[str, str]) -> tuple[dict[str, str], Security]:
+    """Properties and security of one cluster. The command's own are for a cluster without a name."""
+    from millstream.client.security import read_security
+
+    if name == _ALL:
+        return identity.properties(), identity.security()
+    if identity.properties():
+        raise WrongUsage("--command-config, -X and --profile are for one cluster; use --config NAME=FILE")
+    found = {each: text for _, each, text in read_properties_file(configs[name])} if name in configs else {}
+    try:
+        return found, read_security(found)
+    except Rejected as error:
+        raise WrongUsage(f"--config: {name}: {error.message}") from None
 
 
 def _bound(host: str, port: int) -> socket.socket:

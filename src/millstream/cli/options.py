@@ -72,6 +72,24 @@ def bootstrap_option(command: _Command) -> _Command:
     )(_identity_options(command))
 
 
+def _chosen_bootstraps(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return value if value and _chosen_bootstrap(ctx, param, value[0]) else (_chosen_bootstrap(ctx, param, None),)
+
+
+def bootstraps_option(command: _Command) -> _Command:
+    """``--bootstrap`` of one cluster, or of several with names."""
+    return click.option(
+        "--bootstrap",
+        "bootstraps",
+        envvar="MILLSTREAM_BOOTSTRAP",
+        multiple=True,
+        show_default=BOOTSTRAP_DEFAULT,
+        callback=_chosen_bootstraps,
+        metavar="[NAME=]HOST:PORT",
+        help="Brokers of a cluster; several may be given with commas. Repeat it with names for several clusters.",
+    )(_identity_options(command))
+
+
 REGISTRY_DEFAULT: Final = "http://127.0.0.1:9644"
 _registry: Final[dict[str, Any]] = {
     "envvar": "MILLSTREAM_REGISTRY",

@@ -14,6 +14,7 @@ from millstream.client.cluster import Cluster
 from millstream.client.connection import Dial
 from millstream.client.security import PLAIN, Security
 from millstream.console.facts import Snapshot, take_snapshot
+from millstream.errors import MillstreamError
 
 REQUEST_TIMEOUT_S: Final = 8.0
 """Limit of one call to brokers, retries included: a page that fails should fail while its reader still waits."""
@@ -44,6 +45,9 @@ class Access:
         self._snapshot_lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._snapshot_at = 0.0
+        self._failed: MillstreamError | None = None
+        """Why the last snapshot could not be taken, and when it failed."""
+        self._failed_at = 0.0
 
     @contextmanager
     def cluster(self) -> Generator[Cluster]:
@@ -70,12 +74,22 @@ class Access:
         )
 
     def snapshot(self, *, fresh: bool = False) -> Snapshot:
-        """Brokers and topics, at most ``SNAPSHOT_AGE_S`` old; one thread asks, the others wait for what it gets."""
+        """Brokers and topics, at most ``SNAPSHOT_AGE_S`` old. One thread asks, the others wait for what it gets, even
+        an error: all pages of a cluster that does not answer say so at the same time.
+        """
+        came = time.monotonic()
         with self._snapshot_lock:
             now = time.monotonic()
+            if self._failed is not None and self._failed_at > came:
+                raise type(self._failed)(self._failed.message, self._failed.code)
             if fresh or self._snapshot is None or now - self._snapshot_at > SNAPSHOT_AGE_S:
-                with self.cluster() as cluster:
-                    self._snapshot = take_snapshot(cluster)
+                try:
+                    with self.cluster() as cluster:
+                        self._snapshot = take_snapshot(cluster)
+                except MillstreamError as error:
+                    self._failed, self._failed_at = error.with_traceback(None), time.monotonic()
+                    raise
+                self._failed = None
                 self._snapshot_at = time.monotonic()
             return self._snapshot
 

@@ -43,7 +43,7 @@ _PLACES: Final = (
     ("This broker", "broker.tiers", "m"),
 )
 """What the navigation shows: title, endpoint, and the key behind ``g``."""
-
+_LISTS: Final = frozenset(endpoint for _, endpoint, _ in _PLACES)
 
 _PAGES: Final = (
     cluster_pages,
@@ -66,7 +66,7 @@ def create(settings: Settings) -> Flask:
         SESSION_COOKIE_NAME="millstream-console",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Strict",
-        SESSION_COOKIE_PATH=PREFIX if settings.hosted else "/",
+        SESSION_COOKIE_PATH=PREFIX if settings.hosted else f"/{settings.name}",
     )
     application.extensions["console"] = Sessions(settings)
     application.extensions["console.history"] = History()
@@ -95,11 +95,18 @@ def create(settings: Settings) -> Flask:
             "tokens": settings.tokens or settings.login == OAUTHBEARER,
             "passwords": settings.login != OAUTHBEARER,
             "hosted": settings.hosted,
+            "cluster": settings.name,
+            "clusters": [(name, _same_page(name)) for name in settings.names],
             "by_peers": bool(settings.security.opening),
             "changes": not settings.read_only,
         }
 
     return application
+
+
+def _same_page(name: str) -> str:
+    """The address in another cluster: the same page, if it is a list, else the first one."""
+    return f"/{name}{request.path if not request.view_args and request.endpoint in _LISTS else '/'}"
 
 
 def _identify() -> Response | None:

@@ -175,7 +175,8 @@ def theme() -> Response:
     """Choose light or dark; what the system says without a choice."""
     back = urllib.parse.urlsplit(request.headers.get("Referer", ""))
     answer = redirect(_own_address(f"{back.path}?{back.query}" if back.query else back.path), 303)
-    chosen, path = request.form.get("theme", ""), request.script_root or "/"
+    sessions: Sessions = current_app.extensions["console"]
+    chosen, path = request.form.get("theme", ""), PREFIX if sessions.settings.hosted else "/"
     if chosen in ("light", "dark"):
         answer.set_cookie("theme", chosen, max_age=365 * 86400, path=path, httponly=True, samesite="Strict")
     else:

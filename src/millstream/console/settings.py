@@ -32,6 +32,9 @@ class Settings(msgspec.Struct, frozen=True):
     secret: bytes = b""
     tokens: bool = False
     """Whether a hosted console's visitors may log in with a token."""
+    name: str = ""
+    """Of the cluster, if the console has several: its pages are under ``/NAME``. ``names`` are those of all."""
+    names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Settings({self.bootstrap}, {self.security})"

@@ -39,7 +39,7 @@ async function load(address, { push = true, only = null } = {}) {
   document.title = page.title;
   const focus = document.activeElement?.id;
   $("main").replaceWith(document.adoptNode(main));
-  const nav = $(".side ul"), next = $(".side ul", page);
+  const nav = $(".side .places"), next = $(".side .places", page);
   if (nav && next) nav.replaceWith(document.adoptNode(next));
   const kept = focus && document.getElementById(focus);
   if (kept) {
@@ -53,6 +53,7 @@ const plain = (event) => !(event.metaKey || event.ctrlKey || event.shiftKey || e
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href]");
   if (!link || !plain(event) || link.target || link.hasAttribute("download") || link.dataset.search !== undefined) return;
+  if (link.dataset.whole !== undefined) return;
   if (new URL(link.href).origin !== location.origin || link.getAttribute("href").startsWith("#")) return;
   event.preventDefault();
   load(link.href);
@@ -211,7 +212,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 function begin() {
-  $(".side ul [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  $(".side .places [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   refresh();
   live();
   search();
