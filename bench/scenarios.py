@@ -1,13 +1,13 @@
 """The loads of ``make bench``: every row of the table, its figures, and the budget of each.
 
 ``LOADS`` run on brokers that stay up and take turns; ``ALONE`` on brokers of their own. What is measured stands in
-``plain``, ``busy``, ``wide``, ``hop``, ``events``, ``transactions``, ``spark_beside``, ``spark_sink`` and
+``plain``, ``cold``, ``busy``, ``wide``, ``hop``, ``events``, ``transactions``, ``spark_beside``, ``spark_sink`` and
 ``spark_tables``.
 """
 
 import functools
 
-from bench import busy, events, hop, plain, spark_beside, spark_sink, spark_tables, transactions, wide
+from bench import busy, cold, events, hop, plain, spark_beside, spark_sink, spark_tables, transactions, wide
 from bench.rows import FULL, QUICK, Alone, Figure, Figures, Plan, Scenario
 
 __all__ = ["ALL", "ALONE", "FULL", "HEADLINES", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
@@ -184,6 +184,26 @@ LOADS: tuple[Scenario, ...] = (
 )
 
 ALONE: tuple[Scenario, ...] = (
+    Scenario(
+        "fetch-cold",
+        "fetch closed segments from the page cache",
+        tuple(
+            Figure(f"{shape}_{state}", f"{size} a request, {batch} batches, {said}, GB a CPU-second", False, 2)
+            for state, said in (
+                ("started", "broker just started"),
+                ("warm", "broker warm"),
+                ("both", "broker warm, both ends"),
+            )
+            for shape, size, batch in (
+                ("small_1m", "1 MiB", "1 KB"),
+                ("bulk_1m", "1 MiB", "128 KB"),
+                ("small_128k", "128 KiB", "1 KB"),
+                ("bulk_128k", "128 KiB", "128 KB"),
+            )
+        ),
+        cold.measure,
+        alone=cold.ALONE,
+    ),
     Scenario(
         "catch-up",
         "the same schedule, old data read as fast as possible beside it",
