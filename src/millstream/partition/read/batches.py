@@ -156,9 +156,9 @@ def _read_here(
         watch.arm(partition)
     found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one, end=end)
     if found is None:
-        scarce = _is_scarce(partition, max_bytes)
-        found = None if scarce else _read_pages(partition, offset, end, max_bytes, minimum_one=minimum_one)
+        found = read_pages(partition, offset, end, max_bytes, minimum_one=minimum_one)
         if found is None:
+            scarce = _is_scarce(partition, max_bytes)
             return FetchResult(_NONE, high_watermark, stable, start) if scarce else None
     aborted = _aborted_here(partition, offset, end, found) if committed else None
     return FetchResult(_NONE, high_watermark, stable, start, found, None, aborted)
@@ -294,13 +294,11 @@ def read_cached(
     return found
 
 
-def _read_pages(
-    partition: Partition, offset: Offset, end: Offset, max_bytes: int, *, minimum_one: bool
-) -> IoBuf | None:
-    """Batches below ``end`` from a segment that is in the page cache, or None if the helper process has to read. It
-    puts the batches of events together.
+def read_pages(partition: Partition, offset: Offset, end: Offset, max_bytes: int, *, minimum_one: bool) -> IoBuf | None:
+    """Batches below ``end`` from a segment that is in the page cache, or None if the helper process has to read, or
+    memory is scarce. The helper process puts the batches of events together.
     """
-    if partition.gate & Gate.EVENTS:
+    if partition.gate & Gate.EVENTS or _is_scarce(partition, max_bytes):
         return None
     found = partition.log.read_pages(offset, end, max_bytes, minimum_one)
     if found is not None:

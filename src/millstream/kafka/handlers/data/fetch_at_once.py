@@ -1,8 +1,10 @@
 """A fetch without a session, whose data are on this shard and in memory, read and answered in one call.
 
 Most fetches of a consumer that catches up, or keeps up with a busy topic, are like that, and librdkafka has no sessions
-at all. Any other request (an error, old data, another shard, less data than ``min_bytes``) is left to
-``fetch.FetchCall``, which starts from the beginning, because this module has changed nothing.
+at all. The data of a request for one partition may also be in the page cache. Of more partitions these are read by
+``fetch.FetchCall``, because what is read of one would be for nothing if the next one has to wait. Any other request (an
+error, old data, another shard, less data than ``min_bytes``) is left to ``fetch.FetchCall``, which starts from the
+beginning, because this module has changed nothing.
 
 The response shares fragments of the log cache until it is sent, within the arena's share for responses.
 """
@@ -18,7 +20,7 @@ from millstream.kafka.handlers.data.nearest import selects_by_rack
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.partition.partition import Gate, Partition
-from millstream.partition.read.batches import offset_error, read_cached
+from millstream.partition.read.batches import offset_error, read_cached, read_pages
 from millstream.partition.read.list_offsets import READ_COMMITTED
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
@@ -86,6 +88,7 @@ def _read(
 ) -> list[FetchableTopicResponse] | None:
     """The requested data, or None if the request needs more than this module. ``held`` gets the data."""
     find = node.partitions.find
+    alone = len(request.topics) == 1 and len(request.topics[0].partitions) == 1
     aborted = NO_ABORTED if request.isolation_level == READ_COMMITTED else None
     seen: set[Partition] = set()
     responses: list[FetchableTopicResponse] = []
@@ -103,7 +106,10 @@ def _read(
             limit = min(asked.partition_max_bytes, room)
             if asked.fetch_offset < high_watermark and (limit > 0 or not held):
                 try:
-                    data = read_cached(partition, Offset(asked.fetch_offset), limit, minimum_one=not held)
+                    offset = Offset(asked.fetch_offset)
+                    data = read_cached(partition, offset, limit, minimum_one=not held)
+                    if data is None and alone:
+                        data = read_pages(partition, offset, Offset(high_watermark), limit, minimum_one=True)
                 except Exception as error:  # noqa: BLE001 - the boundary
                     partition.failed("read", error)
                 if data is None:
