@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from bench import slow_store
 from millstream.format.segment import parse_batch
 from millstream.tiers.hot_tier import HotTier
-from millstream.tiers.reading import MEMORY_BYTES_MAX, ArchiveReader, BlockKey, Kept
+from millstream.tiers.kept import Kept
+from millstream.tiers.reading import MEMORY_BYTES_MAX, ArchiveReader, BlockKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable

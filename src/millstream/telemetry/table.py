@@ -198,6 +198,7 @@ READ_SOURCE: Final = Label("source", ("cache", "segment", "archive"))
 HOT_TIER_EVICTION: Final = Label("reason", ("capacity", "age", "low_disk", "invalid", "fault"))
 HOT_TIER_REFUSAL: Final = Label("reason", ("too_large", "worth_less", "low_disk", "off", "other"))
 BLOCK_SOURCE: Final = Label("source", ("memory", "hot_tier", "store"))
+PART_SOURCE: Final = Label("source", ("memory", "disk", "store"))
 OBJECT_OPERATION: Final = Label("operation", ("put", "get", "head", "list", "delete"))
 OBJECT_TRANSFER: Final = Label("operation", ("put", "get"))
 
@@ -364,6 +365,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _latency("archive_read_latency", "One read from an archived segment, as the reactor sees it."),
     _counter("local_dropped_bytes", "Bytes of archived segments dropped from the disk.", _BYTES),
     _counter("archive_blocks", "Blocks of archived segments given to readers.", label=BLOCK_SOURCE),
+    _counter("archive_parts", "Parts of manifests in which a segment was looked up.", label=PART_SOURCE),
     _counter("hot_tier_hits", "Blocks served by the warm cache."),
     _counter("hot_tier_misses", "Blocks that the warm cache did not have."),
     _gauge(

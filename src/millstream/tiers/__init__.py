@@ -14,6 +14,7 @@
     shared_sweeps     when unused shared objects are removed
     packing │ joining │ sweeping       the archive process's part of these; what objects say of themselves
     uploading │ reading                one segment up; batches and records back, through blocks
+    part_files        old parts of manifests on the disk
     manifest          which segments are archived: packed, with old parts in objects. Pure
 
 What the room promises. A local copy goes only when its object is durable, checked, and committed by the partition's own

@@ -40,7 +40,7 @@ from millstream.shard.process import become_ordinary, spawn
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
 from millstream.telemetry.metrics import StatsSlab
-from millstream.tiers.hot_tier import Hint, Source, TierStats, open_warm_blocks
+from millstream.tiers.hot_tier import Hint, Source, TierStats, cache_directory, open_warm_blocks
 from millstream.tiers.inspection import keys_below
 from millstream.tiers.joining import join
 from millstream.tiers.log_worker import LogWorker
@@ -78,6 +78,9 @@ from millstream.tiers.messages import (
     encode,
 )
 from millstream.tiers.packing import pack
+from millstream.tiers.part_files import BYTES_MAX as PART_FILES_BYTES_MAX
+from millstream.tiers.part_files import PartFiles
+from millstream.tiers.parts import Parts
 from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.replaced_objects import check_object, part_with, require_same_gaps
 from millstream.tiers.sweeping import Sweeper
@@ -202,6 +205,7 @@ class ArchiveWorker:
         warm: WarmBlocks | None = None,
         stats: StatsSlab | None = None,
         log: LogWorker | None = None,
+        part_files: PartFiles | None = None,
     ) -> None:
         """``changes`` and ``reads`` are the same store, with different patience. ``log`` has the log in the store."""
         sources = ("memory", "hot_tier", "store")
@@ -214,7 +218,10 @@ class ArchiveWorker:
         self._pace = Pace(bytes_per_s)
         self._joins_pace = Pace(bytes_per_s * _JOINS_SHARE)
         self._warm = warm
-        self.reader = ArchiveReader(reads, warm=warm, served=lambda source: self._served[source].inc())
+        self._part_files = part_files
+        looked_up = {one: stats.counter("archive_parts", source=one) for one in ("memory", "disk", "store")}
+        parts = Parts(reads, part_files, lambda source: looked_up[source].inc())
+        self.reader = ArchiveReader(reads, warm=warm, served=lambda source: self._served[source].inc(), parts=parts)
         self._sweeper = Sweeper(changes)
         self._handlers: dict[type[Any], Callable[[Any], Reply]] = {
             Upload: self._upload,
@@ -295,6 +302,8 @@ class ArchiveWorker:
                 segments += self.reader.segments_of(owner, part)
         self._delete([segment_key(owner, one) for one in segments if one.object_id == NO_OBJECT])
         self._delete([part_key(owner, one) for one in (*command.parts, *command.part_objects)])
+        if self._part_files is not None:
+            self._part_files.drop(owner, (*command.parts, *command.part_objects))
         if self._warm is not None and segments:
             first = min(one.base_offset for one in segments)
             self._warm.tier.invalidate(owner, first, max(one.end_offset for one in segments))
@@ -321,6 +330,8 @@ class ArchiveWorker:
             self._delete([info.key for info in self._changes.list(key)] if key.endswith("/") else [key])
         if self._warm is not None and command.owner is not None:
             self._warm.tier.invalidate(command.owner)
+        if self._part_files is not None and command.owner is not None:
+            self._part_files.drop(command.owner)
         return Done(command.id)
 
     def _remove_below(self, command: RemoveBelow) -> Reply:
@@ -432,7 +443,12 @@ def _serve(
                 if life is not None:
                     entries = Counted(open_store(url, ENTRY_PATIENCE_S), stats)
                     log = LogWorker(entries, changes, disk, arena, life, ShardId(stats.shard))
-                made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm, stats, log))
+                files = PartFiles(
+                    f"{cache_directory(settings)}/parts-{stats.shard}",
+                    PART_FILES_BYTES_MAX // settings.shards,
+                    settings.cache_min_free_percent / 100,
+                )
+                made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm, stats, log, files))
             return made[0]
 
     serve(channels, decode_command, Stop, lambda command: encode(answer(worker, command)))

@@ -7,7 +7,7 @@
 No byte leaves here unchecked: a block that does not match its checksum is read once more, past every copy, and then is
 `Corruption`. Each block is read once however many readers wait for it. A reader that continues where its last read
 ended gets more blocks with one request, doubling up to `AHEAD_BYTES_MAX`. Indexes and parts of manifests are kept, the
-newest used ones.
+newest used ones; parts also on the disk (`parts`).
 
 Every call blocks, and several threads call at once. Everything here is a copy and may be forgotten.
 """
@@ -15,23 +15,22 @@ Every call blocks, and several threads call at once. Everything here is a copy a
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
-from millstream.errors import Corruption, Rejected
-from millstream.format.archive import SegmentIndex, decode_index, part_key, segment_key
+from millstream.errors import Corruption
+from millstream.format.archive import SegmentIndex, decode_index, segment_key
 from millstream.format.events.batch import is_event_batch
-from millstream.format.manifest import decode_part, unpack_run
 from millstream.format.segment import WalkEnd, whole_batches
 from millstream.format.shared_object import segment_index, shared_key
-from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
 from millstream.model.shared import NO_OBJECT
 from millstream.objects import ObjectKey
 from millstream.tiers.hot_tier.provider import Hint, Source
+from millstream.tiers.kept import Kept
 from millstream.tiers.manifest import find_in
+from millstream.tiers.parts import Parts
 from millstream.tiers.readers import Readers
 from millstream.tiers.shared_objects import read_index
 from millstream.wire.errors import BatchError
@@ -59,45 +58,7 @@ AHEAD_BYTES_MAX: Final = 4 << 20
 _INDEXES_MAX: Final = 512
 _SHARED_BLOCKS_MAX: Final = 64 * 1024
 """Blocks in the indexes of shared objects that are kept: about 20 MiB."""
-_PARTS_MAX: Final = 64
 _READERS_MAX: Final = 1024
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-
-class Kept(Generic[_Key, _Value]):
-    """The newest used values, up to a total weight. Safe for threads."""
-
-    def __init__(self, weight_max: int, weight: Callable[[_Value], int]) -> None:
-        self._weight_max = weight_max
-        self._weigh = weight
-        self._weight = 0
-        self._values: OrderedDict[_Key, _Value] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: _Key) -> _Value | None:
-        """The value, which counts as used."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is not None:
-                self._values.move_to_end(key)
-            return found
-
-    def put(self, key: _Key, value: _Value) -> None:
-        """Keep a value; the longest unused ones may leave."""
-        with self._lock:
-            before = self._values.pop(key, None)
-            self._weight += self._weigh(value) - (0 if before is None else self._weigh(before))
-            self._values[key] = value
-            while self._weight > self._weight_max and len(self._values) > 1:
-                self._weight -= self._weigh(self._values.popitem(last=False)[1])
-
-    def drop(self, key: _Key) -> None:
-        """Forget a value."""
-        with self._lock:
-            before = self._values.pop(key, None)
-            self._weight -= 0 if before is None else self._weigh(before)
 
 
 class BlockKey(NamedTuple):
@@ -156,15 +117,18 @@ class ArchiveReader:
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         warm: WarmBlocks | None = None,
         served: Callable[[str], None] = lambda _: None,
+        parts: Parts | None = None,
     ) -> None:
-        """``served`` is called with the source of each block: ``memory``, ``hot_tier`` or ``store``."""
+        """``served`` is called with the source of each block: ``memory``, ``hot_tier`` or ``store``. ``parts`` are
+        those of the manifests; without it they are kept in memory alone.
+        """
         self._store = store
+        self._parts = Parts(store) if parts is None else parts
         self._warm = warm
         self._served = served
         self.readers = Readers()
         self._indexes: Kept[tuple[ArchiveId, ArchivedSegment], Located] = Kept(_INDEXES_MAX, lambda _: 1)
         self._objects: Kept[ObjectId, SharedIndex] = Kept(_SHARED_BLOCKS_MAX, lambda index: len(index.blocks))
-        self._parts: Kept[tuple[ArchiveId, ManifestPart], list[ArchivedSegment]] = Kept(_PARTS_MAX, lambda _: 1)
         self._blocks: Kept[BlockKey, memoryview] = Kept(memory_bytes_max, len)
         self._ahead: Kept[tuple[ArchiveId, Offset], int] = Kept(_READERS_MAX, lambda _: 1)
         """Bytes to read at once, by the offset at which a reader will continue."""
@@ -294,12 +258,7 @@ class ArchiveReader:
 
     def segments_of(self, owner: ArchiveId, part: ManifestPart) -> list[ArchivedSegment]:
         """The segments in a part of the manifest. Errors as of `read`."""
-        found = self._parts.get((owner, part))
-        if found is None:
-            data = _whole(self._store, part_key(owner, part))
-            found = [one for run in decode_part(owner, part, data) for one in unpack_run(run)]
-            self._parts.put((owner, part), found)
-        return found
+        return self._parts.segments_of(owner, part)
 
     def _segments(self, owner: ArchiveId, target: Target) -> list[ArchivedSegment]:
         if target.segment is not None:
@@ -493,11 +452,3 @@ def _copy(taken: Sequence[memoryview], views: Sequence[memoryview]) -> None:
             at += count
             if at == len(view):
                 place, at = place + 1, 0
-
-
-def _whole(store: ObjectStore, key: str) -> memoryview:
-    """The bytes of a whole object."""
-    info = store.head(ObjectKey(key))
-    if info is None:
-        raise Rejected(f"{store.url} has no object {key}", ErrorCode.KAFKA_STORAGE_ERROR)
-    return store.get(ObjectKey(key), FilePosition(0), FilePosition(info.size_bytes))

@@ -18,7 +18,8 @@ from millstream.tiers.hot_tier import HotTier, WarmBlocks
 from millstream.tiers.hot_tier.slots import MemorySlots
 from millstream.tiers.hot_tier.slotted import SlottedTier
 from millstream.tiers.messages import Read, Target, Upload
-from millstream.tiers.reading import ArchiveReader, Kept
+from millstream.tiers.kept import Kept
+from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.uploading import Pace, upload
 from millstream.wire.records import build_batch
 

@@ -20,7 +20,7 @@ and are dropped when too many wait. Nothing is synced.
 Source: the RFC of a hot-tier NVMe cache for tail segments (AutoMQ, 2025), with the decisions of ADR 10.
 """
 
-from millstream.tiers.hot_tier.filling import WarmBlocks, open_warm_blocks
+from millstream.tiers.hot_tier.filling import WarmBlocks, cache_directory, open_warm_blocks
 from millstream.tiers.hot_tier.guard import HotTier
 from millstream.tiers.hot_tier.provider import Hint, HotTierProvider, Source, TierOptions, TierStats
 
@@ -32,5 +32,6 @@ __all__ = [
     "TierOptions",
     "TierStats",
     "WarmBlocks",
+    "cache_directory",
     "open_warm_blocks",
 ]

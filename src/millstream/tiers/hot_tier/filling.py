@@ -67,11 +67,16 @@ class Filling:
                 self._tier.sweep()
 
 
+def cache_directory(settings: Settings) -> str:
+    """``cache.path``, or the directory that stands for it."""
+    return settings.cache_path or f"{os.path.abspath(settings.data_dir)}/cache"
+
+
 def open_warm_blocks(settings: Settings, shard_id: int, stats: StatsSlab) -> WarmBlocks | None:
     """The warm cache of a shard; None without one, or if it cannot be used, which is logged."""
     if settings.cache_type == "none":
         return None
-    directory = settings.cache_path or f"{os.path.abspath(settings.data_dir)}/cache"
+    directory = cache_directory(settings)
     options = TierOptions(
         shard_id,
         settings.cache_max_size_bytes // settings.shards,
