@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from millstream.core.shared import BacklogLimits, JoinLimits, joins
 from millstream.format.shared_object import SHARED_FOLDER
 from millstream.model.quantities import Offset
-from millstream.tiers import joining, packing, shared_joins, shared_uploads, sweeping
+from millstream.tiers import joining, packing, shared_joins, shared_objects, sweeping
 from millstream.tiers.messages import Read
 from sim.archive import history
 from sim.archive.history import BLOCK_BYTES, TieredHistory
@@ -104,7 +104,7 @@ class SharedHistory(TieredHistory):
             (sweeping, "LARGE_BYTES", LARGE_BYTES),
             (joins, "RANGES_MAX", RANGES_MAX),
             (sweeping, "READ_AT_ONCE", 3),
-            (shared_uploads, "secrets", numbers),
+            (shared_objects, "secrets", numbers),
             (shared_joins, "secrets", numbers),
             (joining, "secrets", numbers),
         ]

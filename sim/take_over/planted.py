@@ -12,7 +12,9 @@ from millstream.app.log_in_store import LogInStore
 from millstream.cluster.take_overs import TakeOvers
 from millstream.model.quantities import Offset
 from millstream.tiers import log_worker, object_wal
-from millstream.tiers.shared_wal import Gate, SharedWal, _Part
+from millstream.tiers.shared_wal import SharedWal, _Part
+from millstream.tiers.stored_entries import StoredEntries
+from millstream.tiers.wal_gate import Gate
 from sim.engine import histories
 from sim.engine.planting import Hunt, PlantedBug
 from sim.take_over.world import play
@@ -72,20 +74,20 @@ def _unmoved(_: LogInStore) -> None:
     """A broker continues as if nothing had been taken."""
 
 
-def _covered(_wal: Any, _gate: Any, _end_offset: Any, _start_offset: Any) -> bool:
+def _covered(_stored: Any, _gate: Any, _end_offset: Any, _start_offset: Any) -> bool:
     """Every entry counts as superfluous."""
     return True
 
 
-def _covered_by_start(wal: SharedWal, gate: Gate, end_offset: Offset, start_offset: Offset) -> bool:
+def _covered_by_start(stored: StoredEntries, gate: Gate, end_offset: Offset, start_offset: Offset) -> bool:
     """The start of a log counts as the end of its archive before the store knows it."""
-    now = wal._gates.get(gate.key)
+    now = stored._gates.get(gate.key)
     if now is None:
-        return _is_covered(wal, gate, end_offset, start_offset)
+        return _is_covered(stored, gate, end_offset, start_offset)
     return now.archive.archive.end_offset >= end_offset and now.archive.start.saved >= start_offset
 
 
-_is_covered = SharedWal._is_covered
+_is_covered = StoredEntries._is_covered
 
 
 def _without_start(part: _Part) -> LogPart:
@@ -107,8 +109,8 @@ PLANTED: Final = (
         ((SharedWal, "is_complete", property(lambda _: True)),),
         400,
     ),
-    PlantedBug("entries go before an object has them", ((SharedWal, "_is_covered", _covered),), 20),
-    PlantedBug("entries go before the store knows a start", ((SharedWal, "_is_covered", _covered_by_start),), 1000),
+    PlantedBug("entries go before an object has them", ((StoredEntries, "_is_covered", _covered),), 20),
+    PlantedBug("entries go before the store knows a start", ((StoredEntries, "_is_covered", _covered_by_start),), 1000),
     PlantedBug("entries do not say where logs start", ((_Part, "message", _without_start),), 20),
     PlantedBug("a broker that was taken over goes on", ((LogInStore, "_taken", _unmoved),), 200),
 )

@@ -22,7 +22,7 @@ from millstream.format.segment import parse_batch
 from millstream.model.events import PartitionIndex
 from millstream.model.shared import SharedPartition
 from millstream.telemetry.metrics import StatsSlab
-from millstream.tiers import shared_wal
+from millstream.tiers import stored_entries
 from millstream.tiers.sweeping import longest_chain, stored_ranges
 from sim.archive.store import JudgedStore, WorldStore, data_of
 from sim.brokers.judge import whole_log
@@ -441,7 +441,7 @@ def _leader(part: Any) -> Any:
 
 def play(seed: int, counts: Counts) -> Finding | None:
     """Play the history of a seed; a finding is in ``counts``, too."""
-    with patch.object(shared_wal, "_CLOSED_US", 2 * SECOND):
+    with patch.object(stored_entries, "_CLOSED_US", 2 * SECOND):
         world = World(seed, counts.seen)
         finding = attempt(
             seed, counts, world.run, (AssertionError, MillstreamError, Stopped), events=lambda: world.trace

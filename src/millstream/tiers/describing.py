@@ -11,18 +11,49 @@ of a broker that does not know better yet. After an error the caller asks again,
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import decode_topic, encode_topic, topic_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from millstream.format.archive import TopicDescription
     from millstream.format.manifest import ArchiveId
     from millstream.tiers.link import ArchiveLink
     from millstream.tiers.messages import Examined
+
+
+class Descriptions:
+    """The descriptions of topics that the store has got from one shard. Lifecycle: as long as the shard."""
+
+    __slots__ = ("_link", "_of", "_written")
+
+    def __init__(self, link: ArchiveLink, of: Callable[[bytes], TopicDescription | None]) -> None:
+        """``of`` gives what is to be known of the topic with that id, None if there is no such topic."""
+        self._link = link
+        self._of = of
+        self._written: set[bytes] = set()
+
+    def write_next(self, owners: Iterable[ArchiveId], done: Callable[[MillstreamError | None], None]) -> bool:
+        """Have the store describe the next topic of these partitions. False: it has them all. Otherwise ``done`` gets
+        None, and the caller asks again; or why it failed.
+        """
+        for owner in owners:
+            topic_id = owner.topic_id.bytes
+            if topic_id not in self._written and (topic := self._of(topic_id)) is not None:
+                describe(self._link, owner, topic, partial(self._wrote, topic_id, done))
+                return True
+        return False
+
+    def _wrote(
+        self, topic_id: bytes, done: Callable[[MillstreamError | None], None], error: MillstreamError | None
+    ) -> None:
+        if error is None:
+            self._written.add(topic_id)
+        done(error)
 
 
 def describe(

@@ -10,6 +10,7 @@ have one number, and neither may continue.
 
 from __future__ import annotations
 
+import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,19 +23,39 @@ from millstream.format.shared_object import (
 )
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import FilePosition, TimestampMs
-from millstream.model.shared import NO_OBJECT
+from millstream.model.shared import NO_OBJECT, ObjectId
 from millstream.objects import ABSENT, ObjectKey
 from millstream.objects.errors import Conflict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.format.manifest import ArchivedSegment
     from millstream.format.shared_object import EncodedObject, SharedBlock, SharedIndex
-    from millstream.model.shared import ObjectId
     from millstream.objects import ObjectStore
 
 
 RANDOM_BITS: Final = 20
 """The low bits of an object's number; those above are the time in ms at which it was chosen."""
+
+
+class ObjectNumbers:
+    """Chooses the numbers of objects, each larger than the last. No other broker chooses the same: were it chosen, the
+    conditional write would say so.
+    """
+
+    __slots__ = ("_last", "_now_ms")
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """``now_ms`` is the wall clock."""
+        self._now_ms = now_ms
+        self._last = NO_OBJECT
+
+    def next(self) -> ObjectId:
+        """The number of the next object."""
+        chosen = (self._now_ms() << RANDOM_BITS) + secrets.randbits(RANDOM_BITS)
+        self._last = ObjectId(max(self._last + 1, chosen))
+        return self._last
 
 
 def store_object(store: ObjectStore, encoded: EncodedObject) -> None:

@@ -22,7 +22,6 @@ commit, and the next leader starts where the archive ends.
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -32,13 +31,13 @@ from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import Archived
 from millstream.iobuf import ArenaFull, IoBuf
 from millstream.model.quantities import BytePosition, Offset
-from millstream.model.shared import NO_OBJECT, ObjectId, SharedPartition
+from millstream.model.shared import SharedPartition
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
-from millstream.tiers.describing import describe
+from millstream.tiers.describing import Descriptions
 from millstream.tiers.packing import end_of
 from millstream.tiers.shared_filling import Filled, Packing, SharedObject, leads
-from millstream.tiers.shared_objects import RANDOM_BITS
+from millstream.tiers.shared_objects import ObjectNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -73,6 +72,19 @@ _NUMBER_AGE_US: Final = 1_800_000_000
 _LINES: Final = RateLimit(per_minute=10)
 
 
+class _Meters:
+    """What the metrics say of one shard's uploads."""
+
+    __slots__ = ("failures", "lag_us", "objects", "uncommitted_bytes", "uploaded_bytes")
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self.uncommitted_bytes = stats.gauge("shared_uncommitted_bytes")
+        self.lag_us = stats.gauge("shared_upload_lag")
+        self.objects = stats.counter("shared_objects")
+        self.uploaded_bytes = stats.counter("archive_uploaded_bytes")
+        self.failures = stats.counter("archive_upload_failures")
+
+
 class SharedUploads:
     """The shared partitions of one shard. Lifecycle: made with the shard; `stop` before its storage."""
 
@@ -88,14 +100,13 @@ class SharedUploads:
         wal: SharedWal | None = None,
     ) -> None:
         """``now_ms`` is the wall clock, for the numbers of objects. ``describe`` gives what is to be known of the topic
-        with that id. ``wal`` is the log in the store, if
-        acknowledgements wait for that.
+        with that id. ``wal`` is the log in the store, if acknowledgements wait for that.
         """
         self.wal = wal
         self._reactor = reactor
-        self._now_ms = now_ms
         self._link = link
-        self._describe = describe
+        self._descriptions = Descriptions(link, describe)
+        self._numbers = ObjectNumbers(now_ms)
         self._object_bytes_max = object_bytes_max
         self.archives: dict[SharedPartition, PartitionArchive] = {}
         """The partitions, with what is committed of them. Written by `open` and `close`."""
@@ -111,16 +122,9 @@ class SharedUploads:
         self._uploads = Uploads()
         self._objects: deque[SharedObject] = deque()
         """Those of `_uploads`, in the same order."""
-        self._last_id = NO_OBJECT
-        self._described: set[bytes] = set()
-        """Topics whose description the store has got from this process."""
         self._read_failures = 0
         self._ticking = self._polls = self._stopped = False
-        self._uncommitted = stats.gauge("shared_uncommitted_bytes")
-        self._lag = stats.gauge("shared_upload_lag")
-        self._objects_made = stats.counter("shared_objects")
-        self._uploaded_bytes = stats.counter("archive_uploaded_bytes")
-        self._upload_failures = stats.counter("archive_upload_failures")
+        self._meters = _Meters(stats)
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 
@@ -183,8 +187,8 @@ class SharedUploads:
 
     def _noted_all(self) -> None:
         self._ticking = False
-        self._uncommitted.set(self.backlog.size_bytes)
-        self._lag.set(self.lag_ms * 1000)
+        self._meters.uncommitted_bytes.set(self.backlog.size_bytes)
+        self._meters.lag_us.set(self.lag_ms * 1000)
         self._advance()
         self._tick_later()
 
@@ -320,7 +324,7 @@ class SharedUploads:
             packing.objects += 1
             one.numbered_us = self._reactor.now_us()
             one.upload = self._uploads.begin(
-                self._next_id(), packing.pack, frozenset(part.partition for part in one.parts)
+                self._numbers.next(), packing.pack, frozenset(part.partition for part in one.parts)
             )
             self._objects.append(one)
             self._send(one)
@@ -331,12 +335,6 @@ class SharedUploads:
         if packing.part is None and not packing.objects:
             self.backlog.committed(packing.pack)
 
-    def _next_id(self) -> ObjectId:
-        """A number that no other broker chooses; were it chosen, the conditional write would say so."""
-        chosen = (self._now_ms() << RANDOM_BITS) + secrets.randbits(RANDOM_BITS)
-        self._last_id = ObjectId(max(self._last_id + 1, chosen))
-        return self._last_id
-
     # -- one object ----------------------------------------------------------------------------------------------------
 
     def _send(self, one: SharedObject) -> None:
@@ -346,22 +344,18 @@ class SharedUploads:
         if self._stopped:
             one.release()
             return
-        for part in one.parts:
-            topic_id = part.partition.topic_id
-            if topic_id not in self._described and (topic := self._describe(topic_id)) is not None:
-                describe(self._link, part.archive.owner, topic, partial(self._wrote_topic, one, topic_id))
-                return
+        if self._descriptions.write_next((part.archive.owner for part in one.parts), partial(self._wrote_topic, one)):
+            return
         assert one.upload is not None, "an object is sent under its number"
         one.is_held = not self._uploads.may_store(one.upload)
         if one.is_held:
             return
         self._link.share(one.upload.object_id, [part.message() for part in one.parts], partial(self._answered, one))
 
-    def _wrote_topic(self, one: SharedObject, topic_id: bytes, error: MillstreamError | None) -> None:
+    def _wrote_topic(self, one: SharedObject, error: MillstreamError | None) -> None:
         if error is not None:
             self._failed(one, error)
         else:
-            self._described.add(topic_id)
             self._send(one)
 
     def _answered(self, one: SharedObject, result: list[ArchivedSegment] | MillstreamError) -> None:
@@ -384,13 +378,13 @@ class SharedUploads:
             one.release()
             return
         assert one.upload is not None, "an object is answered under its number"
-        self._upload_failures.inc()
+        self._meters.failures.inc()
         one.failures += 1
         if (one.failures == 1 or isinstance(error, Corruption)) and _LINES.allows():
             operator_log.warning("a shared object could not be stored, that is tried again: %s", error.message)
         if isinstance(error, Corruption) or self._reactor.now_us() - one.numbered_us > _NUMBER_AGE_US:
             # What is there under the old one may be damaged, or swept.
-            one.upload.object_id = self._next_id()
+            one.upload.object_id = self._numbers.next()
             one.numbered_us = self._reactor.now_us()
         wait_us = min(_WAIT_US << min(one.failures - 1, 6), _WAIT_MAX_US)
         self._reactor.call_later(wait_us, partial(self._send, one))
@@ -404,8 +398,8 @@ class SharedUploads:
                 return
             self._uploads.committed(upload)
             self._objects.popleft()
-            self._objects_made.inc()
-            self._uploaded_bytes.inc(one.size_bytes)
+            self._meters.objects.inc()
+            self._meters.uploaded_bytes.inc(one.size_bytes)
             one.packing.objects -= 1
             self._settle_pack(one.packing)
         self._advance()

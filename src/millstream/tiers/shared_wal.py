@@ -6,13 +6,13 @@
                                               ├──► entry ──► archive process: written if nothing is there
     acknowledged ◄── group ◄── gate ◄─────────┘                      (`object_wal`)
 
-A gate stands between a log and its group: the group is told that the log is durable when an entry has it, or the
-archive. So an acknowledged record, and one that readers have seen, is not lost with the disk. A partition with several
-replicas passes its gate, because a majority of disks has what it acknowledges.
+A gate (`wal_gate`) stands between a log and its group: the group is told that the log is durable when an entry has it,
+or the archive. So an acknowledged record, and one that readers have seen, is not lost with the disk. A partition with
+several replicas passes its gate, because a majority of disks has what it acknowledges.
 
 One entry is in flight at a time. The next one starts when it is confirmed, at least ``shared.wal.interval.ms`` after
 it started, or at once when ``shared.wal.bytes`` wait. Batches stay in memory until then. Entries leave the store when
-the archive has all that is in them, the oldest first.
+the archive has all that is in them, the oldest first (`stored_entries`).
 
 Each part of an entry says where the log of its partition starts. A start that moves without a batch takes a part
 without one, and DeleteRecords is answered when the entry is confirmed. The entry stays until the manifest object of the
@@ -37,17 +37,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption, MillstreamError, Rejected
-from millstream.model.quantities import BytePosition, Offset
+from millstream.model.quantities import Offset
 from millstream.model.shared import SharedPartition
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.telemetry.log import RateLimit
 from millstream.telemetry.log import log as operator_log
-from millstream.tiers.describing import describe
+from millstream.tiers.describing import Descriptions
 from millstream.tiers.messages import LogPart
 from millstream.tiers.packing import end_of
+from millstream.tiers.stored_entries import StoredEntries
+from millstream.tiers.wal_gate import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from millstream.format.archive import TopicDescription
     from millstream.iobuf import IoBuf
@@ -60,92 +62,9 @@ if TYPE_CHECKING:
 PARTS_MAX: Final = 5000
 """Partitions in one entry."""
 
-_TRIM_US: Final = 1_000_000
-_CLOSED_US: Final = 60_000_000
-"""A partition that is closed may be opened again for so long, with another group."""
-
 _WAIT_US: Final = 200_000
 _WAIT_MAX_US: Final = 5_000_000
 _LINES: Final = RateLimit(per_minute=6)
-
-
-class Gate:
-    """One partition. Between its log and its group from `SharedWal.open` to `close`."""
-
-    __slots__ = (
-        "archive",
-        "closed",
-        "closed_us",
-        "confirmed",
-        "inner",
-        "key",
-        "opened",
-        "pending_bytes",
-        "seen",
-        "start_confirmed",
-        "start_opened",
-        "start_taken",
-        "taken",
-        "waiting",
-    )
-
-    def __init__(self, archive: PartitionArchive) -> None:
-        log, owner = archive.log, archive.owner
-        self.archive = archive
-        self.key = SharedPartition(owner.topic_id.bytes, owner.partition_index)
-        self.closed = False
-        self.closed_us = 0
-        self.confirmed = max(archive.archive.end_offset, log.start_offset, log.files.local_start)
-        """Everything below it is in the store. At most the durable end of the log. A group that elects may learn of its
-        archive when this gate has passed its log; what the files no longer have is in the archive.
-        """
-        self.opened = log.durable_offset
-        """The durable end of the log when the gate was made."""
-        self.taken = self.confirmed
-        """End of what is in an entry, confirmed or in flight. At least ``confirmed``."""
-        self.start_opened = log.start_offset
-        """The start of the log when the gate was made."""
-        self.start_confirmed = self.start_taken = Offset(0)
-        """The largest log start that an entry of this log has, and one that is confirmed or in flight."""
-        self.pending_bytes = 0
-        """About what is durable and not confirmed."""
-        self.seen: BytePosition = log.ends.durable_position
-        self.waiting: deque[tuple[Offset, RaftPosition, Term]] = deque()
-        """Of a group that elects: durable ends that it does not know yet."""
-        self.inner: Callable[[RaftPosition, Term], None] | None = None
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether this replica's disk is all that acknowledges."""
-        return self.archive.group.voters == 1
-
-    @property
-    def limit(self) -> Offset:
-        """The group may believe that the log is durable up to here."""
-        log = self.archive.log
-        return Offset(min(self.confirmed, log.durable_offset)) if self.is_alone else log.durable_offset
-
-    @property
-    def lags(self) -> bool:
-        """Whether there is something that no entry has."""
-        log = self.archive.log
-        return self.is_alone and (self.taken < log.durable_offset or self.start_taken < log.start_offset)
-
-    def safe_start(self) -> Offset:
-        """The log start that is not lost with the disk."""
-        return self.start_confirmed if self.is_alone else self.archive.log.start_offset
-
-    def deliver(self) -> None:
-        """Tell the group what it may believe."""
-        log, group = self.archive.log, self.archive.group
-        if self.closed or log.closed:
-            return
-        if isinstance(group, SoleVoterGroup):
-            group.on_durable(self.limit)
-            return
-        while self.inner is not None and self.waiting and self.waiting[0][0] <= self.limit:
-            _, position, term = self.waiting.popleft()
-            self.inner(position, term)
 
 
 class _Part:
@@ -181,13 +100,44 @@ class _Part:
 
 
 class _Entry:
-    """An entry that is confirmed, with the end of each of its parts and the start of its log."""
+    """One entry, from its first part until the store has it."""
 
-    __slots__ = ("number", "parts")
+    __slots__ = ("begun_us", "parts", "queue", "size_bytes")
 
-    def __init__(self, number: int, parts: list[tuple[Gate, Offset, Offset]]) -> None:
-        self.number = number
-        self.parts = parts
+    def __init__(self, gates: Iterable[Gate], begun_us: int) -> None:
+        self.begun_us = begun_us
+        self.queue = deque(gates)
+        """The gates that are still to be read, each once."""
+        self.parts: list[_Part] = []
+        self.size_bytes = 0
+
+    def add(self, part: _Part) -> None:
+        self.parts.append(part)
+        self.size_bytes += part.size_bytes
+
+    def release(self) -> None:
+        """Give the memory of the batches back."""
+        for part in self.parts:
+            part.release()
+        self.parts = []
+
+
+class _Meters:
+    """What the metrics say of the log of one shard."""
+
+    __slots__ = ("_entries", "_latency", "_written_bytes", "pending_bytes")
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self.pending_bytes = stats.gauge("shared_wal_pending_bytes")
+        self._entries = stats.counter("shared_wal_objects")
+        self._written_bytes = stats.counter("shared_wal_written_bytes")
+        self._latency = stats.histogram("shared_wal_latency")
+
+    def written(self, size_bytes: int, took_us: int) -> None:
+        """The store has an entry."""
+        self._latency.observe(took_us)
+        self._entries.inc()
+        self._written_bytes.inc(size_bytes)
 
 
 class SharedWal:
@@ -213,29 +163,24 @@ class SharedWal:
         self._link = link
         self._interval_us = interval_us
         self._entry_bytes_max = entry_bytes_max
-        self._describe = describe
+        self._descriptions = Descriptions(link, describe)
         self._on_sealed = on_sealed
         self.pending_bytes = 0
         """About what no entry has, of all partitions."""
         self._gates: dict[SharedPartition, Gate] = {}
         self._dirty: dict[Gate, None] = {}
         """Gates with something that is in no entry, the oldest first."""
-        self._queue: deque[Gate] = deque()
-        self._parts: list[_Part] = []
-        self._size_bytes = 0
+        self._entry = _Entry((), 0)
+        """The entry that is filled, or in flight; empty between entries."""
         self._number = 0
         """Of the next entry."""
-        self._busy = self._armed = self._stopped = self._trims = False
-        self._next_us = self._begun_us = 0
+        self._busy = self._armed = self._stopped = False
+        self._next_us = 0
         self._failures = 0
         self._is_damaged = False
         """A partition acknowledges nothing more."""
-        self._entries: deque[_Entry] = deque()
-        self._described: set[bytes] = set()
-        self._pending = stats.gauge("shared_wal_pending_bytes")
-        self._objects = stats.counter("shared_wal_objects")
-        self._written_bytes = stats.counter("shared_wal_written_bytes")
-        self._latency = stats.histogram("shared_wal_latency")
+        self._stored = StoredEntries(reactor, link, self._gates)
+        self._meters = _Meters(stats)
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 
@@ -271,7 +216,7 @@ class SharedWal:
         """
         alone = (gate for gate in self._gates.values() if gate.is_alone)
         return not self._is_damaged and all(
-            gate.confirmed >= gate.opened and gate.start_confirmed >= gate.start_opened for gate in alone
+            gate.confirmed >= gate.opened and gate.start.confirmed >= gate.start.opened for gate in alone
         )
 
     def begin(self) -> None:
@@ -282,6 +227,7 @@ class SharedWal:
     def stop(self) -> None:
         """Start nothing more. Comes before the link's end, which answers what is in flight."""
         self._stopped = True
+        self._stored.stop()
 
     def _durable(self, gate: Gate, end_offset: int) -> None:
         _ = end_offset
@@ -307,7 +253,7 @@ class SharedWal:
         size_bytes = min(size_bytes, gate.pending_bytes)
         gate.pending_bytes -= size_bytes
         self.pending_bytes -= size_bytes
-        self._pending.set(self.pending_bytes)
+        self._meters.pending_bytes.set(self.pending_bytes)
 
     # -- an entry ------------------------------------------------------------------------------------------------------
 
@@ -328,18 +274,17 @@ class SharedWal:
         self._wake()
 
     def _begin(self) -> None:
-        self._begun_us = self._reactor.now_us()
-        self._queue = deque(self._dirty)
-        self._parts, self._size_bytes = [], 0
+        self._entry = _Entry(self._dirty, self._reactor.now_us())
         self._read_on()
 
     def _read_on(self) -> None:
         """Take what each partition has, until the entry is full."""
-        while not self._stopped and self._queue and len(self._parts) < PARTS_MAX:
-            room = self._entry_bytes_max - self._size_bytes
+        entry = self._entry
+        while not self._stopped and entry.queue and len(entry.parts) < PARTS_MAX:
+            room = self._entry_bytes_max - entry.size_bytes
             if room <= 0:
                 break
-            gate = self._queue[0]
+            gate = entry.queue[0]
             try:
                 if self._read(gate, room):
                     return
@@ -368,8 +313,8 @@ class SharedWal:
     def _leave(self, gate: Gate) -> None:
         """A partition has nothing for an entry now."""
         self._dirty.pop(gate, None)
-        if self._queue and self._queue[0] is gate:
-            self._queue.popleft()
+        if self._entry.queue and self._entry.queue[0] is gate:
+            self._entry.queue.popleft()
 
     def _read_cold(self, gate: Gate, result: IoBuf | MillstreamError) -> None:
         """The files of a partition were read. The others follow in a turn of their own: what they meet is not its
@@ -392,43 +337,38 @@ class SharedWal:
         """Put what was read into the entry, None for the log start alone. The partition's turn is over, so that each
         has one.
         """
-        self._queue.popleft()
+        self._entry.queue.popleft()
         if found is not None and (gate.closed or not len(found)):
             found.release()
             return
         part = _Part(gate, gate.taken, found)
-        self._size_bytes += part.size_bytes
-        gate.taken, gate.start_taken = part.end_offset, part.start_offset
+        gate.taken, gate.start.taken = part.end_offset, part.start_offset
         if not gate.lags:
             self._dirty.pop(gate, None)
-        self._parts.append(part)
+        self._entry.add(part)
 
     def _send(self) -> None:
         """Have the entry written; before that the description of each topic, by which its records are found."""
-        if self._stopped or not self._parts:
-            self._release()
+        parts = self._entry.parts
+        if self._stopped or not parts:
+            self._entry.release()
             self._busy = False
             self._wake()
             return
-        for part in self._parts:
-            topic_id = part.gate.key.topic_id
-            if topic_id not in self._described and (topic := self._describe(topic_id)) is not None:
-                owner = part.gate.archive.owner
-                describe(self._link, owner, topic, partial(self._wrote_topic, topic_id))
-                return
-        self._link.append_entry(self._number, [part.message() for part in self._parts], self._answered)
+        if self._descriptions.write_next((part.gate.archive.owner for part in parts), self._wrote_topic):
+            return
+        self._link.append_entry(self._number, [part.message() for part in parts], self._answered)
 
-    def _wrote_topic(self, topic_id: bytes, error: MillstreamError | None) -> None:
+    def _wrote_topic(self, error: MillstreamError | None) -> None:
         if error is not None:
             self._failed(error)
         else:
-            self._described.add(topic_id)
             self._send()
 
     def _answered(self, error: MillstreamError | None) -> None:
         if isinstance(error, Rejected):
-            self._release()
-            self._stopped = True
+            self._entry.release()
+            self.stop()
             self._on_sealed(error.message)
         elif error is not None:
             self._failed(error)
@@ -438,7 +378,7 @@ class SharedWal:
     def _failed(self, error: MillstreamError) -> None:
         """Send the same entry again, after a wait that doubles."""
         if self._stopped:
-            self._release()
+            self._entry.release()
             return
         self._failures += 1
         if self._failures == 1 and _LINES.allows():
@@ -451,21 +391,20 @@ class SharedWal:
         if self._failures:
             self._failures = 0
             operator_log.info("the write-ahead log in the store is written again")
-        self._latency.observe(self._reactor.now_us() - self._begun_us)
-        self._objects.inc()
-        self._written_bytes.inc(self._size_bytes)
-        self._next_us = self._begun_us + self._interval_us
-        parts, self._parts = self._parts, []
-        self._entries.append(_Entry(self._number, [(part.gate, part.end_offset, part.start_offset) for part in parts]))
+        entry = self._entry
+        self._meters.written(entry.size_bytes, self._reactor.now_us() - entry.begun_us)
+        self._next_us = entry.begun_us + self._interval_us
+        parts, entry.parts = entry.parts, []
+        self._stored.add(self._number, [(part.gate, part.end_offset, part.start_offset) for part in parts])
         self._number += 1
         for part in parts:
             gate = part.gate
-            gate.start_confirmed = max(gate.start_confirmed, part.start_offset)
+            gate.start.confirmed = max(gate.start.confirmed, part.start_offset)
             gate.archive.log.guard("commit", self._confirm, gate, part.end_offset, part.size_bytes)
             part.release()
         self._busy = False
         self._wake()
-        self._trim_later()
+        self._stored.trim_later()
 
     def _confirm(self, gate: Gate, end_offset: Offset, size_bytes: int) -> None:
         """The store has a partition up to an offset."""
@@ -476,49 +415,6 @@ class SharedWal:
         gate.deliver()
         if not gate.closed:
             gate.archive.start.on_safe()
-
-    def _release(self) -> None:
-        for part in self._parts:
-            part.release()
-        self._parts = []
-
-    # -- what leaves the store -----------------------------------------------------------------------------------------
-
-    def _trim_later(self) -> None:
-        if not self._trims and not self._stopped and len(self._entries) > 1:
-            self._trims = True
-            self._reactor.call_later(_TRIM_US, self._trim)
-
-    def _trim(self) -> None:
-        """Remove the oldest entries if the archive has them. The newest stays."""
-        first = end = self._entries[0].number
-        for entry in self._entries:
-            if entry is self._entries[-1] or not all(self._is_covered(*one) for one in entry.parts):
-                break
-            end = entry.number + 1
-        if end == first or self._stopped:
-            self._trimmed(first, None)
-        else:
-            self._link.trim_entries(first, end, partial(self._trimmed, end))
-
-    def _is_covered(self, gate: Gate, end_offset: Offset, start_offset: Offset) -> bool:
-        """Whether no one needs an entry for the offsets of a partition below ``end_offset``, and for the start of its
-        log. One that was closed and is not opened again was deleted, or is another broker's.
-        """
-        now = self._gates.get(gate.key)
-        if now is None:
-            return self._reactor.now_us() - gate.closed_us > _CLOSED_US
-        start = now.archive.start
-        if max(now.safe_start(), start.saved) < now.archive.archive.start_offset:
-            return False  # the archive ends where the log starts, and the store does not know that start
-        end = now.archive.archive.end_offset if now is gate else now.confirmed
-        return end >= end_offset and start.saved >= start_offset
-
-    def _trimmed(self, end: int, error: MillstreamError | None) -> None:
-        while error is None and self._entries and self._entries[0].number < end:
-            self._entries.popleft()
-        self._trims = False
-        self._trim_later()
 
 
 def _key(archive: PartitionArchive) -> SharedPartition:

@@ -153,9 +153,9 @@ def test_a_start_is_safe_when_an_entry_has_it(gated):
     (gate,) = gated.wal._gates.values()
     gated.archive.archive.trim(4)
     gated.archive.archive.end_offset = 10
-    assert not gated.wal._is_covered(gate, 10, 4), "the manifest does not have the start"
+    assert not gated.wal._stored._is_covered(gate, 10, 4), "the manifest does not have the start"
     gated.archive.start.saved = 4
-    assert gated.wal._is_covered(gate, 10, 4)
+    assert gated.wal._stored._is_covered(gate, 10, 4)
 
 
 def test_nothing_leaves_the_store_for_a_start_that_the_store_does_not_know(gated):
@@ -164,11 +164,11 @@ def test_nothing_leaves_the_store_for_a_start_that_the_store_does_not_know(gated
     gated.archive.archive.trim(8)
     gated.shard.run(lambda: gated.log.start_offset == 8 and len(gated.link.sent) == 2)
     (gate,) = gated.wal._gates.values()
-    assert not gated.wal._is_covered(gate, 8, 0), "a restore would look for the records before the start"
+    assert not gated.wal._stored._is_covered(gate, 8, 0), "a restore would look for the records before the start"
     assert _start_of(gate.key, gated.archive) == SharedStart(*gate.key, 0, 0)
     gated.link.error = None
     gated.shard.run(lambda: bool(gated.safe) and gated.safe[-1] == 8)
-    assert gated.wal._is_covered(gate, 8, 0)
+    assert gated.wal._stored._is_covered(gate, 8, 0)
     assert _start_of(gate.key, gated.archive) == SharedStart(*gate.key, 8, 8)
 
 
