@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 
 def ask(broker, method, path, body=None):
-    headers = {"Content-Type": "application/json"} if method == "POST" else {}
+    headers = {"Content-Type": "application/json"} if method in ("POST", "PUT") else {}
     request = urllib.request.Request(broker.http + path, body, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -31,6 +31,10 @@ def check(document, operation, status, body):
     jsonschema.validate(json.loads(body), {**schema, "components": document["components"]})
 
 
+ABSENT = {("/v1/tiers", 503), ("/v1/acls", 400), ("/v1/transactions/{transactional_id}", 404)}
+"""What this broker does not have: an object store, access control, transactions."""
+
+
 def test_answers_have_the_fields_of_the_document(broker):
     topic = broker.new_topic()
     document = json.loads(ask(broker, "GET", "/v1/openapi.json")[1])
@@ -38,14 +42,16 @@ def test_answers_have_the_fields_of_the_document(broker):
     for route in ROUTES:
         operation = document["paths"][route.path][route.method.lower()]
         if route.method == "GET" and "application/json" in operation["responses"]["200"]["content"]:
-            status, body = ask(broker, "GET", route.path.replace("{topic}", topic))
-            if route.path == "/v1/tiers" and status == 503:
+            path = route.path.replace("{topic}", topic).replace("{group}", "g").replace("{transactional_id}", "t")
+            status, body = ask(broker, "GET", path)
+            if (route.path, status) in ABSENT:
+                check(document, operation, status, body)
                 continue
             assert status == 200, (route.path, body)
             check(document, operation, status, body)
             checked += 1
         if route.body is not None:
-            status, body = ask(broker, "POST", route.path, b'{"unheard": 1}')
+            status, body = ask(broker, route.method, route.path, b'{"unheard": 1}')
             assert status == 400, (route.path, body)
             check(document, operation, status, body)
             checked += 1
@@ -78,7 +84,7 @@ def test_no_request_that_fits_the_document_or_nearly_fits_breaks_a_route(broker_
         "run",
         f"{broker.http}/v1/openapi.json",
         "--checks=not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
-        "--max-examples=12",
+        "--max-examples=8",
         "--seed=1",
         "--phases=examples,coverage,fuzzing",
         "--generation-database=none",

@@ -17,6 +17,7 @@ from millstream.admin.declared import Call, Declared
 from millstream.admin.openapi import document
 from millstream.admin.overview import Facts, Overview
 from millstream.admin.page import POLICY, page
+from millstream.admin.resources import RESOURCE_ROUTES, HasActing
 from millstream.admin.routing import HTML, HttpError, Request, Response, Right, Router, dump
 from millstream.core.controller.requests import AdminRequest
 from millstream.errors import MillstreamError, Rejected
@@ -28,7 +29,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PAGE_ROWS_MAX = 200
 
 
-class Broker(Protocol):
+class Broker(HasActing, Protocol):
     """What the endpoints ask; the composition root answers. Called on the server's threads."""
 
     def metrics(self) -> bytes: ...
@@ -405,5 +406,6 @@ ROUTES: Final[tuple[Declared[Broker], ...]] = (
         bodies.TopicResults,
         {"topics": ["orders"]},
     ),
+    *RESOURCE_ROUTES,
 )
 """Every route of the broker itself."""

@@ -45,6 +45,7 @@ _SPEAKS_TLS: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"this port speaks HTTPS: ask it by https://\n"
 )
+_YES: Final = ("true", "1")
 _PART_BYTES: Final = 64 << 10
 _METHODS: Final = frozenset(
     f"do_{name}" for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY")
@@ -203,7 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
         audit = self._port.audit
         if audit is not None and self.command not in ("GET", "HEAD"):
             principal = "" if caller is None else caller.principal
-            audit(principal, str(self.client_address[0]), f"{self.command} {request.path}", status)
+            dry = "?dry_run=true" if request.query.get("dry_run", "").lower() in _YES else ""
+            audit(principal, str(self.client_address[0]), f"{self.command} {request.path}{dry}", status)
 
     def __getattr__(self, name: str) -> Any:
         """``do_GET`` and its like, by which the standard library looks for a method."""

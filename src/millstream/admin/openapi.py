@@ -12,7 +12,7 @@ import msgspec
 
 from millstream.admin.bodies import Failure
 from millstream.admin.declared import Declared
-from millstream.admin.routing import JSON, Right
+from millstream.admin.routing import JSON, RESOURCE_WORDS, Right
 
 VERSION: Final = "3.1.0"
 _REF: Final = "#/components/schemas/{name}"
@@ -58,7 +58,7 @@ def right_of(needs: Right | None) -> str:
     """A right in words; empty for a route that is open."""
     if needs is None:
         return ""
-    return f"{needs.operation.name} on {'the topic' if needs.variable else 'the cluster'}"
+    return f"{needs.operation.name} on the {RESOURCE_WORDS[needs.resource]}"
 
 
 def variables_of(path: str) -> list[str]:

@@ -60,6 +60,14 @@ class HttpError(Exception):
 _MISSING: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+RESOURCE_WORDS: Final = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.CLUSTER: "cluster",
+    ResourceType.GROUP: "group",
+    ResourceType.TRANSACTIONAL_ID: "transactional id",
 }
 
 
@@ -76,12 +84,13 @@ class Need(NamedTuple):
         return _MISSING[self.resource]
 
     def __str__(self) -> str:
-        where = "the cluster" if self.resource is ResourceType.CLUSTER else f"topic {self.name}"
+        word = RESOURCE_WORDS[self.resource]
+        where = "the cluster" if self.resource is ResourceType.CLUSTER else f"{word} {self.name}"
         return f"{self.operation.name} on {where}"
 
 
 class Right(NamedTuple):
-    """The right that a route asks for: on the topic that a part of its path names, or on the cluster."""
+    """The right that a route asks for: on the resource that a part of its path names, or on the cluster."""
 
     operation: Operation
     resource: ResourceType = ResourceType.CLUSTER

@@ -18,6 +18,7 @@ from typing import Any, Final
 from millstream.app.address_limits import AddressLimits, ConnectionLimits
 from millstream.app.listening import plain
 from millstream.app.shared import Shared
+from millstream.config.listeners import HTTP_LISTENER
 from millstream.errors import Unavailable
 from millstream.model.principal import SOCKET_FILE
 from millstream.shard.control import ControlEnd
@@ -121,9 +122,10 @@ class Acceptor:
             elif pause_us:
                 self._pause(pause_us)
 
-    def connect(self, sock: socket.socket, principal: str, host: str) -> None:
+    def connect(self, sock: socket.socket, principal: str, host: str, *, encrypted: bool) -> None:
         """Hand over the broker's end of a connection that the broker itself makes, for a client that is ``principal``
-        and comes from ``host``. Takes the socket.
+        and comes from ``host``, over HTTP. Takes the socket. Only a caller whose requests are ``encrypted``, or who is
+        on this machine, may set passwords.
 
         Raises:
             Unavailable: there is no room for it now.
@@ -131,7 +133,8 @@ class Acceptor:
         if not self._listeners or self._open_connections() >= self.addresses.limits.total:
             sock.close()
             raise Unavailable("the broker takes no connections now")
-        arrival = Arrival(host, 0, *self._first_address(), "", principal=principal)
+        name = HTTP_LISTENER if encrypted else ""
+        arrival = Arrival(host, 0, *self._first_address(), name, principal=principal)
         if not self.hand_over(sock, arrival):
             sock.close()
             raise Unavailable("the broker is busy; try again")

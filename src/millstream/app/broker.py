@@ -24,6 +24,7 @@ import secrets
 import socket
 import sys
 import time
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ from millstream.admin.bodies import AuditQuery, LeadAlone, LoggerLevel, RepairAs
 from millstream.admin.endpoints import make_router
 from millstream.admin.http import HttpServer
 from millstream.admin.overview import Facts, Overview
+from millstream.admin.resources import Acting
+from millstream.admin.routing import Request
 from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
 from millstream.app.address_limits import ConnectionLimits, connection_limits
@@ -309,14 +312,14 @@ class Supervisor:
         if settings.peer_listen is not None and not callers.bootstrap:
             problem = f"The brokers of this cluster do not serve it: {NO_WAY}. Until then it runs beside them: "
             problem += f"millstream console --bootstrap {shown} --login SCRAM-SHA-512"
-        return OwnClients(way, side, self._connect_as, problem)
+        return OwnClients(settings, way, side, self._connect_as, problem)
 
-    def _connect_as(self, principal: str, host: str) -> socket.socket:
+    def _connect_as(self, principal: str, host: str, encrypted: bool) -> socket.socket:
         """A connection to this broker that acts as a principal from a host; for the HTTP threads."""
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         try:
-            self.queries.on_reactor(lambda: self.acceptor.connect(theirs, principal, host))
+            self.queries.on_reactor(lambda: self.acceptor.connect(theirs, principal, host, encrypted=encrypted))
         except BaseException:
             ours.close()
             raise
@@ -617,6 +620,9 @@ class Supervisor:
 
     def loggers(self) -> dict[str, Any]:
         return show_loggers()
+
+    def acting(self, request: Request) -> AbstractContextManager[Acting]:
+        return self.clients.acting.of(request)
 
     def set_logger(self, asked: LoggerLevel) -> dict[str, Any]:
         return set_logger(self.queries, asked)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from millstream.admin.callers import HEADER_CHARACTERS_MAX, Proof, check_needs
 from millstream.admin.page import POLICY, notice
 from millstream.admin.routing import HTML, HttpError, Need, Request, Response, Route, Router
+from millstream.app.own_way import Connect
 from millstream.app.side_frames import Answer, Ask, SideRequest
 from millstream.app.side_process import Exchange, SideFailed, SideProcess
 from millstream.config.listeners import is_loopback
@@ -65,9 +66,6 @@ _LISTED: Final = {
 }
 _SEES_GROUPS: Final = Need(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 """Gives the list of all groups, too."""
-
-Connect = Callable[[str, str], socket.socket]
-"""Makes a connection to the broker that acts as a principal from a host. Raises MillstreamError."""
 
 
 class _Login(NamedTuple):
@@ -168,7 +166,9 @@ class ConsoleRequests:
             if ask.what == "sees_all":
                 return Answer(200, b"yes" if self._sees_all(request, *ask.arguments) else b"no"), None
             if ask.what == "connect":
-                return Answer(200, b"", 1), self._connect(self._principal(request), request.client_host)
+                return Answer(200, b"", 1), self._connect(
+                    self._principal(request), request.client_host, request.over_tls
+                )
             if ask.what == "log_in":
                 return self._log_in(request, *ask.arguments), None
             if ask.what == "log_out":

@@ -22,7 +22,8 @@ Any other cluster                            not at all: only TLS between broker
 """
 
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -41,6 +42,12 @@ NO_WAY: Final = (
     "where every listener demands TLS or a login, a cluster needs TLS between its brokers for it "
     "(peer.security.protocol=SSL)"
 )
+
+
+Connect = Callable[[str, str, bool], socket.socket]
+"""Makes a connection to this broker that acts as a principal from a host. The last argument is whether what the caller
+sends is encrypted. Raises MillstreamError.
+"""
 
 
 class OwnWay(NamedTuple):

@@ -4,7 +4,6 @@ Everything but schemas goes over Kafka's API, so the broker's own checks, rights
 registry's REST API through ``Registry``.
 """
 
-import secrets
 import urllib.parse
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
@@ -12,25 +11,12 @@ from typing import Any, Final, Protocol
 from millstream.apply import plan as steps
 from millstream.apply.model import Loaded
 from millstream.apply.plan import Action, Present, PresentSchema, PresentTopic
+from millstream.client import rights
 from millstream.client.connection import Connection
+from millstream.client.rights import Acl
 from millstream.core.access.entry import AclEntry
 from millstream.errors import Rejected
-from millstream.model.access import Operation, PatternType, Permission, ResourceType
 from millstream.model.error_code import ErrorCode
-from millstream.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlterEntryData,
-    OpData,
-)
-from millstream.wire.messages.alter_client_quotas import EntityData as AlteredEntity
-from millstream.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from millstream.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -42,18 +28,11 @@ from millstream.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from millstream.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
-)
-from millstream.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
 )
 from millstream.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -62,10 +41,7 @@ from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
-from millstream.wire.sasl import SCRAM_BY_NAME, SCRAM_BY_NUMBER, salted_password
 
-ITERATIONS: Final = 8192
-_SALT_BYTES: Final = 16
 _TOPIC: Final = 2
 _OWN_CONFIG: Final = 1
 """Source of a property that a topic has itself (Kafka's DYNAMIC_TOPIC_CONFIG)."""
@@ -86,8 +62,8 @@ def present(connection: Connection, registry: Registry | None, loaded: Loaded) -
     return Present(
         {} if wanted.topics is None else _topics(connection),
         {} if wanted.users is None else _users(connection),
-        frozenset() if wanted.acls is None else frozenset(_acls(connection)),
-        {} if wanted.quotas is None else _quotas(connection),
+        frozenset() if wanted.acls is None else frozenset(AclEntry(*one) for one in rights.read_acls(connection)),
+        {} if wanted.quotas is None else rights.read_quotas(connection),
         {} if registry is None else {name: _schema(registry, name, loaded) for name in wanted.schemas or {}},
     )
 
@@ -102,20 +78,17 @@ def carry_out(connection: Connection, registry: Registry | None, action: Action,
         case steps.RegisterSchema() | steps.SetCompatibility():
             assert registry is not None, "a plan with schemas was made of a registry"
             _tell_registry(registry, action)
-        case steps.SetUser() | steps.DeleteUser():
-            request = _user_request(action)
-            _check(
-                (one.error_code, one.error_message)
-                for one in connection.call(request, AlterUserScramCredentialsResponse, 0).results
-            )
-        case steps.AddAcl() | steps.RemoveAcl():
-            _change_acl(connection, action)
+        case steps.SetUser(name, mechanism, password):
+            rights.set_password(connection, name, mechanism, password)
+        case steps.DeleteUser(name, mechanisms):
+            for mechanism in mechanisms:
+                rights.remove_credential(connection, name, mechanism)
+        case steps.AddAcl(entry):
+            rights.add_acl(connection, _acl(entry))
+        case steps.RemoveAcl(entry):
+            rights.remove_acl(connection, _acl(entry))
         case steps.AlterQuota(entity, values):
-            changes = [OpData(key, value or 0.0, value is None) for key, value in values.items()]
-            parts = [AlteredEntity(kind, name) for kind, name in entity]
-            asked = AlterClientQuotasRequest([AlterEntryData(parts, changes)])
-            answer = connection.call(asked, AlterClientQuotasResponse, 1)
-            _check((one.error_code, one.error_message) for one in answer.entries)
+            rights.set_quotas(connection, entity, values)
         case _:
             _check(_change_topic(connection, action, timeout_ms))
 
@@ -164,30 +137,8 @@ def _change_topic(
             ]
 
 
-def _user_request(action: steps.SetUser | steps.DeleteUser) -> AlterUserScramCredentialsRequest:
-    if isinstance(action, steps.DeleteUser):
-        gone = [ScramCredentialDeletion(action.name, SCRAM_BY_NAME[one].number) for one in action.mechanisms]
-        return AlterUserScramCredentialsRequest(gone, [])
-    scram, salt = SCRAM_BY_NAME[action.mechanism], secrets.token_bytes(_SALT_BYTES)
-    salted = salted_password(scram, action.password, salt, ITERATIONS)
-    made = ScramCredentialUpsertion(action.name, scram.number, ITERATIONS, salt, salted)
-    return AlterUserScramCredentialsRequest([], [made])
-
-
-def _change_acl(connection: Connection, action: steps.AddAcl | steps.RemoveAcl) -> None:
-    one = action.entry
-    if isinstance(action, steps.AddAcl):
-        made = AclCreation(
-            one.resource_type, one.name, one.pattern_type, one.principal, one.host, one.operation, one.permission
-        )
-        answer = connection.call(CreateAclsRequest([made]), CreateAclsResponse, 3)
-        _check((each.error_code, each.error_message) for each in answer.results)
-        return
-    meant = DeleteAclsFilter(
-        one.resource_type, one.name, one.pattern_type, one.principal, one.host, one.operation, one.permission
-    )
-    deleted = connection.call(DeleteAclsRequest([meant]), DeleteAclsResponse, 3)
-    _check((each.error_code, each.error_message) for each in deleted.filter_results)
+def _acl(one: AclEntry) -> Acl:
+    return Acl(one.resource_type, one.pattern_type, one.name, one.principal, one.host, one.operation, one.permission)
 
 
 def _topics(connection: Connection) -> dict[str, PresentTopic]:
@@ -216,34 +167,10 @@ def _topics(connection: Connection) -> dict[str, PresentTopic]:
 
 
 def _users(connection: Connection) -> dict[str, tuple[str, ...]]:
-    answer = connection.call(DescribeUserScramCredentialsRequest(None), DescribeUserScramCredentialsResponse, 0)
-    _check([(answer.error_code, answer.error_message)])
-    return {
-        one.user: tuple(SCRAM_BY_NUMBER[info.mechanism].name for info in one.credential_infos)
-        for one in answer.results
-        if not one.error_code
-    }
-
-
-def _acls(connection: Connection) -> Iterable[AclEntry]:
-    asked = DescribeAclsRequest(ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)
-    answer = connection.call(asked, DescribeAclsResponse, 3)
-    _check([(answer.error_code, answer.error_message)])
-    for resource in answer.resources:
-        kind, pattern, name = resource.resource_type, resource.pattern_type, resource.resource_name
-        for one in resource.acls:
-            yield AclEntry(kind, pattern, name, one.principal, one.host, one.operation, one.permission_type)
-
-
-def _quotas(connection: Connection) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
-    answer = connection.call(DescribeClientQuotasRequest([], False), DescribeClientQuotasResponse, 1)
-    _check([(answer.error_code, answer.error_message)])
-    return {
-        tuple(sorted(((part.entity_type, part.entity_name) for part in entry.entity), key=lambda part: part[0])): {
-            one.key: one.value for one in entry.values
-        }
-        for entry in answer.entries or []
-    }
+    found: dict[str, tuple[str, ...]] = {}
+    for one in rights.read_users(connection):
+        found[one.user] = (*found.get(one.user, ()), one.mechanism)
+    return found
 
 
 def _schema(registry: Registry, subject: str, loaded: Loaded) -> PresentSchema:

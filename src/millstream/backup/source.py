@@ -12,13 +12,11 @@ from millstream.backup.model import (
     ResourceConfigs,
     UserBackup,
 )
+from millstream.client import rights
 from millstream.client.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, error_of
 from millstream.client.coordinators import GROUP, Coordinators
 from millstream.errors import Rejected
-from millstream.model.access import Operation, PatternType, Permission, ResourceType
 from millstream.model.error_code import ErrorCode
-from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -55,7 +53,7 @@ RESTORE_MARK: Final = "millstream.restore."
 SCHEMAS: Final = "_schemas"
 
 _DESCRIBE_CONFIGS, _LIST_CONFIGS, _LIST_GROUPS, _OFFSET_FETCH, _METADATA = 32, 74, 16, 9, 3
-_DESCRIBE_ACLS, _DESCRIBE_QUOTAS, _DESCRIBE_VERIFIERS = 29, 48, 15302
+_DESCRIBE_VERIFIERS = 15302
 _SHARE_OFFSETS, _SHARE_STATES = 90, 87
 _OF_A_TOPIC: Final = 1
 _OF_A_BROKER: Final = 2
@@ -265,42 +263,18 @@ class Source:
 
     def acls(self) -> list[AclBackup]:
         """All access control entries; none, with a note, where access is not controlled."""
-        asked = DescribeAclsRequest(ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)
-        connection = self.cluster.any_connection()
-        answer = connection.call(asked, DescribeAclsResponse, connection.version_of(_DESCRIBE_ACLS, 1))
-        if answer.error_code == ErrorCode.SECURITY_DISABLED:
-            self.notes.append("access is not controlled in this cluster, so no access control entry is read")
-            return []
-        if answer.error_code:
-            raise error_of(answer.error_code, "access control entries", answer.error_message)
-        return sorted(
-            AclBackup(
-                each.resource_type,
-                each.pattern_type,
-                each.resource_name,
-                one.principal,
-                one.host,
-                one.operation,
-                one.permission_type,
-            )
-            for each in answer.resources
-            for one in each.acls
-        )
+        try:
+            return [AclBackup(*one) for one in rights.read_acls(self.cluster.any_connection())]
+        except Rejected as error:
+            if error.code is not ErrorCode.SECURITY_DISABLED:
+                raise
+        self.notes.append("access is not controlled in this cluster, so no access control entry is read")
+        return []
 
     def quotas(self) -> list[QuotaBackup]:
         """All quotas."""
-        connection = self.cluster.any_connection()
-        version = connection.version_of(_DESCRIBE_QUOTAS)
-        answer = connection.call(DescribeClientQuotasRequest([], strict=False), DescribeClientQuotasResponse, version)
-        if answer.error_code:
-            raise error_of(answer.error_code, "quotas", answer.error_message)
-        return [
-            QuotaBackup(
-                tuple((part.entity_type, part.entity_name) for part in entry.entity),
-                {one.key: one.value for one in entry.values},
-            )
-            for entry in answer.entries or []
-        ]
+        found = rights.read_quotas(self.cluster.any_connection())
+        return [QuotaBackup(entity, values) for entity, values in found.items()]
 
 
 def require_ours(cluster: Cluster) -> None:

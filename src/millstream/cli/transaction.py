@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from millstream.client import Cluster
-    from millstream.client.transactions import DescribedTransaction
     from millstream.wire.messages.describe_producers import ActiveProducer
 
 STATES: Final = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead")
@@ -121,7 +120,7 @@ def abort(
     with transaction_cluster(bootstrap, timeout) as cluster:
         _check_exists(cluster, topic, partition)
         before = _open_transaction(cluster, topic, partition, producer_id)
-        owner = coordinated(cluster, topic, partition, producer_id)
+        owner = transactions.coordinated(cluster, topic, partition, producer_id)
         if owner is not None:
             raise CommandFailed(
                 f"the transaction of producer {producer_id} does not hang: transactional id "
@@ -183,25 +182,13 @@ def _open_transaction(cluster: Cluster, topic: str, partition: int, producer_id:
     """The producer with a transaction that is open in the partition."""
     from millstream.client import transactions
 
-    producers = transactions.producers_of(cluster, topic, partition)
-    opened = {one.producer_id: one for one in producers if one.current_txn_start_offset >= 0}
+    opened = transactions.open_in(cluster, topic, partition)
     if producer_id not in opened:
         others = f"those of {', '.join(map(str, sorted(opened)))} are open there" if opened else "none is open there"
         raise CommandFailed(
             f"producer {producer_id} has no open transaction in partition {partition} of topic '{topic}'; {others}"
         )
     return opened[producer_id]
-
-
-def coordinated(cluster: Cluster, topic: str, partition: int, producer_id: int) -> DescribedTransaction | None:
-    """The transactional id whose coordinator will still end the producer's transaction in the partition."""
-    from millstream.client import transactions
-
-    for listed in transactions.list_transactions(cluster, producer_ids=[producer_id]):
-        found = transactions.describe_transaction(cluster, listed.transactional_id)
-        if found.state in transactions.UNDECIDED_OR_UNFINISHED and (topic, partition) in found.topic_partitions:
-            return found
-    return None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import click
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, print_table
-from millstream.cli.transaction import coordinated, shown_time, transaction_cluster
+from millstream.cli.transaction import shown_time, transaction_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ def _hanging(cluster: Cluster, topic: str | None, partition: int | None, before_
     for name, index in _places(cluster, topic, partition):
         for one in transactions.producers_of(cluster, name, index):
             is_old = one.current_txn_start_offset >= 0 and one.last_timestamp <= before_ms
-            if is_old and coordinated(cluster, name, index, one.producer_id) is None:
+            if is_old and transactions.coordinated(cluster, name, index, one.producer_id) is None:
                 yield Hanging(
                     name,
                     index,

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from millstream.client.cluster import Cluster, TopicPartition, error_of
 from millstream.client.coordinators import TRANSACTION, find_coordinator
 from millstream.errors import OutcomeUnknown, Rejected, Retriable, Unavailable
+from millstream.model.error_code import ErrorCode
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.describe_producers import (
     ActiveProducer,
@@ -133,6 +134,45 @@ def producers_of(cluster: Cluster, topic: str, partition: int) -> list[ActivePro
         raise Retriable(f"{what}: the response is empty")
 
     return cluster.insist(what, ask, lambda: cluster.forget(topic))
+
+
+def open_in(cluster: Cluster, topic: str, partition: int) -> dict[int, ActiveProducer]:
+    """The producers with a transaction that is open in the partition, by their ids."""
+    return {
+        one.producer_id: one for one in producers_of(cluster, topic, partition) if one.current_txn_start_offset >= 0
+    }
+
+
+def coordinated(cluster: Cluster, topic: str, partition: int, producer_id: int) -> DescribedTransaction | None:
+    """The transactional id whose coordinator will still end the producer's transaction in the partition."""
+    for listed in list_transactions(cluster, producer_ids=[producer_id]):
+        found = describe_transaction(cluster, listed.transactional_id)
+        if found.state in UNDECIDED_OR_UNFINISHED and (topic, partition) in found.topic_partitions:
+            return found
+    return None
+
+
+def hanging_in(cluster: Cluster, topic: str, partition: int, producer_id: int) -> ActiveProducer:
+    """The producer whose transaction hangs in the partition: it is open there, and no coordinator ends it.
+
+    Raises:
+        Rejected: it does not hang.
+    """
+    before = open_in(cluster, topic, partition).get(producer_id)
+    owner = None if before is None else coordinated(cluster, topic, partition, producer_id)
+    if owner is not None:
+        raise Rejected(
+            f"the transaction of producer {producer_id} does not hang: transactional id {owner.transactional_id!r} is "
+            f"{owner.state} and its coordinator ends it (an ongoing one after its timeout of {owner.timeout_ms} ms)",
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+        )
+    found = open_in(cluster, topic, partition).get(producer_id)
+    if before is None or found is None or found.current_txn_start_offset != before.current_txn_start_offset:
+        raise Rejected(
+            f"producer {producer_id} has no transaction that hangs in {topic}-{partition}",
+            ErrorCode.INVALID_TXN_STATE,
+        )
+    return found
 
 
 def abort_in(cluster: Cluster, topic: str, partition: int, producer: ActiveProducer) -> None:

@@ -166,10 +166,10 @@ def _quotas(problem: str = "") -> Response:
             found = rights.list_quotas(cluster)
     except Rejected as error:
         refused, found = _why(error), []
-    for entry in found:
-        names = {part.entity_type: part.entity_name for part in entry.entity}
+    for entity, values in found:
+        names = dict(entity)
         said = ", ".join(f"{kind} {'(all others)' if name is None else name}" for kind, name in sorted(names.items()))
-        rows += [{"said": said, "names": names, "key": one.key, "value": one.value} for one in entry.values]
+        rows += [{"said": said, "names": names, "key": key, "value": value} for key, value in values.items()]
     orders: showing.Orders[dict[str, Any]] = {"name": lambda row: (row["said"], row["key"])}
     page = showing.cut(rows, lambda row: f"{row['said']} {row['key']}", orders)
     shown = render_template(

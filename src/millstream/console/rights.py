@@ -6,39 +6,14 @@ about the resource, the brokers' ``allow.everyone.if.no.acl.found`` decides. Sup
 says who they are.
 """
 
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from millstream.client.cluster import Cluster, error_of
-from millstream.errors import OutcomeUnknown, Rejected, Unavailable
+from millstream.client import rights
+from millstream.client.cluster import Cluster
+from millstream.client.rights import Acl, Credential, Entity
+from millstream.errors import Rejected
 from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name
-from millstream.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlterEntryData,
-    OpData,
-)
-from millstream.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from millstream.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from millstream.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from millstream.wire.messages.describe_client_quotas import (
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    EntityData,
-    EntryData,
-)
-from millstream.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
-from millstream.wire.sasl import SCRAM_BY_NAME, SCRAM_BY_NUMBER, salted_password
 
 TYPES: Final = by_name(one for one in ResourceType if one is not ResourceType.ANY)
 PATTERNS: Final = by_name((PatternType.LITERAL, PatternType.PREFIXED))
@@ -53,13 +28,6 @@ QUOTAS: Final = {
     "controller_mutation_rate": "partitions a second created or deleted",
     "connection_creation_rate": "connections a second that an address opens to each broker",
 }
-
-_ANY: Final = 1
-_DESCRIBE_ACLS, _CREATE_ACLS, _DELETE_ACLS = 29, 30, 31
-_DESCRIBE_QUOTAS, _ALTER_QUOTAS = 48, 49
-_DESCRIBE_USERS, _ALTER_USERS = 50, 51
-_ITERATIONS: Final = 8192
-_SALT_BYTES: Final = 16
 
 
 class Rule(NamedTuple):
@@ -84,38 +52,21 @@ class Decision(NamedTuple):
     rules: list[Rule]
 
 
-class Credential(NamedTuple):
-    """A SCRAM credential of a user."""
-
-    user: str
-    mechanism: str
-    iterations: int
-
-
 def list_rules(cluster: Cluster) -> list[Rule]:
     """All entries, by resource."""
-
-    def ask() -> list[Rule]:
-        connection = cluster.any_connection()
-        request = DescribeAclsRequest(_ANY, None, _ANY, None, None, _ANY, _ANY)
-        answer = connection.call(request, DescribeAclsResponse, connection.version_of(_DESCRIBE_ACLS))
-        if answer.error_code:
-            raise error_of(answer.error_code, "access control entries", answer.error_message)
-        return sorted(
-            Rule(
-                _name(TYPES, resource.resource_type),
-                resource.resource_name,
-                _name(PATTERNS, resource.pattern_type),
-                entry.principal,
-                entry.host,
-                _name(OPERATIONS, entry.operation),
-                _name(PERMISSIONS, entry.permission_type),
-            )
-            for resource in answer.resources
-            for entry in resource.acls
+    found = cluster.insist("access control entries", lambda: rights.read_acls(cluster.any_connection()))
+    return sorted(
+        Rule(
+            _name(TYPES, one.resource_type),
+            one.name,
+            _name(PATTERNS, one.pattern_type),
+            one.principal,
+            one.host,
+            _name(OPERATIONS, one.operation),
+            _name(PERMISSIONS, one.permission),
         )
-
-    return cluster.insist("access control entries", ask)
+        for one in found
+    )
 
 
 def decide(rules: Sequence[Rule], principal: str, host: str, operation: str, resource_type: str, name: str) -> Decision:
@@ -132,14 +83,7 @@ def decide(rules: Sequence[Rule], principal: str, host: str, operation: str, res
 
 def add_rule(cluster: Cluster, rule: Rule) -> None:
     """Add an entry; one that is there already stays."""
-    wanted = AclCreation(*_numbers(rule))
-    connection = cluster.any_connection()
-    version = connection.version_of(_CREATE_ACLS)
-    try:
-        (result,) = connection.call(CreateAclsRequest([wanted]), CreateAclsResponse, version).results
-    except Unavailable as error:
-        raise OutcomeUnknown(f"{error.message}; the entry may have been added") from error
-    _refuse(result.error_code, "the entry", result.error_message)
+    rights.add_acl(cluster.any_connection(), _acl(rule))
 
 
 def remove_rule(cluster: Cluster, rule: Rule) -> None:
@@ -148,95 +92,33 @@ def remove_rule(cluster: Cluster, rule: Rule) -> None:
     Raises:
         Rejected: there is no such entry, or the caller may not.
     """
-    wanted = DeleteAclsFilter(*_numbers(rule))
-    connection = cluster.any_connection()
-    version = connection.version_of(_DELETE_ACLS)
-    try:
-        (result,) = connection.call(DeleteAclsRequest([wanted]), DeleteAclsResponse, version).filter_results
-    except Unavailable as error:
-        raise OutcomeUnknown(f"{error.message}; the entry may have been removed") from error
-    _refuse(result.error_code, "the entry", result.error_message)
-    if not result.matching_acls:
+    if not rights.remove_acl(cluster.any_connection(), _acl(rule)):
         raise Rejected("there is no such entry; it may have been removed already")
 
 
 def list_users(cluster: Cluster) -> list[Credential]:
     """The SCRAM credentials of all users."""
-
-    def ask() -> list[Credential]:
-        connection = cluster.any_connection()
-        version = connection.version_of(_DESCRIBE_USERS)
-        answer = connection.call(
-            DescribeUserScramCredentialsRequest(None), DescribeUserScramCredentialsResponse, version
-        )
-        if answer.error_code:
-            raise error_of(answer.error_code, "users", answer.error_message)
-        return sorted(
-            Credential(one.user, SCRAM_BY_NUMBER[info.mechanism].name, info.iterations)
-            for one in answer.results
-            for info in one.credential_infos
-            if info.mechanism in SCRAM_BY_NUMBER
-        )
-
-    return cluster.insist("users", ask)
+    return cluster.insist("users", lambda: rights.read_users(cluster.any_connection()))
 
 
 def set_password(cluster: Cluster, user: str, mechanism: str, password: str) -> None:
     """Create a user or give it another password. The password is hashed here."""
-    if mechanism not in SCRAM_BY_NAME:
-        raise Rejected(f"{mechanism!r} is no SCRAM mechanism")
-    if not user or not password:
-        raise Rejected("a user needs a name and a password")
-    scram, salt = SCRAM_BY_NAME[mechanism], secrets.token_bytes(_SALT_BYTES)
-    salted = salted_password(scram, password, salt, _ITERATIONS)
-    wanted = ScramCredentialUpsertion(user, scram.number, _ITERATIONS, salt, salted)
-    _alter_user(cluster, user, AlterUserScramCredentialsRequest([], [wanted]))
+    rights.set_password(cluster.any_connection(), user, mechanism, password)
 
 
 def remove_credential(cluster: Cluster, user: str, mechanism: str) -> None:
     """Remove a way in which a user logs in; its open connections stay."""
-    if mechanism not in SCRAM_BY_NAME:
-        raise Rejected(f"{mechanism!r} is no SCRAM mechanism")
-    gone = ScramCredentialDeletion(user, SCRAM_BY_NAME[mechanism].number)
-    _alter_user(cluster, user, AlterUserScramCredentialsRequest([gone], []))
+    rights.remove_credential(cluster.any_connection(), user, mechanism)
 
 
-def list_quotas(cluster: Cluster) -> list[EntryData]:
+def list_quotas(cluster: Cluster) -> list[tuple[Entity, dict[str, float]]]:
     """All quotas."""
-
-    def ask() -> list[EntryData]:
-        connection = cluster.any_connection()
-        version = connection.version_of(_DESCRIBE_QUOTAS)
-        answer = connection.call(DescribeClientQuotasRequest([], False), DescribeClientQuotasResponse, version)
-        if answer.error_code:
-            raise error_of(answer.error_code, "quotas", answer.error_message)
-        return answer.entries or []
-
-    return cluster.insist("quotas", ask)
+    return list(cluster.insist("quotas", lambda: rights.read_quotas(cluster.any_connection())).items())
 
 
 def set_quota(cluster: Cluster, entity: Sequence[tuple[str, str | None]], key: str, value: float | None) -> None:
     """Set a quota of an entity (kind and name, None for the default), or remove it."""
-    parts = [EntityData(kind, name) for kind, name in entity]
-    change = OpData(key, value or 0.0, value is None)
-    connection = cluster.any_connection()
-    version = connection.version_of(_ALTER_QUOTAS)
-    request = AlterClientQuotasRequest([AlterEntryData(parts, [change])])
-    try:
-        (result,) = connection.call(request, AlterClientQuotasResponse, version).entries
-    except Unavailable as error:
-        raise OutcomeUnknown(f"{error.message}; the quota may have been changed") from error
-    _refuse(result.error_code, "the quota", result.error_message)
-
-
-def _alter_user(cluster: Cluster, user: str, request: AlterUserScramCredentialsRequest) -> None:
-    connection = cluster.any_connection()
-    version = connection.version_of(_ALTER_USERS)
-    try:
-        (result,) = connection.call(request, AlterUserScramCredentialsResponse, version).results
-    except Unavailable as error:
-        raise OutcomeUnknown(f"{error.message}; user {user} may have been changed") from error
-    _refuse(result.error_code, f"user {user}", result.error_message)
+    rights.set_quotas(cluster.any_connection(), entity, {key: value})
 
 
 def _covers(rule: Rule, name: str) -> bool:
@@ -245,22 +127,16 @@ def _covers(rule: Rule, name: str) -> bool:
     return rule.pattern == "literal" and rule.name in (name, "*")
 
 
-def _refuse(code: int, what: str, detail: str | None) -> None:
-    if code:
-        error = error_of(code, what, detail)
-        raise Rejected(error.message, error.code)
-
-
 def _name(table: Mapping[str, int], number: int) -> str:
     return next((name for name, found in table.items() if found == number), str(number))
 
 
-def _numbers(rule: Rule) -> tuple[int, str, int, str, str, int, int]:
-    """The fields of an entry, in the order of Kafka's requests."""
-    return (
+def _acl(rule: Rule) -> Acl:
+    """An entry in Kafka's numbers."""
+    return Acl(
         _number(TYPES, rule.resource_type, "resource"),
-        rule.name,
         _number(PATTERNS, rule.pattern, "pattern"),
+        rule.name,
         rule.principal,
         rule.host,
         _number(OPERATIONS, rule.operation, "operation"),

@@ -1,6 +1,7 @@
 """The table of routes decodes requests, and its OpenAPI document is valid and says what the broker does."""
 
 import json
+from contextlib import nullcontext
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from millstream import __version__
 from millstream.admin import bodies
 from millstream.admin.endpoints import ROUTES, make_router
 from millstream.admin.openapi import document
+from millstream.admin.resources import SettingsChange
 from millstream.admin.routing import Request
 from millstream.core.controller.requests import SetBrokerMode
 from millstream.telemetry.metrics import StatsSlab
@@ -24,18 +26,21 @@ class Recorder:
         self.asked = []
 
     def __getattr__(self, name):
-        def ask(*arguments):
-            self.asked.append((name, *arguments))
+        def ask(*arguments, **more):
+            self.asked.append((name, *arguments, *more.values()))
             return {}
+
+        if name == "acting":
+            return lambda _: nullcontext(self)
 
         return ask
 
 
-def answer(method, path, body=b"", query=None):
+def answer(method, path, body=b"", host="127.0.0.1"):
     broker = Recorder()
     router = make_router(broker, StatsSlab())
     route, request = router.find(method, path)
-    found = router.answer(route, msgspec.structs.replace(request, body=body))
+    found = router.answer(route, msgspec.structs.replace(request, body=body, client_host=host))
     return found, broker.asked
 
 
@@ -99,6 +104,36 @@ def test_a_body_that_does_not_fit_is_refused_and_changes_nothing(path, body, wor
     failure = json.loads(found.body)
     assert (found.status, failure["error"], asked) == (400, "INVALID_REQUEST", [])
     assert words in failure["message"]
+
+
+def test_a_dry_run_arrives_as_one():
+    body = b'{"values":{"retention.ms":null}}'
+    _, asked = answer("POST", "/v1/topics/a%2Fb/settings?dry_run=true", body)
+    assert asked == [("change_settings", "a/b", SettingsChange({"retention.ms": None}), True)]
+    assert answer("POST", "/v1/topics/t/settings", body)[1][0][-1] is False
+    assert answer("POST", "/v1/topics/t/settings?dry_run=perhaps", body)[1] == []
+
+
+def test_a_password_in_clear_from_another_machine_is_refused_and_never_shown():
+    body = b'{"password":"a-word-of-eve"}'
+    found, asked = answer("PUT", "/v1/users/eve/SCRAM-SHA-256", body, host="192.0.2.7")
+    assert (found.status, json.loads(found.body)["error"], asked) == (403, "PASSWORD_IN_CLEAR", [])
+    _, asked = answer("PUT", "/v1/users/eve/SCRAM-SHA-256", body)
+    assert asked[0][3].password == "a-word-of-eve"
+    assert "a-word-of-eve" not in repr(asked)
+
+
+def test_every_change_has_a_dry_run_unless_it_is_of_the_broker_itself():
+    own = {route.path for route in ROUTES if route.method != "GET" and route.query is None}
+    assert own == {
+        "/v1/cluster",
+        "/v1/recovery",
+        "/v1/partitions/repair",
+        "/v1/loggers",
+        "/v1/certificates/reload",
+        "/v1/tiers/prepare",
+        "/v1/tiers/recover",
+    }
 
 
 def test_a_call_has_the_request():

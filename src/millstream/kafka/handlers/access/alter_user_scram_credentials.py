@@ -6,6 +6,7 @@ elsewhere it is refused. What is kept of it (``wire.sasl.verifier_of``) does not
 
 import ipaddress
 
+from millstream.config.listeners import HTTP_LISTENER
 from millstream.core.controller.requests import AlterUsers, RemoveUser, Results, SetUser
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
@@ -53,7 +54,9 @@ def _wanted(one: ScramCredentialUpsertion) -> SetUser:
 
 
 def is_private(node: Node, ctx: RequestContext) -> bool:
-    """Whether no one on a network can read what this client sends."""
+    """Whether no one on a network can read what this client sends. ``HTTP_LISTENER`` has callers over HTTPS, unless a
+    listener of Kafka's protocol has this name.
+    """
     protocol = dict(node.settings.listener_security_protocol_map).get(ctx.listener, "")
     same_machine = ctx.host in ("", ctx.local_host) or ipaddress.ip_address(ctx.host).is_loopback
-    return same_machine or protocol.endswith("SSL")
+    return same_machine or protocol.endswith("SSL") or (not protocol and ctx.listener == HTTP_LISTENER)
