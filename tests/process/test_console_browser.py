@@ -108,7 +108,9 @@ def test_a_console_beside_the_cluster_says_what_it_cannot_know(browser):
     resize(browser, 1440)
     with shown(alone=True) as (_, base):
         look_at(
-            browser, base, ("/", "/brokers", "/topics", "/topics/orders/messages", "/groups", "/settings", "/users")
+            browser,
+            base,
+            ("/", "/brokers", "/topics", "/topics/orders/messages", "/groups", "/settings", "/users", "/connect"),
         )
         for path in ("/tiers", "/caches", "/pipelines", "/machine", "/audit"):
             browser.get(base + path)

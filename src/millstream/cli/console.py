@@ -28,6 +28,7 @@ from millstream.errors import Rejected
 
 if TYPE_CHECKING:
     from millstream.client.security import Security
+    from millstream.console.connect import ConnectAccess
     from millstream.console.settings import Settings
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})=(.+)", re.DOTALL)
@@ -56,6 +57,13 @@ _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
     metavar="[NAME=]MECHANISM",
     help=f"Ask each visitor to log in to the cluster this way: {', '.join(_MECHANISMS)}.",
 )
+@click.option(
+    "--connect",
+    "connects",
+    multiple=True,
+    metavar="[NAME=]URL",
+    help="REST API of a worker of Kafka Connect; repeat it for several Connect clusters.",
+)
 @click.option("--read-only", is_flag=True, help="Change nothing in any cluster.")
 def console(
     bootstraps: tuple[str, ...],
@@ -64,6 +72,7 @@ def console(
     hosts: tuple[str, ...],
     registries: tuple[str, ...],
     logins: tuple[str, ...],
+    connects: tuple[str, ...],
     read_only: bool,
 ) -> None:
     """Serve pages about clusters: topics, messages, groups, transactions, schemas, settings. Until Ctrl-C."""
@@ -76,7 +85,13 @@ def console(
     addresses = _by_name("--bootstrap", bootstraps)
     if len(addresses) > 1 and _ALL in addresses:
         raise WrongUsage("--bootstrap: with several clusters each needs a name, NAME=HOST:PORT")
-    given = _Given(_by_name("--config", configs), _by_name("--registry", registries), _by_name("--login", logins))
+    workers: dict[str, list[str]] = {}
+    for value in connects:
+        name, url = _split(value)
+        workers.setdefault(name, []).append(url)
+    given = _Given(
+        _by_name("--config", configs), _by_name("--registry", registries), _by_name("--login", logins), workers
+    )
     for option, values in zip(_OPTIONS, given, strict=True):
         for name in values:
             if name not in addresses and not (option == "--login" and name == _ALL):
@@ -98,7 +113,7 @@ def console(
         serve(clusters, listener, lambda: remark(f"the console of {said} is at http://{shown}:{at[1]}/"))
 
 
-_OPTIONS = ("--config", "--registry", "--login")
+_OPTIONS = ("--config", "--registry", "--login", "--connect")
 
 
 class _Given(NamedTuple):
@@ -107,14 +122,20 @@ class _Given(NamedTuple):
     configs: Mapping[str, str]
     registries: Mapping[str, str]
     logins: Mapping[str, str]
+    connects: Mapping[str, Sequence[str]]
+
+
+def _split(value: str) -> tuple[str, str]:
+    """Name of a cluster, ``_ALL`` without one, and what is given for it."""
+    named = _NAMED.fullmatch(value)
+    return (named[1], named[2]) if named else (_ALL, value)
 
 
 def _by_name(option: str, values: Sequence[str]) -> dict[str, str]:
     """What is given for each cluster."""
     found: dict[str, str] = {}
     for value in values:
-        named = _NAMED.fullmatch(value)
-        name, text = (named[1], named[2]) if named else (_ALL, value)
+        name, text = _split(value)
         if name in found:
             raise WrongUsage(f"{option}: {name or 'a value without a name'} is given twice")
         found[name] = text
@@ -141,7 +162,22 @@ def _settings(name: str, bootstrap: str, given: _Given, hosts: tuple[str, ...], 
             raise WrongUsage(error.message) from None
     if login is not None and ("@" in (registry or "") or any(".auth." in each for each in of_registry)):
         raise WrongUsage("--login: the schema registry is read as each visitor; leave out its own login")
-    return Settings(bootstrap, security, registry, login, read_only, hosts, of_registry, name=name)
+    connects = _connects(given.connects.get(name, ()), properties, login)
+    return Settings(bootstrap, security, registry, login, read_only, hosts, of_registry, name=name, connects=connects)
+
+
+def _connects(urls: Sequence[str], properties: Mapping[str, str], login: str | None) -> tuple[ConnectAccess, ...]:
+    """How to reach the workers of Kafka Connect: those of the option, else that of the file."""
+    from millstream.console.connect import URL, connect_access
+
+    urls = urls or [url for url in properties.get(URL, "").split(",") if url.strip()]
+    try:
+        found = tuple(connect_access(url.strip(), properties) for url in urls)
+    except Rejected as error:
+        raise WrongUsage(f"--connect: {error.message}") from None
+    if login is not None and any(access.proves_itself for access in found):
+        raise WrongUsage("--login: every visitor would act as the console at Kafka Connect; leave out its login")
+    return found
 
 
 def _identity(name: str, configs: Mapping[str, str]) -> tuple[dict[str, str], Security]:

@@ -16,6 +16,7 @@ from millstream.console.broker_pages import broker_pages
 from millstream.console.change_pages import change_pages
 from millstream.console.charts import History
 from millstream.console.cluster_pages import cluster_pages
+from millstream.console.connect_pages import connect_pages
 from millstream.console.group_pages import group_pages
 from millstream.console.message_pages import Streams, message_pages
 from millstream.console.right_pages import right_pages
@@ -38,6 +39,7 @@ _PLACES: Final = (
     ("Groups", "groups.groups", "g"),
     ("Transactions", "cluster.transactions", "x"),
     ("Schemas", "schemas.subjects", "s"),
+    ("Connect", "connect.connectors", "c"),
     ("Access", "rights.rules", "a"),
     ("Settings", "cluster.settings", "e"),
     ("This broker", "broker.tiers", "m"),
@@ -46,6 +48,7 @@ _PLACES: Final = (
 _LISTS: Final = frozenset(endpoint for _, endpoint, _ in _PLACES)
 
 _PAGES: Final = (
+    connect_pages,
     cluster_pages,
     topic_pages,
     message_pages,
@@ -85,7 +88,7 @@ def create(settings: Settings) -> Flask:
     def shared() -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction] (Flask calls it)
         theme = request.cookies.get("theme", "")
         return {
-            "places": _PLACES,
+            "places": [place for place in _PLACES if place[1] != "connect.connectors" or not settings.hosted],
             "theme": theme if theme in THEMES else "",
             "token": guard.token,
             "version": __version__,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from millstream.client.security import PLAIN, Security
+from millstream.console.connect import ConnectAccess
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -35,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
     name: str = ""
     """Of the cluster, if the console has several: its pages are under ``/NAME``. ``names`` are those of all."""
     names: tuple[str, ...] = ()
+    connects: tuple[ConnectAccess, ...] = ()
 
     def __repr__(self) -> str:
         return f"Settings({self.bootstrap}, {self.security})"
