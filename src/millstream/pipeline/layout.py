@@ -125,7 +125,7 @@ def conform(batch: Any, schema: Any) -> Any:
 
 def require_partitions(batch: Any, schema: Any) -> None:
     """Raises an error of any kind if a row of a conformed batch has no partition, such as a time beyond the year 9999
-    in a table by day.
+    in a table by day, or an empty text in a Delta table.
     """
     for field in rules_of(schema).partition:
         _texts(batch.column(field.column).unique(), field)
@@ -297,9 +297,15 @@ def _texts(values: Any, field: PartitionField) -> list[str | None]:
 
 
 def _delta_text(value: Any) -> str | None:
-    """A partition value as Delta writes it."""
+    """A partition value as Delta writes it.
+
+    Raises:
+        ValueError: readers would take it for null.
+    """
     if value is None:
         return None
+    if value in ("", _NO_VALUE):
+        raise ValueError(f"{value!r} means null in the name of a partition, so this text has no partition")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dt.datetime):

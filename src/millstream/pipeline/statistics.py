@@ -8,7 +8,7 @@ expects bounds of (binary, lists, maps, structs) never count.
 Bounds come from the Parquet footer. It lacks those of texts beyond some kibibytes and does not tell of NaN, so
 ``Bounds`` looks at the rows for these two. Forms are those of the Delta protocol: times in milliseconds, the lower
 rounded down and the upper up, texts cut to a prefix, the upper one raised behind the cut, decimals as exact numbers.
-Infinity, NaN and times beyond the years 1 to 9999 have no form, and their file has no bounds.
+Infinity, NaN, and dates and times beyond the years 1 to 9999 have no form, and their file has no bounds.
 """
 
 import datetime as dt
@@ -27,6 +27,9 @@ _FOOTER_TEXT: Final = 2000
 _FIRST_US: Final = -62_135_596_800_000_000
 _END_US: Final = 253_402_300_800_000_000
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DAY: Final = _EPOCH.toordinal()
+_FIRST_DAY: Final = dt.date.min.toordinal() - _EPOCH_DAY
+_LAST_DAY: Final = dt.date.max.toordinal() - _EPOCH_DAY
 _NO_BOUNDS: Final = msgspec.Raw(b"{}")
 _LAST_CHARACTER: Final = 0x10FFFF
 
@@ -99,9 +102,9 @@ def _leaves(kind: Any) -> int:
 
 def _extremes(metadata: Any, index: int, field: Any, bounds: Bounds) -> tuple[Any, Any, int] | None:
     """The least and the greatest value and the number of nulls; None if the footer does not tell. Times are
-    microseconds. Both values are None in a column of nulls.
+    microseconds and dates days. Both values are None in a column of nulls.
     """
-    raw = pa.types.is_timestamp(field.type)
+    raw = pa.types.is_timestamp(field.type) or pa.types.is_date32(field.type)
     lows: list[Any] = []
     highs: list[Any] = []
     nulls = 0
@@ -129,6 +132,8 @@ def _form(value: Any, kind: Any, *, up: bool) -> str | None:
     """A bound as JSON; None if it has no form."""
     if pa.types.is_timestamp(kind):
         return _time_form(value, kind, up=up)
+    if pa.types.is_date32(kind):
+        return f'"{dt.date.fromordinal(value + _EPOCH_DAY)}"' if _FIRST_DAY <= value <= _LAST_DAY else None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -138,8 +143,6 @@ def _form(value: Any, kind: Any, *, up: bool) -> str | None:
     if isinstance(value, str):
         cut = _raised(value) if up else value[:_TEXT]
         return None if cut is None else msgspec.json.encode(cut).decode()
-    if isinstance(value, dt.date):
-        return f'"{value.isoformat()}"'
     return str(value) if isinstance(value, int) else None
 
 

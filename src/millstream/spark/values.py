@@ -6,8 +6,9 @@ record never ends the batch: what becomes of it is the pipeline's decision.
 
 JSON is decoded strictly by msgspec. A field of the wrong type, a number outside its type, a missing required field, and
 anything that is no JSON object are errors. Fields that the schema does not name are ignored. A missing field is null. A
-timestamp is text in RFC 3339; without a zone it is UTC. A field of type ``json`` is any JSON value, kept as the text
-that the record has. A record without a value (a tombstone) is a row of nulls, unless a field is required.
+timestamp is text in RFC 3339; without a zone it is UTC, and digits behind its microseconds are cut off. A field of type
+``json`` is any JSON value, kept as the text that the record has. A record without a value (a tombstone) is a row of
+nulls, unless a field is required.
 """
 
 import base64
@@ -150,8 +151,11 @@ def _no_faults(length: int) -> tuple[Array, Array]:
     return pa.nulls(length, pa.string()), pa.nulls(length, pa.string())
 
 
-_FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
-"""The largest ``float`` of 32 bits."""
+_FLOAT_END: Final = (2 - 2**-24) * 2.0**127
+"""The least number that is no ``float`` of 32 bits; smaller ones are rounded to the largest ``float``."""
+_FINER: Final = re.compile(r"(\.\d{6})\d+")
+"""A fraction of a second with more than microseconds."""
+_MICROS: Final = len("2026-01-02T03:04:05.123456")
 _PLACE: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 _MISSING: Final = re.compile(r"missing required field `([^`]+)`")
 
@@ -179,7 +183,8 @@ def _converted(convert: Any, value: Any, index: int, name: str, faults: dict[int
         return None
 
 
-def _timestamp(value: dt.datetime) -> dt.datetime:
+def _timestamp(text: str) -> dt.datetime:
+    value = msgspec.convert(_FINER.sub(r"\1", text) if len(text) > _MICROS else text, dt.datetime)
     if value.tzinfo is None:
         return value.replace(tzinfo=dt.UTC)
     return value if value.tzinfo is dt.UTC else value.astimezone(dt.UTC)
@@ -293,12 +298,10 @@ def _python_type(kind: ArrowType) -> Any:
         return _integer(kind.bit_width)
     if pa.types.is_decimal(kind):
         return decimal.Decimal
-    if pa.types.is_timestamp(kind):
-        return dt.datetime
     if pa.types.is_date(kind):
         return dt.date
     if pa.types.is_boolean(kind):
         return bool
     if kind == pa.float32():  # Arrow would make an infinity of what is larger
-        return Annotated[float, msgspec.Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)]
+        return Annotated[float, msgspec.Meta(gt=-_FLOAT_END, lt=_FLOAT_END)]
     return float if pa.types.is_floating(kind) else str

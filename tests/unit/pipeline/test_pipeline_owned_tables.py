@@ -15,6 +15,7 @@ from pyiceberg.types import LongType, StringType
 from table_support import Writer
 
 from millstream.errors import Rejected
+from millstream.pipeline.fitted_rows import rows_that_fit
 from millstream.pipeline.tables import iceberg, merging
 from millstream.pipeline.tables.table import TableChanged
 
@@ -211,7 +212,7 @@ def test_delta_column_mapping_gets_physical_names_and_ids(tmp_path, mode):
 
 
 VALUES = {
-    "text": (pa.string(), ["FR", "a/b c=%20,é", "", None]),
+    "text": (pa.string(), ["FR", "a/b c=%20,é", " ", None]),
     "number": (pa.int32(), [1, -5, None, 7]),
     "flag": (pa.bool_(), [True, False, None, True]),
     "day": (pa.date32(), [dt.date(2024, 1, 2), dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
@@ -234,6 +235,19 @@ def test_a_partitioned_delta_table_gets_its_rows_in_their_partitions(tmp_path, n
     writer = Writer(tmp_path, "delta").open(schema)
     writer.append(pa.Table.from_pylist(rows, schema))
     assert writer.rows() == rows
+
+
+@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_text_that_means_null_in_a_delta_partition_has_no_row_there(tmp_path, text):
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    own_delta(tmp_path, schema, partition_by=["p"])
+    writer = Writer(tmp_path, "delta").open(schema)
+    rows = pa.table([[0, 1, 2, 3], ["a", text, None, text]], schema)
+    good, faults = rows_that_fit(rows.to_batches()[0], writer.schema)
+    assert good.column("id").to_pylist() == [0, 2]
+    assert [(index, fault.reason) for index, fault in faults.items()] == [
+        (index, f"{text!r} means null in the name of a partition, so this text has no partition") for index in (1, 3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -306,6 +320,20 @@ def test_a_name_that_differs_by_case_alone_is_refused(tmp_path, kind):
     Writer(tmp_path, kind).open(pa.schema([("Country", pa.string())]))
     with pytest.raises(Rejected, match="column country is called Country in the table"):
         Writer(tmp_path, kind).open(pa.schema([("country", pa.string())]))
+
+
+INNER = pa.struct([("a", pa.int64()), ("A", pa.int64())])
+OTHERS = {"": pa.int64(), "a\0b": pa.int64(), "ID": pa.int64(), "s": INNER, "l": pa.list_(INNER)}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_table_gets_no_names_that_readers_cannot_read(tmp_path, kind, name):
+    schema = pa.schema([("id", pa.int64()), (name, OTHERS[name])])
+    for refused in (Writer(tmp_path, kind).table.inspect, Writer(tmp_path, kind).open):
+        with pytest.raises(Rejected, match=r"cannot have (a column|the columns)"):
+            refused(schema)
+    assert not Writer(tmp_path, kind).table.exists()
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -405,6 +433,36 @@ def test_upkeep_keeps_as_many_snapshots_as_the_owner_says(tmp_path, properties, 
         writer.append([{"n": number}])
     assert writer.table.expire(0) == gone
     assert [row["n"] for row in writer.rows()] == [0, 1, 2, 3]
+
+
+def test_upkeep_keeps_of_each_branch_what_its_owner_says(tmp_path):
+    writer = Writer(tmp_path, "iceberg").open(N)
+    for number in range(6):
+        writer.append([{"n": number}])
+        if number in (2, 4):
+            table = writer.iceberg()
+            kept = {2: {"max_snapshot_age_ms": 3_600_000}, 4: {"min_snapshots_to_keep": 2}}[number]
+            name, head = f"branch-{number}", table.current_snapshot().snapshot_id
+            table.manage_snapshots().create_branch(head, name, **kept).commit()
+    heads = [ref.snapshot_id for _, ref in sorted(writer.iceberg().metadata.refs.items())]
+    history = [snapshot.snapshot_id for snapshot in writer.iceberg().snapshots()]
+    writer.table.expire(0)
+    left = {snapshot.snapshot_id for snapshot in writer.iceberg().snapshots()}
+    old, fifth = history.index(heads[0]), history.index(heads[1])
+    assert left == {*history[: old + 1], *history[fifth - 1 : fifth + 1], heads[2]}
+    for head in left:
+        writer.iceberg().scan(snapshot_id=head).to_arrow()
+    assert [row["n"] for row in writer.rows()] == [0, 1, 2, 3, 4, 5]
+
+
+def test_upkeep_joins_files_that_lie_outside_of_the_table(tmp_path):
+    table = own_iceberg(tmp_path, N)
+    for number in range(3):
+        pa.parquet.write_table(pa.table({"n": [number]}), tmp_path / f"{number}.parquet")
+        table.add_files([f"file://{tmp_path}/{number}.parquet"])
+    writer = Writer(tmp_path, "iceberg")
+    assert writer.table.compact() == 2
+    assert [row["n"] for row in writer.rows()] == [0, 1, 2]
 
 
 def renamed(writer, old, new):

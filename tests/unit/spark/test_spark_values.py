@@ -68,6 +68,28 @@ def test_a_fault_has_a_reason_and_touches_no_neighbour(value, reason):
     assert [rows[0]["name"], rows[2]["name"]] == ["before", "after"]
 
 
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("2024-01-01T00:00:00.123456789Z", dt.datetime(2024, 1, 1, 0, 0, 0, 123456, tzinfo=dt.UTC)),
+        ("2024-01-01T00:00:00.9999999+02:00", dt.datetime(2023, 12, 31, 22, 0, 0, 999999, tzinfo=dt.UTC)),
+        ("1969-12-31T23:59:59.9999999", dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC)),
+        ("9999-12-31T23:59:59.999999999Z", dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC)),
+    ],
+)
+def test_a_time_with_nanoseconds_keeps_its_microseconds_and_never_becomes_a_later_one(text, micros):
+    (row,), (error,) = decode(json.dumps({"id": 1, "at": text, "name": text}).encode())
+    assert (row["at"], row["name"], error) == (micros, text, None)
+
+
+def test_the_largest_float_is_one_in_each_way_to_write_it():
+    (*rows, _), (*errors, error) = decode(b'{"id": 1, "f": 3.4028235e38}', b'{"id": 1, "f": -3.4028234663852886e38}',
+                                            b'{"id": 1, "f": 3.4028236e38}')  # fmt: skip
+    assert [row["f"] for row in rows] == [3.4028234663852886e38, -3.4028234663852886e38]
+    assert errors == [None, None]
+    assert "`$.f`" in error
+
+
 def test_a_tombstone_is_a_row_of_nulls_where_nothing_is_required():
     decoded = JsonDecoder(parse_schema("a int")).decode(pa.array([None], pa.binary()))
     assert (decoded.columns.to_pylist(), decoded.errors.to_pylist()) == ([{"a": None}], [None])

@@ -4,8 +4,8 @@ A column's rows fit if the table's type holds each value unchanged: the same typ
 members fit. An owner may therefore widen a column while a pipeline writes to it. What the rows have and the table lacks
 is a ``Change`` of the table: a new column, a new member of a structure, and, where the format can do that, a wider type
 of a column that is there. What would loosen the owner's rules is
-refused: a required column that the result lacks, and a name that differs from a column's only by case, because most
-readers do not tell them apart.
+refused: a required column that the result lacks. So are names that make a table unreadable: one that differs from
+another one by case alone, at any depth, because most readers do not tell them apart, an empty one, and one with a NUL.
 """
 
 from collections.abc import Callable
@@ -21,6 +21,42 @@ Widens: TypeAlias = Callable[[Any, Any], bool]
 """Whether a table's column can change from one type (first) to another one. None: columns keep their types, and the
 structures in maps their members, because readers of the format do not read older files then.
 """
+
+
+def require_names(table: str, columns: Any, path: str = "") -> None:
+    """Refuse columns or members whose names some readers of tables cannot read.
+
+    Args:
+        table: what messages call the table.
+        columns: a schema or a struct.
+        path: of the struct.
+
+    Raises:
+        Rejected: there is one.
+    """
+    before: dict[str, str] = {}
+    for field in columns:
+        shown = f"{path}{field.name}"
+        twin = before.get(field.name.lower())
+        if twin is not None:
+            raise Rejected(
+                f"{table} cannot have the columns {path}{twin} and {shown}: readers do not tell upper from lower case; "
+                "give one another name in the query"
+            )
+        before[field.name.lower()] = field.name
+        if not field.name or "\0" in field.name:
+            raise Rejected(f"{table} cannot have a column {shown!r}: give it another name in the query")
+        _require_members(table, field.type, f"{shown}.")
+
+
+def _require_members(table: str, kind: Any, path: str) -> None:
+    if pa.types.is_struct(kind):
+        require_names(table, kind, path)
+    elif pa.types.is_map(kind):
+        _require_members(table, kind.key_type, f"{path}key.")
+        _require_members(table, kind.item_type, f"{path}value.")
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        _require_members(table, kind.value_type, f"{path}element.")
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, rules_of, with_rules
 from millstream.pipeline.locations import Location, store_options
-from millstream.pipeline.tables.columns import addition, changes, plain
+from millstream.pipeline.tables.columns import addition, changes, plain, require_names
 from millstream.pipeline.tables.delta_files import DeltaFiles, holds, removals
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.merging import Rewritten, TableFile, joined, known, merged, without_earlier
@@ -103,6 +103,8 @@ class DeltaTable:
         return self._existing() is not None
 
     def inspect(self, schema: Any | None) -> None:
+        if schema is not None:
+            require_names(self.shown, schema)
         table = self._existing()
         if table is not None:
             self._require_known(table)
@@ -114,6 +116,7 @@ class DeltaTable:
         return None if table is None else _row_schema(table)
 
     def prepare(self, schema: Any) -> Any:
+        require_names(self.shown, schema)
         table = self._existing()
         self._location.require_conditional_writes("a Delta table's commits")
         if table is None:

@@ -14,7 +14,6 @@ A record has the ids of the writer's columns, so a column that its owner renames
 """
 
 import datetime as dt
-import itertools
 import logging
 import os
 import time
@@ -33,7 +32,7 @@ from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, conform, with_rules
 from millstream.pipeline.locations import Location, absolute
-from millstream.pipeline.tables.columns import Change, changes, plain
+from millstream.pipeline.tables.columns import Change, changes, plain, require_names
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.iceberg_creation import create
 from millstream.pipeline.tables.iceberg_files import IcebergFiles
@@ -158,6 +157,8 @@ class IcebergTable:
         return bool(self._catalog.table_exists(self._name))
 
     def inspect(self, schema: Any | None) -> None:
+        if schema is not None:
+            require_names(self.shown, schema)
         if self.exists():
             table = self._fresh()
             self._require_known(table)
@@ -171,6 +172,7 @@ class IcebergTable:
         return self._rows(table, self._ids or _all_ids(table))
 
     def prepare(self, schema: Any) -> Any:
+        require_names(self.shown, schema)
         if not self.exists():
             create(self._catalog, self._name, schema, self.key, self._declared, self.shown)
         table = self._fresh()
@@ -318,6 +320,7 @@ class IcebergTable:
         table = self._fresh()
         self._require_known(table)
         schema, location = _row_schema(table), _files(table)
+        location.make()
         if self.key:
             made = joined(IcebergFiles(table, schema, self.key, joinable=True), self.key, location, schema)
             if made is not None:
@@ -352,8 +355,7 @@ class IcebergTable:
         if own.get("gc.enabled", "true").lower() == "false":
             return 0
         age_ms = max(keep_days * _DAY_MS, int(own.get("history.expire.max-snapshot-age-ms", 0)))
-        newest = list(itertools.islice(_history(table), int(own.get("history.expire.min-snapshots-to-keep", 1))))
-        kept = {one.snapshot_id for one in (*newest, *table.metadata.refs.values())}
+        kept = set(_kept(table, time.time() * 1000, age_ms))
         before_ms = time.time() * 1000 - age_ms
         old = [one for one in table.snapshots() if one.timestamp_ms < before_ms and one.snapshot_id not in kept]
         if old:
@@ -612,13 +614,29 @@ def _at(snapshot: Any) -> str:
     return f"{snapshot.snapshot_id}:{snapshot.sequence_number or 0}"
 
 
-def _history(table: Any) -> Iterator[Any]:
-    """The present snapshot and its ancestors, as far as they are not expired."""
-    snapshot = table.current_snapshot()
+def _history(table: Any, head: int | None = None) -> Iterator[Any]:
+    """A snapshot, the present one by default, and its ancestors, as far as they are not expired."""
+    snapshot = table.current_snapshot() if head is None else table.snapshot_by_id(head)
     while snapshot is not None:
         yield snapshot
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
+
+
+def _kept(table: Any, now_ms: float, age_ms: float) -> Iterator[int]:
+    """The snapshots that stay: what tags and branches name, and of each branch as many and as young ones as its owner
+    says, or else the table's.
+    """
+    count = int(table.properties.get("history.expire.min-snapshots-to-keep", 1))
+    for ref in table.metadata.refs.values():
+        yield ref.snapshot_id
+        if ref.snapshot_ref_type != "branch":
+            continue
+        least, oldest_ms = ref.min_snapshots_to_keep or count, now_ms - max(age_ms, ref.max_snapshot_age_ms or 0)
+        for number, one in enumerate(_history(table, ref.snapshot_id)):
+            if number >= least and one.timestamp_ms < oldest_ms:
+                break
+            yield one.snapshot_id
 
 
 def _stands(table: Any, at: str) -> bool:

@@ -1,9 +1,9 @@
 """Protobuf records: message indexes, then the message, each read with the schema that it was written with.
 
 Arrow types: messages are structs, repeated fields lists, maps maps, enums strings (a number without a name is that
-number). ``google.protobuf.Timestamp`` is a timestamp in UTC, and the wrappers are their values. A field that knows
-whether it was set is null where it was not; every other one has its default. Fields are matched by number, so a field
-that was renamed stays the same column.
+number). ``google.protobuf.Timestamp`` is a timestamp in UTC, its nanoseconds cut to microseconds, and the wrappers are
+their values. A field that knows whether it was set is null where it was not; every other one has its default. Fields
+are matched by number, so a field that was renamed stays the same column.
 
 ``Struct``, ``Value``, ``ListValue``, ``Any``, a message within itself and one without fields are JSON text, in
 Protobuf's own JSON form. The columns are the fields of one message, named in full; message indexes say which message a
