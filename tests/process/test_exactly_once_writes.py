@@ -19,6 +19,8 @@ from millstream.spark.exactly_once import (
     abort_tasks,
     commit_tasks,
     is_done,
+    last_write,
+    named,
     write_task,
 )
 from millstream.testing import Broker
@@ -229,6 +231,13 @@ def test_a_named_write_is_done_once(job):
         is_done(job.settings, job.at(3))
     job.commit(5, [], mark_done=True)
     assert is_done(job.settings, job.at(5))
+
+
+def test_the_last_number_of_a_write_id_is_known(job):
+    write = Write(named(job.name), 4)
+    commit_tasks(job.settings, write, [write_task(job.settings, write, 0, batches(A))], mark_done=True)
+    with job.settings.cluster() as cluster:
+        assert [last_write(cluster, name) for name in (job.name, "another")] == [4, None]
 
 
 def test_a_write_that_is_never_repeated_leaves_no_groups(job):

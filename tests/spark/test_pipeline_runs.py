@@ -7,6 +7,7 @@ runs that prove the promise; what is marked slow is run by ``make test-spark`` a
 import json
 import os
 import re
+import shutil
 import threading
 import urllib.request
 from pathlib import Path
@@ -139,6 +140,28 @@ def test_a_table_that_is_behind_its_checkpoint_is_refused(spark, orders, tmp_pat
     os.rename(tmp_path / "t", tmp_path / "gone")
     with pytest.raises(Rejected, match="made again or set back"):
         run(orders.pipeline(), str(tmp_path), once=True)
+
+
+@pytest.mark.slow
+def test_a_state_directory_of_an_earlier_day_leaves_nothing_out(spark, orders, topic, tmp_path):
+    out, state, copy = topic(1), tmp_path / "state", tmp_path / "copy"
+
+    def rounds(pipeline):
+        """Two runs, the state directory as it was behind the first one, and another run."""
+        run(pipeline, str(tmp_path), once=True)
+        shutil.copytree(state, copy)
+        orders.send(100)
+        run(pipeline, str(tmp_path), once=True)
+        shutil.rmtree(state)
+        os.rename(copy, state)
+        orders.send(100)
+        run(pipeline, str(tmp_path), once=True)
+
+    rounds(orders.send(100).pipeline(state="state"))
+    check_exact(orders, tmp_path)
+    shutil.rmtree(state)
+    with pytest.raises(Rejected, match=r"the topic has batch 1, and the checkpoint .* ends before it: it was set back"):
+        rounds(orders.pipeline(Sink(topic=out.name), errors=Errors(mode="drop"), state="state"))
 
 
 @pytest.mark.parametrize(

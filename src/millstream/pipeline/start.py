@@ -136,8 +136,10 @@ def open_logs(pipeline: Pipeline) -> Logs:
 
 
 def check_checkpoint(state: SinkState, last: CommitRecord | None, table: str, *, replay: bool = False) -> bool:
-    """Whether a sink may continue from its checkpoint. It may not if another run of the pipeline has gone further: then
-    the table says where to continue, and the checkpoint is to be forgotten. So it is with ``replay`` where it is ahead.
+    """Whether a sink may continue from its checkpoint. It may not if another run of the pipeline has gone further, nor
+    if the checkpoint was set back behind the table's last batch, by a copy of an earlier day or a power failure: Spark
+    would give the numbers of batches that are in the table to other records. Then the table says where to continue, and
+    the checkpoint is to be forgotten. So it is with ``replay`` where it is ahead.
 
     Raises:
         Rejected: the checkpoint is ahead of the table, and continuing would leave a hole.
@@ -169,7 +171,9 @@ def check_checkpoint(state: SinkState, last: CommitRecord | None, table: str, *,
             f"the checkpoint {reached}, and the table {table} holds {holds}: the table was "
             "made again or set back. 'millstream pipeline run --replay' sends again what it lacks"
         )
-    return True
+    if last is None or committed is None:
+        return True
+    return state.has_offsets(committed) and state.offsets(committed) == json.loads(last.offsets)
 
 
 def _complete(offsets: Mapping[str, Mapping[str, int]], source_partitions: Sequence[SourcePartition]) -> Offsets:

@@ -214,6 +214,10 @@ class SinkState:
         except (IndexError, ValueError, AssertionError):
             raise Rejected(f"the checkpoint {self.checkpoint} does not say where batch {batch} ends") from None
 
+    def has_offsets(self, batch: int) -> bool:
+        """Whether Spark's log says where a batch ends."""
+        return os.path.exists(os.path.join(self.checkpoint, "offsets", str(batch)))
+
     def finished_batch(self) -> int | None:
         """The last batch that Spark holds for done."""
         try:

@@ -31,6 +31,7 @@ from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import open_logs
 from millstream.pipeline.task import clear_reports, read_reports
 from millstream.pipeline.topic_guard import topic_guard
+from millstream.spark.exactly_once import last_write
 from millstream.spark.logs import Logs, topic_error
 
 _JSON: Final = {
@@ -71,7 +72,28 @@ class TopicQuery(SinkQuery):
             self._require_uncompacted(topic)
         self._guard = topic_guard(self._pipeline, self._sink, self._state)
         if self._guard is not None:
+            self._require_checkpoint(logs)
             self._guard.claim(logs.cluster, replay=self._given.replay)  # last: what is wrong above claims nothing
+
+    def _require_checkpoint(self, logs: Logs) -> None:
+        """Refuse a checkpoint that ends before the last batch that the topic has: Spark would give that batch's number
+        to other records, which would then be taken for written.
+
+        Raises:
+            Rejected: it was set back.
+        """
+        query = self._state.query_id()
+        if query is None or self._given.replay:
+            return
+        last = last_write(logs.cluster, self._write_name(query))
+        if last is not None and not self._state.has_offsets(last):
+            raise Rejected(
+                f"{self.name}: the topic has batch {last}, and the checkpoint {self._state.checkpoint} ends before it: "
+                "it was set back. Restore the newer one; 'millstream pipeline run --replay' writes every row again"
+            )
+
+    def _write_name(self, query: str) -> str:
+        return f"{self._pipeline.pipeline}.{self.name}.{query}"
 
     def _require_uncompacted(self, topic: str) -> None:
         """Refuse records without a key for a topic that keeps the last record of each key.
@@ -87,7 +109,7 @@ class TopicQuery(SinkQuery):
             raise QueryProblem(message, ("sinks", self._given.index, "topic"))
 
     def _process(self, frame: DataFrame, number: int, query: str) -> BatchDone:
-        name = f"{self._pipeline.pipeline}.{self.name}.{query}"
+        name = self._write_name(query)
         if self._guard is not None:
             with contextlib.closing(open_logs(self._pipeline)) as logs:
                 self._guard.require(logs.cluster)
@@ -152,12 +174,18 @@ def records_of(frame: DataFrame, sink: Sink, index: int) -> DataFrame:
     names = [name for name in frame.columns if name not in METADATA_NAMES]
     if not names:
         raise Rejected("the result has no column that could be written to a topic")
-    value = F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)), _JSON).cast("binary").alias("value")
+    value = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)), _JSON).cast("binary").alias("value")
     if key is not None:
-        return frame.select(F.col(f"`{key}`").cast("string").cast("binary").alias("key"), value)
+        return frame.select(F.col(quoted(key)).cast("string").cast("binary").alias("key"), value)
     if "_key" in frame.columns:
         return frame.select(F.col("_key").alias("key"), value)
     return frame.select(value)
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's SQL has it."""
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
 
 
 def write_topic(rows: DataFrame, options: Mapping[str, str]) -> None:

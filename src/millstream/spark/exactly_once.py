@@ -263,6 +263,17 @@ def abort_tasks(settings: WriteSettings, tasks: Sequence[TaskDone]) -> None:
             end_transactions(Coordinators(cluster), opened, commit=False, timeout_s=_ABORT_S)
 
 
+def last_write(cluster: Cluster, write_id: str) -> int | None:
+    """The number of the last write of a ``write.id`` that was started; None without one."""
+    found = marked_offset(Coordinators(cluster), named(write_id))
+    return found.offset - 1 if found.offset > 0 else None
+
+
+def named(write_id: str) -> str:
+    """The name of the writes of a ``write.id``."""
+    return f"millstream-write-{write_id}"
+
+
 def is_done(settings: WriteSettings, write: Write) -> bool:
     """Whether ``commit_tasks`` has marked this write as done.
 

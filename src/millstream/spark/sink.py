@@ -25,6 +25,7 @@ from millstream.spark.exactly_once import (
     abort_tasks,
     commit_tasks,
     is_done,
+    named,
     write_task,
 )
 from millstream.spark.logs import CREATE_IT
@@ -91,10 +92,10 @@ def batch_writer(raw: Mapping[str, str], schema: StructType) -> DataSourceArrowW
         return TopicWriter(settings)
     if "write.number" in options.given and "write.id" not in options.given:
         raise Rejected("write.number counts the writes of a write.id: set that, too")
-    named = options["write.id"]
-    if named is None:
+    write_id = options["write.id"]
+    if write_id is None:
         return OnceWriter(settings, Write(f"millstream-write-{uuid.uuid4().hex}", 0, repeatable=False))
-    write = Write(f"millstream-write-{named}", options["write.number"])
+    write = Write(named(write_id), options["write.number"])
     return OnceWriter(settings, write, done=is_done(settings, write))
 
 

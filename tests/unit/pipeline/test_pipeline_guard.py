@@ -273,6 +273,14 @@ def test_a_checkpoint_counts_only_if_the_table_s_last_batch_is_its_own(tmp_path,
         assert not check_checkpoint(state, last, "t", replay=True)
 
 
+@pytest.mark.parametrize(("kept", "is_its"), [((), False), ((1,), False), ((1, 2), True), ((1, 3), False)])
+def test_a_checkpoint_of_an_earlier_day_does_not_count(tmp_path, state, kept, is_its):
+    """The table has two batches. Spark would number a batch of other records as the second one."""
+    checkpoint(state, "q", *kept)
+    shutil.rmtree(os.path.join(state.checkpoint, "commits"))
+    assert check_checkpoint(state, last_of(tmp_path, "q", 1, 2), "t") is is_its
+
+
 def test_a_checkpoint_that_begins_where_the_table_s_record_ends_counts(tmp_path, state):
     checkpoint(state, "new")
     state.pin_start({"t": {"0": 2, "1": 0}})

@@ -238,6 +238,42 @@ def test_types_of_a_json_schema_are_columns():
     ]  # fmt: skip
 
 
+BASE = {"type": "object", "properties": {"a": {"type": "integer"}}}
+B, C = ({"properties": {name: {"type": "string"}}} for name in "bc")
+
+
+@pytest.mark.parametrize(
+    ("schema", "row"),
+    [
+        # always: columns
+        ({**BASE, "allOf": [B]}, {"a": 1, "b": "x"}),
+        ({"allOf": [{"$ref": "#/$defs/base"}, B]}, {"a": 1, "b": "x"}),
+        ({"$ref": "#/$defs/base", **B}, {"b": "x", "a": 1}),
+        ({"allOf": [{"$ref": "#/$defs/base"}], "description": "d"}, {"a": 1}),
+        ({**BASE, "allOf": [{"properties": {"a": {"type": "string"}}}]}, {"a": "1"}),
+        ({**BASE, "oneOf": [{"required": ["a"]}, {"properties": {"a": {"const": 5}}}]}, {"a": 1}),
+        # under a condition: the text of the record, of which nothing is left out
+        ({**BASE, "anyOf": [B]}, None), ({**BASE, "oneOf": [B, C]}, None), ({**BASE, "if": {}, "then": B}, None),
+        ({**BASE, "allOf": [{"if": {}, "else": B}]}, None), ({**BASE, "dependentSchemas": {"a": B}}, None),
+        ({"allOf": [{"$ref": "#/$defs/base"}, {"anyOf": [{"allOf": [B]}]}]}, None),
+        ({"$defs": {"base": {"allOf": [{"$ref": "#/$defs/base"}] * 2}}, **BASE, "allOf": [{"$ref": "#/$defs/base"}]},
+         None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("within", [False, True])
+def test_each_property_that_a_json_schema_names_anywhere_is_read(schema, row, within):
+    schema = {"$defs": {"base": BASE}, **schema}
+    text = '{"a": 1, "b": "x"}'
+    if within:
+        schema = {"$defs": schema.pop("$defs"), "properties": {"m": schema}}
+    resolved = Resolved(Schema(json.dumps(schema), "JSON"))
+    value = json_bytes(1, f'{{"m": {text}}}'.encode() if within else text.encode())
+    decoded = registry_decoder(Schemas(resolved), "s").decode(pa.array([value], pa.binary()))
+    name = "m" if within else "value"
+    wanted = {name: text} if row is None else {"m": row} if within else row
+    assert (decoded.columns.to_pylist(), decoded.errors.to_pylist()) == ([wanted], [None])
+
+
 @pytest.mark.parametrize(
     ("properties", "value", "row"),
     [

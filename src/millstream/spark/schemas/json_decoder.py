@@ -2,9 +2,11 @@
 
 Columns come from the schema's ``properties``: ``integer`` is a bigint, ``number`` a double, ``string`` with format
 ``date-time`` a timestamp and with ``date`` a date, an object with properties a struct, one with only
-``additionalProperties`` a map, an array a list of its ``items``. A union with ``null`` is that type, nullable. Other
-unions, schemas within themselves, free objects and values of any type have no column type: they are kept as the JSON
-text that the record has. A schema of no object with properties has one column, ``value``.
+``additionalProperties`` a map, an array a list of its ``items``. A union with ``null`` is that type, nullable. An
+object has the properties of its ``allOf`` and of a ``$ref`` beside them, too; one of two types is kept as JSON text.
+Other unions, objects that have a property only under a condition (``oneOf``, ``if`` …), schemas within themselves, free
+objects and values of any type have no column type: they are kept as the JSON text that the record has. A schema of no
+object with properties has one column, ``value``.
 
 Records are read strictly: a value of another type and a missing required member of the record itself make an error of
 the record. Keywords that narrow a type (``minimum``, ``pattern`` …) are the producer's and are not checked again.
@@ -12,7 +14,7 @@ the record. Keywords that narrow a type (``minimum``, ``pattern`` …) are the p
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -26,6 +28,14 @@ from millstream.spark.values import JsonDecoder
 _FORMATS: Final[Mapping[str, Any]] = {"date-time": pa.timestamp("us", tz="UTC"), "date": pa.date32()}
 _PLAIN: Final[Mapping[str, Any]] = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _REFS_MAX: Final = 64
+_STEPS_MAX: Final = 20_000
+"""Schemas that are looked into for properties; a few lines could ask for any number."""
+_OBJECTS: Final = frozenset({"properties", "allOf"})
+"""Keywords of an object with properties."""
+_OTHERS: Final = frozenset({"properties", "type", "anyOf", "oneOf", "if", "additionalProperties", "patternProperties"})
+"""Keywords beside an ``allOf`` that say something of the value's form, too."""
+_Members: TypeAlias = dict[str, tuple[Any, Any]]
+"""Properties, each with its document, by name."""
 
 
 class JsonSchemaDecoder(WireDecoder):
@@ -113,14 +123,15 @@ class _Reader:
 
     def __init__(self, resolved: Resolved) -> None:
         self._root = _document(resolved.schema.text)
+        self._steps = _STEPS_MAX
         self._others = {named.name: _document(named.schema.text) for named in resolved.references}
 
     def fields(self) -> tuple[Field, ...]:
         try:
             node, root, _ = self._open(self._root, self._root)
+            members = self._members(node, root)
         except _NoType:
             return (Field(VALUE, JSON_TEXT),)
-        members = self._members(node)
         if not members:
             return (Field(VALUE, self._type(self._root, self._root, Within())[0]),)
         required = node.get("required")
@@ -129,21 +140,53 @@ class _Reader:
         within.count(len(members))
         found: list[Field] = []
         for name, member in members.items():
-            kind, nullable = self._type(member, root, within)
+            kind, nullable = self._type(*member, within)
             found.append(Field(name, kind, name in needed and not nullable and kind != JSON_TEXT))
         return tuple(found)
 
-    def properties(self) -> dict[str, Any]:
+    def properties(self) -> _Members:
         """The properties of the record itself."""
         try:
-            return self._members(self._open(self._root, self._root)[0])
+            return self._members(*self._open(self._root, self._root)[:2])
         except _NoType:
             return {}
 
-    def _members(self, node: dict[str, Any]) -> dict[str, Any]:
+    def _members(self, node: dict[str, Any], root: Any) -> _Members:
+        """The properties of an object; none if it is something else.
+
+        Raises:
+            _NoType: it has others under a condition.
+        """
         kinds = node.get("type", "object")
         names = {str(kind) for kind in cast("list[Any]", kinds)} if isinstance(kinds, list) else {str(kinds)}
-        return _mapping(node.get("properties")) if names - {"null"} == {"object"} else {}
+        if names - {"null"} != {"object"}:
+            return {}
+        found = self._always(node, root)
+        if found and any(self._named(*part) - found.keys() for part in _conditional(node, root)):
+            raise _NoType
+        return found
+
+    def _always(self, node: Any, root: Any, depth: int = 0) -> _Members:
+        """The properties that a schema names unconditionally, each with its document."""
+        self._steps -= 1
+        if self._steps < 0 or depth > _REFS_MAX:
+            raise _NoType  # within itself
+        held = _mapping(node)
+        found: _Members = {name: (member, root) for name, member in _mapping(held.get("properties")).items()}
+        parts = [(part, root) for part in _list(held.get("allOf"))]
+        if isinstance(held.get("$ref"), str):
+            parts.append(self._target(held["$ref"], root))
+        for part in parts:
+            for name, member in self._always(*part, depth + 1).items():
+                found[name] = member if found.get(name, member) == member else ({}, root)
+            if any(self._named(*one, depth + 1) - found.keys() for one in _conditional(*part)):
+                raise _NoType
+        return found
+
+    def _named(self, node: Any, root: Any, depth: int = 0) -> set[str]:
+        """All names of properties in a schema, under any condition."""
+        found = set(self._always(node, root, depth))
+        return found.union(*(self._named(*part, depth + 1) for part in _conditional(node, root)))
 
     def _open(self, node: Any, root: Any) -> tuple[dict[str, Any], Any, bool]:
         """A node without references and without the null of a union; its document, and whether null was there."""
@@ -152,9 +195,15 @@ class _Reader:
             if not isinstance(node, dict):
                 break
             held = cast("dict[str, Any]", node)
-            if isinstance(held.get("$ref"), str):
+            if isinstance(held.get("$ref"), str) and not _OBJECTS.intersection(held):
                 node, root = self._target(held["$ref"], root)
                 continue
+            parts = _list(held.get("allOf"))
+            if len(parts) == 1 and not _OTHERS.intersection(held):
+                node = parts[0]
+                continue
+            if _OBJECTS.intersection(held):
+                return held, root, nullable
             branches = held.get("oneOf") or held.get("anyOf")
             if not isinstance(branches, list):
                 return held, root, nullable
@@ -194,10 +243,10 @@ class _Reader:
         within = within.into(id(node))
         if kind == "array":
             return list_of(self._type(node.get("items"), root, within)[0])
-        members = _mapping(node.get("properties")) if kind == "object" else {}
+        members = self._members(node, root) if kind == "object" else {}
         if members:
             within.count(len(members))
-            return struct_of([Member(name, self._type(member, root, within)[0]) for name, member in members.items()])
+            return struct_of([Member(name, self._type(*member, within)[0]) for name, member in members.items()])
         if kind == "object" and isinstance(node.get("additionalProperties"), dict) and "patternProperties" not in node:
             return pa.map_(pa.string(), self._type(node["additionalProperties"], root, within)[0])
         raise _NoType
@@ -228,13 +277,24 @@ def _mapping(node: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", node) if isinstance(node, dict) else {}
 
 
+def _list(node: Any) -> list[Any]:
+    return cast("list[Any]", node) if isinstance(node, list) else []
+
+
+def _conditional(node: Any, root: Any) -> list[tuple[Any, Any]]:
+    """The schemas that a schema applies under a condition, each with its document."""
+    held = _mapping(node)
+    found = [*_list(held.get("anyOf")), *_list(held.get("oneOf")), *_mapping(held.get("dependentSchemas")).values()]
+    return [(each, root) for each in (*found, *(held[name] for name in ("if", "then", "else") if name in held))]
+
+
 def _is_null(node: Any) -> bool:
     return _mapping(node).get("type") == "null"
 
 
 def _implied(node: dict[str, Any]) -> str:
     """The type of a node that names none."""
-    if "properties" in node or "additionalProperties" in node:
+    if "additionalProperties" in node or _OBJECTS.intersection(node):
         return "object"
     values = node.get("enum", [node["const"]] if "const" in node else None)
     if isinstance(values, list) and values and all(isinstance(value, str) for value in cast("list[Any]", values)):
