@@ -32,6 +32,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.read.batches import FetchResult, read_here, read_older
 from millstream.partition.read.epoch_end import epoch_end
 from millstream.partition.read.list_offsets import list_offset
+from millstream.partition.read.request import ReadRequest
 from millstream.partition.replica.repairing import Looks
 from millstream.partition.table import PartitionTable
 from sim.brokers.coordinator import TRANSACTIONS_GROUP, Coordinating
@@ -264,14 +265,13 @@ class ServedBroker(Broker):
                 )
             )
 
-        result = read_here(
-            partition, offset, max_bytes, epoch, Polling(), minimum_one=True, last_fetched_epoch=last_epoch
-        )
+        request = ReadRequest(offset, max_bytes, leader_epoch=epoch, last_fetched_epoch=last_epoch)
+        result = read_here(partition, request, Polling())
         if result is not None:
             answer(result)
             return
         self.cluster.history.seen["read from a segment"] += 1
-        read_older(partition, offset, max_bytes, answer, minimum_one=True)
+        read_older(partition, request, answer)
 
     def list_offset(self, timestamp: int, reply: Callable[[tuple[int, int, int]], None]) -> None:
         """(error, offset, term of the leader) of a special timestamp."""

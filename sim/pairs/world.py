@@ -32,6 +32,7 @@ from millstream.partition.delete_records import delete_records
 from millstream.partition.partition import Partition
 from millstream.partition.read.batches import read_here, read_older
 from millstream.partition.read.list_offsets import LATEST, list_offset
+from millstream.partition.read.request import ReadRequest
 from millstream.storage.chunks import ChunkDisk
 from millstream.wire.batch import CONTROL
 from millstream.wire.records import batch_crc_ok, build_batch, iter_batches, iter_records, unpack_header
@@ -565,10 +566,10 @@ class World:
         """Whole batches from an offset on; the data are the caller's to release."""
         partition, answers = self.serving(name, index), list["FetchResult"]()
         watch: Any = Polling()
-        found = read_here(partition, Offset(offset), 8_000, -1, watch, minimum_one=True, committed=committed)
+        found = read_here(partition, ReadRequest(Offset(offset), 8_000, committed=committed), watch)
         if found is not None:
             return found
-        read_older(partition, Offset(offset), 8_000, answers.append, minimum_one=True, committed=committed)
+        read_older(partition, ReadRequest(Offset(offset), 8_000, committed=committed), answers.append)
         self.until(lambda: bool(answers), "a fetch is not answered")
         return answers[0]
 
@@ -595,11 +596,11 @@ class World:
 
             watch: Any = Polling()
             committed = self.chance.random() < 0.5
-            cached = read_here(partition, offset, 8_000, -1, watch, minimum_one=True, committed=committed)
+            cached = read_here(partition, ReadRequest(offset, 8_000, committed=committed), watch)
             if cached is not None:
                 read(cached)
             else:
-                read_older(partition, offset, 8_000, read, minimum_one=True, committed=committed)
+                read_older(partition, ReadRequest(offset, 8_000, committed=committed), read)
 
     def waiting_reads(self) -> int:
         """Reads that a broker which is up has not answered."""

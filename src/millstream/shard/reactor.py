@@ -58,6 +58,24 @@ _END_ROUNDS: Final = 8
 _clock_ns = time.perf_counter_ns
 
 
+class _Stalls:
+    """Counts the callbacks that took too long."""
+
+    __slots__ = ("_callbacks", "_long", "_stalls")
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self._callbacks = stats.histogram("reactor_callback")
+        self._stalls = stats.counter("reactor_stalls")
+        self._long = stats.counter("reactor_long_stalls")
+
+    def note(self, took_us: int) -> None:
+        """A callback took more than ``STALL_US``."""
+        self._callbacks.observe(took_us)
+        self._stalls.inc()
+        if took_us > LONG_STALL_US:
+            self._long.inc()
+
+
 class Reactor:
     """The event loop of one shard process. ``stats`` is the process's slab of metrics."""
 
@@ -70,11 +88,10 @@ class Reactor:
         self._loop = uvloop.new_event_loop()
         self._loop_call_soon = self._loop.call_soon
         self._cells = stats.cells
-        self._callbacks = stats.histogram("reactor_callback")
-        self._count_at = self._callbacks.base
-        self._sum_at = self._callbacks.base + BUCKETS
-        self._stalls = stats.counter("reactor_stalls")
-        self._long_stalls = stats.counter("reactor_long_stalls")
+        callbacks = stats.histogram("reactor_callback")
+        self._count_at = callbacks.base
+        self._sum_at = callbacks.base + BUCKETS
+        self._stalls = _Stalls(stats)
         self._ready: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._enders: list[Callable[[], None]] = []
         self._turn_queued = False
@@ -228,7 +245,7 @@ class Reactor:
         took_us = (_clock_ns() - begun_ns) // 1000
         cells[ENTERED_CELL] = 0
         if took_us > STALL_US:
-            self._stalled(took_us)
+            self._stalls.note(took_us)
         else:
             cells[self._count_at + took_us.bit_length()] += 1
             cells[self._sum_at] += took_us
@@ -266,7 +283,7 @@ class Reactor:
                 took_us = (now_ns - begun_ns) // 1000
                 begun_ns = now_ns
                 if took_us > STALL_US:
-                    self._stalled(took_us)
+                    self._stalls.note(took_us)
                 else:
                     cells[count_at + took_us.bit_length()] += 1
                     cells[self._sum_at] += took_us
@@ -293,7 +310,7 @@ class Reactor:
                 took_us = (now_ns - begun_ns) // 1000
                 begun_ns = now_ns
                 if took_us > STALL_US:
-                    self._stalled(took_us)
+                    self._stalls.note(took_us)
                 else:
                     cells[self._count_at + took_us.bit_length()] += 1
                     cells[self._sum_at] += took_us
@@ -301,12 +318,6 @@ class Reactor:
             self._crashed(callback or self._fire_timers)
         timers.rearm()
         cells[ENTERED_CELL] = 0
-
-    def _stalled(self, took_us: int) -> None:
-        self._callbacks.observe(took_us)
-        self._stalls.inc()
-        if took_us > LONG_STALL_US:
-            self._long_stalls.inc()
 
     def _crashed(self, callback: Callable[..., None]) -> None:
         name = getattr(callback, "__qualname__", repr(callback))

@@ -36,6 +36,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.read.batches import Aborted, FetchResult, read_here, read_older
 from millstream.partition.read.headers import batch_headers
 from millstream.partition.read.list_offsets import READ_UNCOMMITTED, Found, list_offset
+from millstream.partition.read.request import ReadRequest
 from millstream.share.known import KnownMembers
 from millstream.share.meters import ShareMeters
 from millstream.wire.batch import CONTROL, OVERHEAD_BYTES, TRANSACTIONAL
@@ -243,10 +244,10 @@ class ServedPartition:
         def take(result: FetchResult) -> None:
             self._take(request, max_bytes, offset, result, done, reads)
 
-        committed = self._owner.reads_committed(self.key[0])
-        result = read_here(log, offset, max_bytes, -1, self, minimum_one=True, committed=committed)
+        asked = ReadRequest(offset, max_bytes, committed=self._owner.reads_committed(self.key[0]))
+        result = read_here(log, asked, self)
         if result is None:
-            read_older(log, offset, max_bytes, take, minimum_one=True, committed=committed)
+            read_older(log, asked, take)
         else:
             take(result)
 

@@ -18,6 +18,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.read.batches import read_here, read_older
 from millstream.partition.read.epoch_end import epoch_end
 from millstream.partition.read.list_offsets import list_offset
+from millstream.partition.read.request import ReadRequest
 from millstream.partition.replica.members import Members
 from millstream.partition.table import Faulty
 from millstream.wire.batch import unpack_header
@@ -281,10 +282,10 @@ def delete(bench, partition):
 
 def read(bench, partition):
     asked = []
-    answer = read_here(partition, 0, 1 << 20, -1, NoWatch(), minimum_one=True, committed=True)
+    answer = read_here(partition, ReadRequest(0, 1 << 20, committed=True), NoWatch())
     if answer is not None and answer.data is not None:
         answer.data.release()
-    read_older(partition, 0, 1 << 20, asked.append, minimum_one=True, committed=True)
+    read_older(partition, ReadRequest(0, 1 << 20, committed=True), asked.append)
     bench.settle()
     bench.shard.run(lambda: bool(asked))
     if asked[0].data is not None:

@@ -23,6 +23,7 @@ from millstream.partition.partition import Partition
 from millstream.partition.read.batches import read_here
 from millstream.partition.read.epoch_end import epoch_end
 from millstream.partition.read.list_offsets import EARLIEST, LATEST, list_offset
+from millstream.partition.read.request import ReadRequest
 from millstream.partition.replica.following import follow_group, record_batches
 from millstream.partition.table import PartitionTable
 from millstream.raft.group import GroupRole
@@ -69,7 +70,7 @@ class Replica:
 def read(partition: Partition, offset: int, epoch: int = -1) -> Any:
     armed: list[Partition] = []
     watch = cast(Any, SimpleNamespace(arm=armed.append))
-    return read_here(partition, offset, 1000, epoch, watch, minimum_one=True), armed
+    return read_here(partition, ReadRequest(offset, 1000, leader_epoch=epoch), watch), armed
 
 
 def listed(partition: Partition, timestamp: int, epoch: int = -1) -> tuple[int, ...]:

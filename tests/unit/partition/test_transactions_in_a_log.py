@@ -12,6 +12,7 @@ from millstream.partition.append.batch import Blocked, Outcome
 from millstream.partition.append.checks import append
 from millstream.partition.append.markers import Marker, append_marker
 from millstream.partition.read.batches import read_here, read_older
+from millstream.partition.read.request import ReadRequest
 from millstream.storage.log import event_log
 from millstream.wire.records import ABORT, build_batch, control_record
 from sim.engine.disk import SimDisk
@@ -88,9 +89,9 @@ class World:
         """What a read_committed reader gets."""
         watch: Any = type("Watch", (), {"arm": lambda self, partition: None})()
         told: list[Any] = []
-        result = read_here(self.partition, offset, max_bytes, -1, watch, minimum_one=True, committed=True)
+        result = read_here(self.partition, ReadRequest(offset, max_bytes, committed=True), watch)
         if result is None:
-            read_older(self.partition, offset, max_bytes, told.append, minimum_one=True, committed=True)
+            read_older(self.partition, ReadRequest(offset, max_bytes, committed=True), told.append)
             self.life.shard(1).run(lambda: bool(told))
             (result,) = told
         return result

@@ -81,16 +81,16 @@ class World:
             leader_epoch=3, log=log, log_start_offset=0, high_watermark=10, group=group, waiters=readers
         )
         monkeypatch.setattr(served, "read_here", self._read_here)
-        monkeypatch.setattr(served, "read_older", lambda *args, **_: self.cold.append(args[3]))
+        monkeypatch.setattr(served, "read_older", lambda *args: self.cold.append(args[2]))
         monkeypatch.setattr(served, "_spans", lambda _: [Span(0, 9, 0, 100, -1, False, False)])
         self.one = ServedPartition(("g", b"t" * 16, 0), self.partition, self)
 
     def result(self):
         return FetchResult(0, 10, 10, 0, Data(self.lent))
 
-    def _read_here(self, partition, offset, *_, **more):
-        _ = partition, more
-        if offset >= 10:
+    def _read_here(self, partition, request, watch):
+        _ = partition, watch
+        if request.offset >= 10:
             return FetchResult(0, 10, 10, 0)
         return None if self.is_cold else self.result()
 

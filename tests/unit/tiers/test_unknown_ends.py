@@ -16,6 +16,7 @@ from millstream.partition.meters import Meters
 from millstream.partition.partition import Partition
 from millstream.partition.read.batches import read_here
 from millstream.partition.read.list_offsets import LATEST, list_offset
+from millstream.partition.read.request import ReadRequest
 from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers import Archive
@@ -71,7 +72,7 @@ def latest(partition):
 
 
 def fetched(partition, offset):
-    result = read_here(partition, offset, 1000, -1, Watch(), minimum_one=True)
+    result = read_here(partition, ReadRequest(offset, 1000), Watch())
     return ErrorCode(result.error_code), result.high_watermark
 
 

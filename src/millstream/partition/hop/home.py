@@ -44,6 +44,7 @@ from millstream.partition.hop.messages import (
 )
 from millstream.partition.partition import ALL, Acks, Partition
 from millstream.partition.read.batches import FetchResult, read_here, read_older, refused
+from millstream.partition.read.request import ReadRequest
 from millstream.partition.read.watch import Watch, WatchNumber
 from millstream.partition.table import PartitionTable, Remote
 from millstream.shard.context import Shard
@@ -306,25 +307,23 @@ class Home:
                 continue
             self._disarm((sender, one.watch))  # from an earlier read; if this one finds something its shard forgets it
             watch = _RemoteWatch(self, sender, one.watch)
-            limit = min(one.max_bytes, room)
-            result = read_here(
-                partition,
+            request = ReadRequest(
                 one.offset,
-                limit,
+                min(one.max_bytes, room),
+                not granted,
+                committed,
                 one.leader_epoch,
-                watch,
-                minimum_one=not granted,
-                gather=gather,
-                last_fetched_epoch=one.last_fetched_epoch,
-                committed=committed,
-                near=one.near,
+                one.last_fetched_epoch,
+                gather,
+                one.near,
             )
+            result = read_here(partition, request, watch)
             if result is None:
 
                 def done(result: FetchResult, slot: int = slot) -> None:
                     batch.put(slot, result)
 
-                taken = read_older(partition, one.offset, limit, done, minimum_one=not granted, committed=committed)
+                taken = read_older(partition, request, done)
             else:
                 taken = 0 if result.data is None else len(result.data)
                 batch.put(slot, result)

@@ -22,11 +22,12 @@ from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.format.archive import AbortedSpan
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import LeaderEpoch, Offset
+from millstream.model.quantities import Offset
 from millstream.partition.asked import Asked
 from millstream.partition.partition import Gate, Partition
 from millstream.partition.read.epoch_end import epoch_end
 from millstream.partition.read.headers import batch_headers
+from millstream.partition.read.request import ReadRequest
 
 Divergence = tuple[int, int]
 """(leader epoch, end offset): the last point that the reader's log and this one have in common."""
@@ -74,68 +75,33 @@ class Armed(Protocol):
     def arm(self, partition: Partition) -> None: ...
 
 
-def read_here(
-    partition: Partition,
-    offset: Offset,
-    max_bytes: int,
-    leader_epoch: LeaderEpoch,
-    watch: Armed,
-    *,
-    minimum_one: bool,
-    gather: bool = False,
-    last_fetched_epoch: LeaderEpoch = -1,
-    committed: bool = False,
-    near: bool = False,
-) -> FetchResult | None:
+def read_here(partition: Partition, request: ReadRequest, watch: Armed) -> FetchResult | None:
     """Fetch 5/8. Read for one fetch from a partition of this shard; None: ``read_older`` has to, from the files.
 
-    A read that finds nothing arms ``watch``; with ``gather`` one that finds something does too, as its reader may want
-    more. ``committed``: nothing from the last stable offset on. ``near``: a replica that follows may serve (KIP-392).
+    A read that finds nothing arms ``watch``.
     """
     try:
-        return _read_here(
-            partition,
-            offset,
-            max_bytes,
-            leader_epoch,
-            watch,
-            minimum_one=minimum_one,
-            gather=gather,
-            last_fetched_epoch=last_fetched_epoch,
-            committed=committed,
-            near=near,
-        )
+        return _read_here(partition, request, watch)
     except Exception as error:  # noqa: BLE001 - the boundary
         partition.failed("read", error)
         return refused(_STORAGE)
 
 
-def _read_here(
-    partition: Partition,
-    offset: Offset,
-    max_bytes: int,
-    leader_epoch: LeaderEpoch,
-    watch: Armed,
-    *,
-    minimum_one: bool,
-    gather: bool,
-    last_fetched_epoch: LeaderEpoch,
-    committed: bool,
-    near: bool,
-) -> FetchResult | None:
-    max_bytes = _limited(partition, max_bytes)
+def _read_here(partition: Partition, request: ReadRequest, watch: Armed) -> FetchResult | None:
+    offset = request.offset
+    max_bytes = _limited(partition, request.max_bytes)
     start = partition.log.start_offset
     high_watermark = partition.high_watermark
     stable = partition.last_stable_offset
-    end = Offset(stable if committed else high_watermark)
-    if leader_epoch >= 0 or partition.refusal:
-        error = partition.serving(leader_epoch)
-        if near and error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.serves_near:
+    end = Offset(stable if request.committed else high_watermark)
+    if request.leader_epoch >= 0 or partition.refusal:
+        error = partition.serving(request.leader_epoch)
+        if request.near and error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.serves_near:
             error = ErrorCode.NONE
         if error is not ErrorCode.NONE:
             return refused(int(error))
-    if last_fetched_epoch >= 0:
-        error, diverging = _divergence(partition, offset, last_fetched_epoch)
+    if request.last_fetched_epoch >= 0:
+        error, diverging = _divergence(partition, offset, request.last_fetched_epoch)
         if diverging is not None:
             return FetchResult(_NONE, high_watermark, stable, start, None, diverging)
         if error is not ErrorCode.NONE:
@@ -149,18 +115,18 @@ def _read_here(
             return refused(int(ErrorCode.OFFSET_NOT_AVAILABLE))  # a reader would take this for the end of the log
         watch.arm(partition)
         return FetchResult(_NONE, high_watermark, stable, start)
-    if max_bytes <= 0 and not minimum_one:
+    if max_bytes <= 0 and not request.minimum_one:
         # There is something, but this answer has no room for it; the next fetch of the session looks again.
         return FetchResult(_NONE, high_watermark, stable, start)
-    if gather:
+    if request.gather:
         watch.arm(partition)
-    found = read_cached(partition, offset, max_bytes, minimum_one=minimum_one, end=end)
+    found = read_cached(partition, offset, max_bytes, minimum_one=request.minimum_one, end=end)
     if found is None:
-        found = read_pages(partition, offset, end, max_bytes, minimum_one=minimum_one)
+        found = read_pages(partition, offset, end, max_bytes, minimum_one=request.minimum_one)
         if found is None:
             scarce = _is_scarce(partition, max_bytes)
             return FetchResult(_NONE, high_watermark, stable, start) if scarce else None
-    aborted = _aborted_here(partition, offset, end, found) if committed else None
+    aborted = _aborted_here(partition, offset, end, found) if request.committed else None
     return FetchResult(_NONE, high_watermark, stable, start, found, None, aborted)
 
 
@@ -170,31 +136,21 @@ def _is_scarce(partition: Partition, max_bytes: int) -> bool:
     return arena.in_use_bytes + max_bytes > _COLD_SHARE * arena.capacity_bytes
 
 
-def read_older(
-    partition: Partition,
-    offset: Offset,
-    max_bytes: int,
-    done: Callable[[FetchResult], None],
-    *,
-    minimum_one: bool,
-    committed: bool = False,
-) -> int:
+def read_older(partition: Partition, request: ReadRequest, done: Callable[[FetchResult], None]) -> int:
     """What ``read_here`` left: ``done`` is called when the helper process has read. Returns how much of the request's
     room that may take, in bytes.
     """
     asked = Asked(partition, "read", done, refused(_STORAGE))
-    if partition.gate & Gate.EVENTS:
-        max_bytes = min(max_bytes, _EVENTS_BYTES_MAX)
-    asked.run(_read_older, partition, offset, max_bytes, asked, minimum_one, committed)
-    return max(max_bytes, 1)
+    if partition.gate & Gate.EVENTS and request.max_bytes > _EVENTS_BYTES_MAX:
+        request = msgspec.structs.replace(request, max_bytes=_EVENTS_BYTES_MAX)
+    asked.run(_read_older, partition, request, asked)
+    return max(request.max_bytes, 1)
 
 
-def _read_older(
-    partition: Partition, offset: Offset, max_bytes: int, done: Asked[FetchResult], minimum_one: bool, committed: bool
-) -> None:
+def _read_older(partition: Partition, request: ReadRequest, done: Asked[FetchResult]) -> None:
     high_watermark = partition.high_watermark
     stable = partition.last_stable_offset
-    end = Offset(stable if committed else high_watermark)
+    end = Offset(stable if request.committed else high_watermark)
     archived: list[AbortedSpan] = []
 
     def read(result: IoBuf | MillstreamError) -> None:
@@ -205,11 +161,11 @@ def _read_older(
         else:
             partition.fetched_bytes += len(result)
             with released_unless_kept(result):
-                aborted = _aborted(partition, offset, end, result, archived) if committed else None
+                aborted = _aborted(partition, request.offset, end, result, archived) if request.committed else None
             done(FetchResult(_NONE, high_watermark, stable, partition.log.start_offset, result, None, aborted))
 
     then = partial(done.run, read)
-    read_cold(partition, offset, max_bytes, then, minimum_one=minimum_one, end=end, aborted=archived)
+    read_cold(partition, request, end, then, archived)
 
 
 def _limited(partition: Partition, max_bytes: int) -> int:
@@ -318,24 +274,19 @@ def released_unless_kept(data: IoBuf) -> Generator[None]:
 
 def read_cold(
     partition: Partition,
-    offset: Offset,
-    max_bytes: int,
+    request: ReadRequest,
+    end: Offset,
     done: Callable[[IoBuf | MillstreamError], None],
-    *,
-    minimum_one: bool,
-    end: Offset | None = None,
     aborted: list[AbortedSpan] | None = None,
 ) -> None:
-    """Batches below ``end`` (the high watermark) from a segment file, through the helper process, or from the
-    archive, which has no batch of a transaction that has not ended. Then ``aborted`` gets the aborted transactions
-    that the archive has among them.
+    """Batches below ``end`` from a segment file, through the helper process, or from the archive, which has no batch of
+    a transaction that has not ended. Then ``aborted`` gets the aborted transactions that the archive has among them.
     """
-    archive = partition.archive
+    archive, offset, minimum_one = partition.archive, request.offset, request.minimum_one
     if archive is not None and archive.has(offset):
-        archive.read(offset, max_bytes, done, minimum_one=minimum_one, aborted=aborted)
+        archive.read(offset, request.max_bytes, done, minimum_one=minimum_one, aborted=aborted)
         return
-    limit = Offset(partition.high_watermark) if end is None else end
-    partition.log.read_cold(offset, limit, max_bytes, minimum_one, done)
+    partition.log.read_cold(offset, end, request.max_bytes, minimum_one, done)
 
 
 def read(partition: Partition, offset: Offset, max_bytes: int, done: Callable[[IoBuf | MillstreamError], None]) -> None:
@@ -360,4 +311,4 @@ def _read(partition: Partition, offset: Offset, max_bytes: int, done: Asked[IoBu
             result.release()  # the partition has failed since
         done(result)
 
-    read_cold(partition, offset, max_bytes, read, minimum_one=True)
+    read_cold(partition, ReadRequest(offset, max_bytes), Offset(partition.high_watermark), read)

@@ -36,6 +36,7 @@ from millstream.storage.disk import exists, make_directories, read_at, read_file
 from millstream.storage.log.lost import check_beginning, has_log
 from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs
 from millstream.storage.recovery.chunk_fill import ChunkFill
+from millstream.storage.recovery.cuts import Cuts
 from millstream.storage.recovery.quarantine import QuarantinedBatches
 from millstream.storage.recovery.replayed_segments import SegmentFill, SegmentNames
 from millstream.storage.recovery.replayed_state import ReplayedState
@@ -85,12 +86,7 @@ class LogReplay:
         self._fill = SegmentFill(disk, now_ms)
         self._chunk = ChunkFill(disk, place.chunk_limits, self.flush)
         self._quarantined = QuarantinedBatches(disk, place.directory)
-        # Suffixes were cut off: the segments may show it already, so records that a later cut makes void are not
-        # written again, and what stands behind the end is no copy of anything.
-        later = [truncations[place:] for place in range(len(truncations))]
-        self._void_from = [min(one.offset for one in rest) for rest in later]
-        self._cut_back = bool(truncations)
-        self._cut_at = min((one.offset for one in truncations), default=None)
+        self._cuts = Cuts(truncations)
         # To be written once the segments are synced.
         self._indexes: list[tuple[str, SegmentIndex, SegmentSummary]] = []
         self.records = 0
@@ -156,7 +152,7 @@ class LogReplay:
         self._fill.close()
 
     def _batch(self, record: WalRecord, payload: memoryview | None) -> None:
-        if self._void_from and record.base >= self._void_from[0]:
+        if self._cuts.is_void(record.base):
             return
         if not self._begun:
             if record.last < self._state.start and not self._begin_trimmed(record.base):
@@ -193,9 +189,9 @@ class LogReplay:
 
     def _truncate(self, offset: Offset) -> None:
         """The log was cut here; no record before was at or behind ``offset``, they are void."""
-        lowest = self._void_from.pop(0)
+        lowest = self._cuts.passed()
         if not self._begun:
-            self._begin(Offset(lowest))
+            self._begin(lowest)
         elif self._fill.growing.end_offset < lowest:
             raise Corruption(f"the log ends at {self._fill.growing.end_offset} and was cut at {lowest}")
         self._state.forget_epochs(offset)
@@ -262,7 +258,7 @@ class LogReplay:
         if self._state.saved is None and self._segments.bases and first:
             self._derive_state(offset)
         below = [base for base in self._segments.bases if base <= offset]
-        if self._cut_back and len(below) > 1 and below[-1] == offset:
+        if self._cuts and len(below) > 1 and below[-1] == offset:
             below.pop()  # the segment before may still have what was cut off behind its end
         if not below:
             if self._segments.bases or offset <= self._state.start or (not self._state.start and not offset):
@@ -275,7 +271,7 @@ class LogReplay:
         path = self._segments.path(base)
         index = SegmentIndex.load(self._disk, path, Offset(base))
         summary = index.summary
-        if summary is not None and summary.generation and summary.end_offset == offset and not self._cut_back:
+        if summary is not None and summary.generation and summary.end_offset == offset and not self._cuts:
             # What compaction wrote stays as it is; the log went on in another file.
             self._open(offset, SegmentIndex(offset), create=True)
             self._state.forget_epochs(offset)
@@ -375,7 +371,7 @@ class LogReplay:
     def _take_from_segment(self, until: int | None) -> None:
         """Keep the sound batches that stand behind the current place."""
         self.flush()
-        while not self._cut_back:
+        while not self._cuts:
             file, growing = self._fill.file(), self._fill.growing
             size = file.size()
             if growing.size_bytes >= size:
@@ -415,8 +411,8 @@ class LogReplay:
             if self._begun:
                 self._take_from_segment(None)
             self._fail(self.uncertain)
-        if self._cut_at is not None:
-            self._forget_producers(self._cut_at)
+        if self._cuts.lowest is not None:
+            self._forget_producers(self._cuts.lowest)
         if not self.fault and (self._begun or self._state.reached):
             if self._begun:
                 self._cut()

@@ -46,6 +46,7 @@ from millstream.partition.events.records import as_records, has_events
 from millstream.partition.partition import Partition
 from millstream.partition.read.batches import FetchResult, read_here, read_older, refused
 from millstream.partition.read.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
+from millstream.partition.read.request import ReadRequest
 from millstream.partition.read.watch import Watch
 from millstream.partition.table import Remote
 from millstream.wire.messages.fetch import (
@@ -167,21 +168,19 @@ class FetchCall:
             here, remote = [], ahead
         gather = self.gathers
         for asked, entry in here:
-            limit = min(asked.max_bytes, room)
-            result = read_here(
-                entry,
+            request = ReadRequest(
                 asked.fetch_offset,
-                limit,
+                min(asked.max_bytes, room),
+                not self.granted,
+                self.committed,
                 asked.current_leader_epoch,
-                self.watch(asked),
-                minimum_one=not self.granted,
-                gather=gather,
-                last_fetched_epoch=asked.last_fetched_epoch,
-                committed=self.committed,
-                near=asked.near,
+                asked.last_fetched_epoch,
+                gather,
+                asked.near,
             )
+            result = read_here(entry, request, self.watch(asked))
             if result is None:
-                room -= self._read_older(entry, asked, limit)
+                room -= self._read_older(entry, asked, request)
             else:
                 data = result.data
                 room -= 0 if data is None else len(data)
@@ -219,7 +218,7 @@ class FetchCall:
         """A first batch may be too small to answer with. Partitions with data are then watched for more."""
         return self.min_bytes > 1
 
-    def _read_older(self, partition: Partition, asked: SessionPartition, limit: int) -> int:
+    def _read_older(self, partition: Partition, asked: SessionPartition, request: ReadRequest) -> int:
         """Let the worker read a partition of this shard from its files. Returns the bytes that the read takes of the
         request's room.
         """
@@ -228,9 +227,7 @@ class FetchCall:
         def done(result: FetchResult) -> None:
             self.take(asked, result)
 
-        taken = read_older(
-            partition, asked.fetch_offset, limit, done, minimum_one=not self.granted, committed=self.committed
-        )
+        taken = read_older(partition, request, done)
         self.granted = True
         return taken
 
