@@ -90,7 +90,15 @@ def test_kills_in_every_phase(tmp_path):
         assert command("verify", "--from", store)["faults"] == []
         before, many = all_of(broker), history(broker, "many")
         assert killed_at("millstream.backup.store:BackupStore:remove:0", *words, "--keep", "1")
+        orphan = tmp_path / "store" / "records" / "0" / "0" / "left-by-a-killed-run"
+        orphan.parent.mkdir(parents=True)
+        orphan.write_bytes(b"x")
         command("create", "--to", store, "--keep", "1", "--bootstrap", broker.bootstrap)
+        assert orphan.exists(), "the run that was killed may go on for all that is known"
+        for mark in (tmp_path / "store" / "running").iterdir():
+            os.utime(mark, (0, 0))
+        command("create", "--to", store, "--keep", "1", "--bootstrap", broker.bootstrap)
+        assert not orphan.exists()
         assert len(command("list", "--from", store)["backups"]) == 1
         assert command("verify", "--from", store)["faults"] == []
     with Broker(shards=2) as other:

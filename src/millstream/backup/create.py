@@ -1,13 +1,21 @@
 """Makes a backup: offsets and starts of groups first, then settings and rights, then records, then the root.
 
+::
+
+    ends of all partitions ──► PARTITIONS_AT_ONCE threads, each with connections of its own ──► objects ──► the root
+
 The name is the time of its start, in UTC, with milliseconds. Nothing of it is visible before the root is written, which
-is the last thing that happens.
+is the last thing that happens. Partitions are read several at a time, so a slow leader or store delays one of them; one
+object a thread is in memory. The first failure ends the other threads at their next object, and the run: what it has
+written, the next run uses.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream import __version__
 from millstream.backup.model import FORMAT, Backup, GroupBackup, GroupOffset, PartitionBackup, TopicBackup
@@ -15,7 +23,8 @@ from millstream.backup.records import Ends, Place, copy_partition
 from millstream.backup.source import Source, require_ours
 from millstream.client.cluster import EARLIEST, LATEST
 from millstream.client.partition_log import TopicReplaced
-from millstream.errors import Corruption
+from millstream.errors import Corruption, MillstreamError, Rejected, Unavailable
+from millstream.model.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +33,10 @@ if TYPE_CHECKING:
     from millstream.backup.source import FoundTopic
     from millstream.backup.store import BackupStore
     from millstream.client.cluster import Cluster
+
+
+PARTITIONS_AT_ONCE: Final = 4
+"""Memory is bounded by an object (``records.OBJECT_BYTES``) and a fetch for each."""
 
 
 class Created(NamedTuple):
@@ -89,7 +102,7 @@ def _before(store: BackupStore, notes: list[str]) -> Backup | None:
 
 
 class _Copies:
-    """The records of one run."""
+    """The records of one run. ``_lock`` guards what its threads count."""
 
     def __init__(
         self, cluster: Cluster, store: BackupStore, before: Backup | None, progress: Callable[[int, int], None]
@@ -102,43 +115,85 @@ class _Copies:
             for part in topic.partitions
         }
         self._progress = progress
+        self._lock = threading.Lock()
+        self._clusters: list[Cluster] = []
+        self._own = threading.local()
+        self._failure: MillstreamError | None = None
+        """The first one. The other threads end then."""
+        self._ended = False
         self.notes: list[str] = []
         self.written_objects = 0
         self.written_bytes = 0
 
     def copy(self, found: list[FoundTopic]) -> tuple[TopicBackup, ...]:
         """The topics with their records; one that is deleted while it is read is left out, with a note."""
-        done, total = 0, len(found)
         topics: list[TopicBackup] = []
-        for one in found:
-            self._progress(done, total)
+        with ThreadPoolExecutor(PARTITIONS_AT_ONCE, "backup") as threads:
             try:
-                topics.append(self._topic(one))
-            except TopicReplaced:
-                self.notes.append(f"topic {one.name} was deleted while it was read, and is left out")
-            done += 1
-        self._progress(done, total)
+                due = [(one, self._begin(one, threads)) for one in found]
+                for done, (one, parts) in enumerate(due):
+                    self._progress(done, len(found))
+                    try:
+                        whole = tuple(part.result() for part in parts)
+                    except TopicReplaced:
+                        self.notes.append(f"topic {one.name} was deleted while it was read, and is left out")
+                        continue
+                    topics.append(TopicBackup(one.name, one.topic_id.hex(), one.replication, one.configs, whole))
+            except MillstreamError as error:
+                raise (self._failure or error) from None
+            finally:
+                self._ended = True
+                threads.shutdown(wait=False, cancel_futures=True)
+        for cluster in self._clusters:
+            cluster.close()
+        self._progress(len(found), len(found))
         return tuple(topics)
 
-    def _topic(self, one: FoundTopic) -> TopicBackup:
+    def _begin(self, one: FoundTopic, threads: ThreadPoolExecutor) -> list[Future[PartitionBackup]]:
+        """Have the partitions of a topic copied up to their ends of now."""
         places = [(one.name, index) for index in one.partitions]
-        starts = self._cluster.list_offsets(dict.fromkeys(places, EARLIEST))
-        ends = self._cluster.list_offsets(dict.fromkeys(places, LATEST))
-        topic_id = one.topic_id.hex()
-        has_events = one.configs.get("topic.kind") == "events"
-        parts: list[PartitionBackup] = []
-        for index in one.partitions:
+        try:
+            starts = self._cluster.list_offsets(dict.fromkeys(places, EARLIEST))
+            ends = self._cluster.list_offsets(dict.fromkeys(places, LATEST))
+        except Rejected as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            gone: Future[PartitionBackup] = Future()
+            gone.set_exception(TopicReplaced(f"topic {one.name} was deleted"))
+            return [gone]
+        limits = {place: Ends(starts[place].offset, ends[place].offset) for place in places}
+        return [threads.submit(self._partition, one, index, limits[one.name, index]) for index in one.partitions]
 
-            def put(base: int, end: int, data: bytes, index: int = index) -> StoredBatches:
-                made, written = self._store.put(topic_id, index, base, end, data)
+    def _partition(self, one: FoundTopic, index: int, limits: Ends) -> PartitionBackup:
+        """Copy a partition; on a thread."""
+        topic_id = one.topic_id.hex()
+
+        def put(base: int, end: int, data: bytes) -> StoredBatches:
+            if self._ended or self._failure is not None:
+                raise Unavailable("the run has failed")
+            made, written = self._store.put(topic_id, index, base, end, data)
+            with self._lock:
                 self.written_objects += written
                 self.written_bytes += len(data) if written else 0
-                return made
+            return made
 
-            place = Place(one.name, one.topic_id, index, has_events, one.is_compacted)
-            limits = Ends(starts[one.name, index].offset, ends[one.name, index].offset)
-            parts.append(copy_partition(self._cluster, place, limits, self._before.get((topic_id, index)), put))
-        return TopicBackup(one.name, topic_id, one.replication, one.configs, tuple(parts))
+        place = Place(one.name, one.topic_id, index, one.configs.get("topic.kind") == "events", one.is_compacted)
+        try:
+            return copy_partition(self._cluster_here(), place, limits, self._before.get((topic_id, index)), put)
+        except TopicReplaced:
+            raise
+        except MillstreamError as error:
+            self._failure = self._failure or error
+            raise
+
+    def _cluster_here(self) -> Cluster:
+        """The cluster through connections of this thread's own."""
+        found: Cluster | None = getattr(self._own, "cluster", None)
+        if found is None:
+            found = self._own.cluster = self._cluster.another()
+            with self._lock:
+                self._clusters.append(found)
+        return found
 
 
 def within(

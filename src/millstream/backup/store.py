@@ -4,33 +4,46 @@
 
     backups/20261129T110612.204Z.json              a root (``model``)
     records/TOPIC-ID/PARTITION/BASE-SHA256         batches of one partition from offset BASE on
+    running/RUN                                    a run that writes objects; renewed every RENEW_S, removed at its end
 
 A key of records has the content's hash, so two runs that write the same batches write the same object. No object is
 changed after it was written. A root is written if its name is free; then every object that it refers to is there.
+
+A run that is killed leaves objects that no root refers to. ``sweep`` removes them, unless another run may be writing
+such objects now: one whose mark was renewed less than ``STALE_MS`` ago, by the store's clock. Marks that are older are
+of runs that were killed, and are removed, too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
+import threading
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from millstream.backup.model import Backup, StoredBatches, decode_backup, encode_backup
-from millstream.errors import Corruption, Rejected
+from millstream.errors import Corruption, MillstreamError, Rejected
 from millstream.model.quantities import FilePosition
 from millstream.objects import ABSENT, Conflict, ObjectKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from millstream.objects import ObjectStore
 
+RENEW_S: Final = 20.0
+STALE_MS: Final = 120_000
 _ROOTS: Final = "backups/"
+_RECORDS: Final = "records/"
+_RUNNING: Final = "running/"
+_MARK: Final = b"a backup is being made\n"
 _SUFFIX: Final = ".json"
 _HASH_IN_KEY: Final = 32
 
 
 class BackupStore:
-    """Backups in one object store. One caller at a time."""
+    """Backups in one object store. ``put`` and ``get`` are safe for threads, the rest is for one caller at a time."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -88,6 +101,46 @@ class BackupStore:
         self._store.delete(sorted(gone))
         return len(gone)
 
+    # Runs
+
+    @contextmanager
+    def running(self) -> Generator[ObjectKey]:
+        """Mark a run that writes objects, for the time of the block; the key of its mark."""
+        key = ObjectKey(f"{_RUNNING}{secrets.token_hex(8)}")
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(RENEW_S):
+                with suppress(MillstreamError):  # a mark that grows old keeps nothing from this run itself
+                    self._store.put(key, [_MARK])
+
+        self._store.put(key, [_MARK])
+        thread = threading.Thread(target=renew, name="backup mark", daemon=True)
+        thread.start()
+        try:
+            yield key
+        finally:
+            ended.set()
+            thread.join()
+            self._store.delete([key])
+
+    def sweep(self, own: ObjectKey) -> int | None:
+        """Remove objects of records that no backup refers to; how many. ``own`` is the mark of this run. None: another
+        run may need them.
+
+        Raises:
+            Corruption: a root cannot be read, so that what is in use is not known; nothing is removed.
+        """
+        marks = {one.key: one.modified_ms for one in self._store.list(_RUNNING)}
+        now_ms = marks.get(own, max(marks.values(), default=0))
+        others = [key for key in marks if key != own]
+        if any(now_ms - marks[key] < STALE_MS for key in others):
+            return None
+        used = {key for name in self.names() for key in keys_of(self.read(name))}
+        left = [one.key for one in self._store.list(_RECORDS) if one.key not in used]
+        self._store.delete([*left, *others])
+        return len(left)
+
     # Records
 
     def put(self, topic_id: str, partition: int, base: int, end: int, data: bytes) -> tuple[StoredBatches, bool]:
@@ -128,7 +181,7 @@ class BackupStore:
 
 def records_key(topic_id: str, partition: int, one: StoredBatches) -> ObjectKey:
     """The key of an object with records."""
-    return ObjectKey(f"records/{topic_id}/{partition}/{one.base_offset:020d}-{one.sha256[:_HASH_IN_KEY]}")
+    return ObjectKey(f"{_RECORDS}{topic_id}/{partition}/{one.base_offset:020d}-{one.sha256[:_HASH_IN_KEY]}")
 
 
 def keys_of(backup: Backup) -> set[ObjectKey]:

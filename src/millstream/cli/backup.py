@@ -80,7 +80,8 @@ def create(
     from millstream.backup.create import create as make
     from millstream.config.forms import human_size
 
-    with _store(url) as store, _cluster(data, bootstrap, timeout) as cluster:
+    swept: int | None = 0
+    with _store(url) as store, _cluster(data, bootstrap, timeout) as cluster, store.running() as run:
         with count_progress("topics", None) as bar:
 
             def advance(done: int, total: int) -> None:
@@ -92,6 +93,8 @@ def create(
             remark(f"note: {note}")
         gone = store.names()[:-keep] if keep else []
         objects = store.remove(gone) if gone else 0
+        if keep:
+            swept = store.sweep(run)
     if as_json:
         print_json({**_facts(made.backup), "written_bytes": made.written_bytes, "removed": gone})
         return
@@ -100,6 +103,10 @@ def create(
         f"{_count(len(made.backup.topics), 'topic')}, {_count(made.backup.offsets, 'offset')}, "
         f"{human_size(made.backup.size_bytes)}; {human_size(made.written_bytes)} of them are new"
     )
+    if swept is None:
+        remark("note: another run may be writing, so what runs that were killed have left is not looked for")
+    elif swept:
+        remark(f"removed {_count(swept, 'object')} that runs which were killed have left")
     if gone:
         remark(f"removed {_count(len(gone), 'older backup')} and {_count(objects, 'object')} that only they had")
 

@@ -85,9 +85,20 @@ class Cluster:
         self._seeds = [("broker", 0)] if dial else [_address(part) for part in bootstrap.split(",") if part.strip()]
         if not self._seeds:
             raise Rejected("bootstrap servers are missing: give host:port, several separated by commas")
+        self._bootstrap = bootstrap
         self._metadata = ClusterMetadata(None, -1, {}, {})
         self._connections: dict[int, Connection] = {}
         self._any: Connection | None = None
+
+    def another(self) -> "Cluster":
+        """The same cluster through connections of its own, for another thread."""
+        return Cluster(
+            self._bootstrap,
+            client_id=self.client_id,
+            timeout_s=self.timeout_s,
+            security=self.security,
+            dial=self.dial,
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -26,6 +26,7 @@ from millstream.errors import Corruption, Rejected
 from millstream.format.segment import whole_batches
 from millstream.objects import open_store
 from millstream.wire.records import batch_crc_ok, build_batch
+from waits import until
 
 TOPIC = "ab" * 16
 
@@ -167,6 +168,63 @@ def test_removing_a_backup_keeps_what_others_refer_to(store):
     assert verify(store, store.read("b"), quiet).faults == []
     with pytest.raises(Corruption, match="missing"):
         store.get(TOPIC, 0, old)
+
+
+def age(directory, seconds=3600):
+    """Let every mark of a run be from long ago."""
+    for mark in (directory / "running").iterdir():
+        then = mark.stat().st_mtime - seconds
+        os.utime(mark, (then, then))
+
+
+def killed_run(store, base):
+    """What a run that is killed leaves: its mark, and an object without a root."""
+    running = store.running()
+    running.__enter__()
+    return running, put(store, base, batch(base))
+
+
+def test_what_killed_runs_left_is_removed_and_what_a_root_has_is_kept(store, directory):
+    kept = put(store, 0, batch(0))
+    store.publish(backup_of("a", kept))
+    _running, left = killed_run(store, 10)
+    age(directory)
+    with store.running() as own:
+        fresh = put(store, 20, batch(20))
+        store.publish(backup_of("b", kept, fresh))
+        assert store.sweep(own) == 1
+        assert [mark.name for mark in (directory / "running").iterdir()] == [own.removeprefix("running/")]
+    assert not os.path.exists(path_of(directory, left))
+    assert os.path.exists(path_of(directory, kept)) and os.path.exists(path_of(directory, fresh))
+    assert not list(directory.glob("running/*"))
+
+
+def test_a_run_that_may_be_writing_keeps_its_objects(store, directory):
+    running, left = killed_run(store, 10)
+    with store.running() as own:
+        assert store.sweep(own) is None
+    assert os.path.exists(path_of(directory, left))
+    running.__exit__(None, None, None)
+    with store.running() as own:
+        assert store.sweep(own) == 1
+
+
+def test_a_damaged_root_keeps_everything(store, directory):
+    left = put(store, 10, batch(10))
+    store.publish(backup_of("a", put(store, 0, batch(0))))
+    change(directory / "backups" / "a.json", 90)
+    with store.running() as own, pytest.raises(Corruption):
+        store.sweep(own)
+    assert os.path.exists(path_of(directory, left))
+
+
+def test_a_mark_is_renewed_while_a_run_goes_on(store, directory, monkeypatch):
+    monkeypatch.setattr("millstream.backup.store.RENEW_S", 0.01)
+    with store.running():
+        (mark,) = (directory / "running").iterdir()
+        age(directory)
+        old = mark.stat().st_mtime
+        until(lambda: mark.stat().st_mtime > old, "a renewed mark")
 
 
 def test_verifiers_are_in_no_repr():
