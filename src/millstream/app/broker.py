@@ -346,12 +346,15 @@ class Supervisor:
         shared = self.shared
         self.reactor = Reactor(ShardId(-1), self.stats)
         self.controls: list[ControlEnd] = []
-        audit = None
+        audit: AuditFile | None = None
         if keeps_audit(self.settings):
             settings = self.settings
             audit = AuditFile(self.reactor, settings.data_dir, settings.audit_log_bytes, settings.audit_log_files)
             self.http.audit_by(partial(record_of_http, audit))
             self.clients.console.audit = partial(record_of_reading, audit)
+            self.clients.copy_audit(self.stats, settings)
+        elif self.settings.audit_topic:
+            log.warning("audit.topic=%s has no effect: this broker keeps no audit", self.settings.audit_topic)
         state = shared.cluster.state
         limits = connection_limits(live_settings(state, self.settings), state.security.limits)
         self.acceptor = Acceptor(self.reactor, shared, self.stats, limits, self.controls)
@@ -498,6 +501,7 @@ class Supervisor:
         os.rename(temporary, self.about_path)
         tell_manager(READY)
         create_first_user(self.controls[0], self.first_user)
+        self.clients.start()
         self._tell_failed()
         count, addresses = len(self.children), ", ".join(listeners.values())
         print_ready_line(

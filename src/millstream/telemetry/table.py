@@ -245,6 +245,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("kafka_logins", "Logins by SASL.", label=LOGIN),
     _counter("audit_records", "Logins, refusals and changes recorded in the audit."),
     _counter("audit_lost_records", "Records of the audit that were lost, because the disk did not take them in time."),
+    _counter("audit_topic_records", "Records of the audit that were copied into `audit.topic`."),
+    _counter("audit_topic_gaps", "How often files of the audit were removed before `audit.topic` had their records."),
     _latency("kafka_throttle_time", "Throttle times of clients over a quota.", QUOTA),
     _gauge("quota_sharers", "Users and client ids whose use of a quota is remembered.", per_shard=True),
     _gauge("quota_muted_connections", "Connections that are not read, because a quota is exceeded.", per_shard=True),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from millstream.config.forms import INT64_MAX, Boolean, Choice, Choices, Integer, UnsupportedValue, Words
+from millstream.config.forms import INT64_MAX, Boolean, Choice, Choices, Integer, Text, UnsupportedValue, Words
 from millstream.config.property import Property
 
 _KIB: Final = 1024
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _UNSUPPORTED: Final = {
     "GSSAPI": "Kerberos is not supported; use SCRAM-SHA-256 or SCRAM-SHA-512",
 }
@@ -43,6 +45,16 @@ class Principals(Words):
 
     def expected(self) -> str:
         return "principals with semicolons, such as User:alice;User:CN=admin,O=Example"
+
+
+class TopicName(Text):
+    """Name of a topic, or nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("the name of a topic: letters, digits, dot, dash and underscore, at most 249 of them")
+
+    def accepts(self, value: object) -> bool:
+        return value == "" or (isinstance(value, str) and bool(_TOPIC.fullmatch(value)) and value not in (".", ".."))
 
 
 class AccessProperties:
@@ -94,6 +106,14 @@ class AccessProperties:
         "count",
         doc="What happens when records of the audit come faster than the disk takes them: further ones are counted and "
         "lost, or changes are refused.",
+    )
+
+    audit_topic = Property(
+        "audit.topic",
+        TopicName(),
+        "",
+        doc="Topic that gets a copy of the audit's records of every broker; it is created if it is missing.",
+        example="__audit",
     )
 
     sasl_enabled_mechanisms = Property(
