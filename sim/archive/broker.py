@@ -96,10 +96,10 @@ class FaultySlots(MemorySlots):
         self._chance = rng
         self.rot = self.errors = 0.0
 
-    def read(self, slot: int, owner: ArchiveId, base_offset: Offset) -> memoryview:
+    def read(self, slot: int, owner: ArchiveId, base_offset: Offset, size_bytes: int) -> memoryview:
         if self._chance.random() < self.errors:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        block = super().read(slot, owner, base_offset)
+        block = super().read(slot, owner, base_offset, size_bytes)
         if len(block) and self._chance.random() < self.rot:
             wrong = bytearray(block)
             wrong[self._chance.randrange(len(wrong))] ^= 1

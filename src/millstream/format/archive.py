@@ -20,8 +20,9 @@ of ``format.sealed`` with the magic "MSAI"; integers are little-endian::
 The aborted transactions are those with a record in the segment; their ends may lie in others. An index of version 1
 ends before them, and says nothing of transactions.
 
-A **block** is what is read at once: whole batches of at least `BLOCK_BYTES`, or the rest of the segment. Its checksum
-also covers what the checksums of its batches leave out.
+A **block** is what is read at once: whole batches, or the rest of the segment (`ends_before`). Its checksum also covers
+what the checksums of its batches leave out. Blocks of older releases end with the first batch that reaches
+`BLOCK_BYTES`; readers take blocks of any size.
 
 The **entries** that the group of the partition commits say what is archived: `Archived` adds a segment, `Spilled` moves
 the oldest runs of the manifest into a part object, `Replaced` has other objects in the place of segments. What they
@@ -50,7 +51,7 @@ INDEX_MAGIC: Final = b"MSAI"
 INDEX_VERSION: Final = 2
 _WITHOUT_ABORTED: Final = 1
 BLOCK_BYTES: Final = 1 << 20
-"""A block ends with the first batch that reaches this size."""
+"""No block is larger, so that a fetch of this size takes whole blocks, unless its batches are large (`ends_before`)."""
 
 TOPICS_FOLDER: Final = "topics/"
 
@@ -72,6 +73,16 @@ class Block(msgspec.Struct, frozen=True):
     position: FilePosition
     max_timestamp: TimestampMs
     checksum: int
+
+
+def ends_before(gathered_bytes: int, batch_bytes: int, block_bytes: int = BLOCK_BYTES) -> bool:
+    """Whether a block that has so many bytes ends before a batch of this size.
+
+    A block that is not filled to three quarters may be larger by a fifth, which still fits a slot of the warm cache:
+    with batches of half a mebibyte its slots would be half empty otherwise.
+    """
+    limit = block_bytes if 4 * gathered_bytes >= 3 * block_bytes else block_bytes + block_bytes // 5
+    return gathered_bytes > 0 and gathered_bytes + batch_bytes > limit
 
 
 class SegmentIndex(msgspec.Struct, frozen=True):

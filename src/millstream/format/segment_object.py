@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from millstream.errors import Corruption
-from millstream.format.archive import Block, SegmentIndex, encode_index
+from millstream.format.archive import Block, SegmentIndex, encode_index, ends_before
 from millstream.format.index import NO_TIMESTAMP
 from millstream.format.manifest import ArchivedSegment, without_timestamps
 from millstream.format.segment import may_follow
@@ -34,7 +34,7 @@ class SegmentObject:
     """One object. Lifecycle: `add` each batch in order, `end_block` once, `end` once."""
 
     def __init__(self, owner: ArchiveId, base_offset: Offset, block_bytes: int, *, gaps: bool = False) -> None:
-        """A block ends with the first batch that reaches ``block_bytes``. ``gaps``: offsets may be missing."""
+        """A block has at most ``block_bytes``, but for `ends_before`. ``gaps``: offsets may be missing."""
         self._owner = owner
         self._base_offset = base_offset
         self._block_bytes = block_bytes
@@ -54,7 +54,9 @@ class SegmentObject:
         self._index_bytes = 0
 
     def add(self, batch: Batch, data: memoryview) -> bytes | None:
-        """Add a batch, whose bytes stay as they are until its block is given. Returns the block that it ends."""
+        """Add a batch, whose bytes stay as they are until its block is given. Returns the block before it, if that is
+        full.
+        """
         where = f"the batch at byte {batch.position}, offset {batch.base_offset}"
         if not may_follow(batch, self.end_offset, gaps=self._gaps):
             raise Corruption(f"{where}, stands where offset {self.end_offset} should")
@@ -64,6 +66,7 @@ class SegmentObject:
             self.epochs.append((batch.leader_epoch, batch.base_offset))
         elif batch.leader_epoch < self.epochs[-1][0]:
             raise Corruption(f"{where}, has an earlier leader epoch than one before it")
+        full = self.end_block() if ends_before(self._gathered_bytes, len(data), self._block_bytes) else None
         self.end_offset = Offset(batch.last_offset + 1)
         self._high = max(self._high, batch.max_timestamp)
         if batch.first_timestamp >= 0:
@@ -71,7 +74,7 @@ class SegmentObject:
         self._newest = max(self._newest, batch.max_timestamp)
         self._views.append(data)
         self._gathered_bytes += len(data)
-        return self.end_block() if self._gathered_bytes >= self._block_bytes else None
+        return full
 
     def end_block(self) -> bytes | None:
         """The batches since the last block, as a block; None without any."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from millstream.errors import Corruption
-from millstream.format.archive import BLOCK_BYTES
+from millstream.format.archive import BLOCK_BYTES, ends_before
 from millstream.format.manifest import ArchivedSegment, ArchiveId, without_timestamps
 from millstream.format.segment import BATCH_HEADER_BYTES, BATCH_SPAN, WalkEnd, parse_batch
 from millstream.format.shared_object import NO_TIME, BlockBytes, encode_object
@@ -97,7 +97,7 @@ def _joined(part: SharedPart, arena: memoryview) -> memoryview:
 
 
 def _cut(part: SharedPart, data: memoryview) -> list[BlockBytes]:
-    """The blocks of a part: whole batches, each block of a mebibyte or one batch."""
+    """The blocks of a part: whole batches, each block of a mebibyte at most, or as `ends_before` says."""
     where = f"partition {part.partition.partition_index} of topic {part.partition.topic_id.hex()}"
     blocks: list[BlockBytes] = []
     batches: list[Batch] = []
@@ -110,9 +110,12 @@ def _cut(part: SharedPart, data: memoryview) -> list[BlockBytes]:
         expected = batches[-1].last_offset + 1 if batches else blocks[-1].end_offset if blocks else batch.base_offset
         if batch.base_offset != expected or not batch_crc_ok(data[at : at + batch.size]):
             raise Corruption(f"{where}: the batch at offset {batch.base_offset} is damaged or out of place")
+        if ends_before(at - begin, batch.size, BLOCK_BYTES):
+            blocks.append(_block(part.partition, batches, data[begin:at]))
+            batches, begin = [], at
         batches.append(batch)
         at += batch.size
-        if at - begin >= BLOCK_BYTES or at == len(data):
+        if at == len(data):
             blocks.append(_block(part.partition, batches, data[begin:at]))
             batches, begin = [], at
     if not blocks or not blocks[0].base_offset <= part.from_offset or blocks[-1].end_offset != part.end_offset:

@@ -4,10 +4,11 @@
 
     segment ──index──► blocks ──get──► hot tier ──► memory (the newest `MEMORY_BYTES_MAX`) ──► batches
 
-No byte leaves here unchecked: a block that does not match its checksum is read once more, past every copy, and then is
-`Corruption`. Each block is read once however many readers wait for it. A reader that continues where its last read
-ended gets more blocks with one request, doubling up to `AHEAD_BYTES_MAX`. Indexes and parts of manifests are kept, the
-newest used ones; parts also on the disk (`parts`).
+A block of which a reader wants all is taken as it is; only the first and the last block of an answer are walked by
+their batches. No byte leaves here unchecked: a block that does not match its checksum is read once more, past every
+copy, and then is `Corruption`. Each block is read once however many readers wait for it. A reader that continues where
+its last read ended gets more blocks with one request, doubling up to `AHEAD_BYTES_MAX`. Indexes and parts of manifests
+are kept, the newest used ones; parts also on the disk (`parts`).
 
 Every call blocks, and several threads call at once. Everything here is a copy and may be forgotten.
 """
@@ -168,6 +169,14 @@ class ArchiveReader:
         while number < len(index.blocks) and size < min(room, command.max_bytes or 1):
             block = self._block(owner, segment, located, number, ahead)
             newest = index.blocks[number].max_timestamp
+            end = index.blocks[number + 1].base_offset if number + 1 < len(index.blocks) else index.end_offset
+            whole = offset <= index.blocks[number].base_offset and end <= command.end_offset
+            if whole and size + len(block) <= min(room, command.max_bytes):
+                taken.append(block)
+                size += len(block)
+                offset = end
+                number += 1
+                continue
             full = False
             for batch, data in _batches(block, segment):
                 if batch.last_offset < offset:

@@ -100,7 +100,7 @@ def test_a_trace_has_a_line_for_each_block_that_was_read_from_below_the_memory(t
     run(tmp_path, "trace_reads", "install", memory_bytes=0, with_warm=False, MILLSTREAM_TRACE=str(trace))
     rows = [line.split() for line in trace.read_text().splitlines()]
     bases = {int(row[4]) for row in rows if row[0] == "read"}
-    assert {0, 3} <= bases <= {0, 3, 6, 9}, "what was read ahead is in memory"
+    assert {0, 2} <= bases <= {0, 2, 4, 6, 8}, "what was read ahead is in memory"
     assert {int(row[4]) for row in rows if row[0] == "at"} > bases - {0}, "a reader goes on at offsets in memory, too"
     assert {row[2] for row in rows} == {"1", "2"}
     times = [int(row[1]) for row in rows]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PAGE_BYTES: Final = 4096
 SLOT_BYTES: Final = 320 * PAGE_BYTES
-"""1.25 MiB: a block of 1 MiB, what its last batch is longer, and a page in front."""
+"""1.25 MiB: a block (`format.archive.ends_before`), and a page in front."""
 
 PIECE_BYTES: Final = SLOT_BYTES - PAGE_BYTES
 """Of a block, in one slot."""
@@ -50,8 +50,10 @@ def slots_of(size_bytes: int) -> int:
 class Slots(Protocol):
     """Where the blocks of a cache are."""
 
-    def read(self, slot: int, owner: ArchiveId, base_offset: Offset) -> memoryview:
-        """The piece of a block in a slot. Raises Corruption if the slot holds anything else, OSError."""
+    def read(self, slot: int, owner: ArchiveId, base_offset: Offset, size_bytes: int) -> memoryview:
+        """The piece of a block in a slot, which has this size. Raises Corruption if the slot holds anything else,
+        OSError.
+        """
         ...
 
     def write(self, slot: int, owner: ArchiveId, base_offset: Offset, piece: memoryview) -> None:
@@ -77,9 +79,9 @@ class MemorySlots:
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[ArchiveId, Offset, memoryview]] = {}
 
-    def read(self, slot: int, owner: ArchiveId, base_offset: Offset) -> memoryview:
+    def read(self, slot: int, owner: ArchiveId, base_offset: Offset, size_bytes: int) -> memoryview:
         found = self._blocks.get(slot)
-        if found is None or found[:2] != (owner, base_offset):
+        if found is None or (*found[:2], len(found[2])) != (owner, base_offset, size_bytes):
             raise Corruption(f"slot {slot} of the warm cache holds another block")
         return found[2]
 
@@ -123,20 +125,21 @@ class FileSlots:
         self._staging = mmap.mmap(-1, SLOT_BYTES)  # direct I/O wants memory at page boundaries
         self._lock = threading.Lock()
 
-    def read(self, slot: int, owner: ArchiveId, base_offset: Offset) -> memoryview:
-        data = self._read(slot * SLOT_BYTES)
+    def read(self, slot: int, owner: ArchiveId, base_offset: Offset, size_bytes: int) -> memoryview:
+        data = self._read(slot * SLOT_BYTES, -(-(PAGE_BYTES + size_bytes) // PAGE_BYTES) * PAGE_BYTES)
         if len(data) >= _HEADER.size:
             magic, topic, partition, base, length = _HEADER.unpack_from(data)
             block = data[PAGE_BYTES : PAGE_BYTES + length]
-            name = (owner.topic_id.bytes, owner.partition_index, base_offset)
-            if magic == _MAGIC and (topic, partition, base) == name and len(block) == length:
+            name = (owner.topic_id.bytes, owner.partition_index, base_offset, size_bytes)
+            if magic == _MAGIC and (topic, partition, base, length) == name and len(block) == length:
                 return block
         raise Corruption(f"slot {slot} of the warm cache does not hold offset {base_offset}")
 
-    def _read(self, position: int) -> memoryview:
+    def _read(self, position: int, length: int) -> memoryview:
+        """What is there of whole pages."""
         if not self.reads_direct:
-            return memoryview(os.pread(self._fd, SLOT_BYTES, position))
-        buffer = mmap.mmap(-1, SLOT_BYTES)
+            return memoryview(os.pread(self._fd, length, position))
+        buffer = mmap.mmap(-1, length)
         return memoryview(buffer)[: os.preadv(self._direct_fd, [buffer], position)]
 
     def write(self, slot: int, owner: ArchiveId, base_offset: Offset, piece: memoryview) -> None:

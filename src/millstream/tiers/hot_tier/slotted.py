@@ -88,7 +88,10 @@ class SlottedTier:
         if place is None:
             return None
         try:
-            pieces = [self._slots.read(slot, owner, base_offset) for slot in place.slots]
+            pieces = [
+                self._slots.read(slot, owner, base_offset, min(PIECE_BYTES, place.size_bytes - number * PIECE_BYTES))
+                for number, slot in enumerate(place.slots)
+            ]
         except Corruption:
             with self._lock:
                 if self._places.get(key) != place:
