@@ -30,9 +30,9 @@ FILE_NAME: Final = b"millstream.file-name"
 FIELD_ID: Final = b"PARQUET:field_id"
 _RULES: Final = b"millstream.rules"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-_DIRECTORY: Final = 250
-"""Longest name of a directory; file systems take 255 bytes."""
-_NO_DIRECTORY: Final = re.compile(r"^\.|[/\\\x00-\x1f\x7f]")
+_DIRECTORY: Final = 200
+"""Longest name of a partition's directory, in bytes. File systems take 255, keys of objects have parts of 200 here."""
+_NO_DIRECTORY: Final = re.compile(r"^\.|[=/\\\x00-\x1f\x7f]")
 _PLACE: Final = ("_topic", "_partition", "_offset")
 
 
@@ -176,26 +176,30 @@ def split(batch: Any, partition: Sequence[PartitionField]) -> Iterator[tuple[str
         yield key, pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
+def names_directories(column: str) -> bool:
+    """Whether a column's name can be that of a partition's directory, where some readers of Delta find the value."""
+    return bool(column) and len(column.encode()) <= _DIRECTORY // 2 and not _NO_DIRECTORY.search(column)
+
+
 def directory_of(key: str, schema: Any) -> str:
     """The directory of a partition's files, with a slash at its end: ``country=de/``. Empty without one.
 
     Some readers of Delta take partition values from it and not from the commit, so it has the form that delta-rs
-    writes. What cannot be the name of a directory has none. Partitions of Iceberg need none.
+    writes. Partitions of Iceberg need none.
     """
     fields = [field for field in rules_of(schema).partition if not field.transform]
     if not key or not fields:
         return ""
     texts = msgspec.json.decode(key, type=dict[str, str | None])
-    parts: list[str] = []
-    for field in fields:
-        text = texts[field.name]
-        kind = schema.field(field.column).type
-        if text is not None and pa.types.is_timestamp(kind):
-            text = text.replace("T", " ").removesuffix("Z")
-        value = _NO_VALUE if text is None else quote(text, safe="")
-        parts.append(f"{field.name}={value}")
-    named = all(len(part.encode()) <= _DIRECTORY and not _NO_DIRECTORY.search(part) for part in parts)
+    parts = [_directory(field.name, texts[field.name], schema.field(field.column).type) for field in fields]
+    named = all(len(part.encode()) <= _DIRECTORY for part in parts)  # those of files that others wrote may be longer
     return "".join(f"{part}/" for part in parts) if named else ""
+
+
+def _directory(name: str, text: str | None, kind: Any) -> str:
+    if text is not None and pa.types.is_timestamp(kind):
+        text = text.replace("T", " ").removesuffix("Z")
+    return f"{name}={_NO_VALUE if text is None else quote(text, safe='')}"
 
 
 def _file_field(field: Any) -> Any:
@@ -290,22 +294,26 @@ def _place(batch: Any, row: int) -> str:
 
 
 def _texts(values: Any, field: PartitionField) -> list[str | None]:
-    """The parts of partition keys that these values have."""
+    """The parts of partition keys that these values have.
+
+    Raises:
+        ValueError: one of them has none that readers understand.
+    """
     if field.transform:
         return _iceberg_texts(values, field)
-    return [_delta_text(value) for value in values.to_pylist()]
+    found = [_delta_text(value) for value in values.to_pylist()]
+    for text in found:
+        if text in ("", _NO_VALUE):
+            raise ValueError(f"{text!r} means null in the name of a partition, so this text has no partition")
+        if text is not None and (size := len(_directory(field.name, text, values.type).encode())) > _DIRECTORY:
+            raise ValueError(f"the name of its partition has {size} bytes, and {_DIRECTORY} is the most")
+    return found
 
 
 def _delta_text(value: Any) -> str | None:
-    """A partition value as Delta writes it.
-
-    Raises:
-        ValueError: readers would take it for null.
-    """
+    """A partition value as Delta writes it."""
     if value is None:
         return None
-    if value in ("", _NO_VALUE):
-        raise ValueError(f"{value!r} means null in the name of a partition, so this text has no partition")
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dt.datetime):

@@ -16,7 +16,9 @@ from table_support import Writer
 
 from millstream.errors import Rejected
 from millstream.pipeline.fitted_rows import rows_that_fit
+from millstream.pipeline.model import Create, Sink
 from millstream.pipeline.tables import iceberg, merging
+from millstream.pipeline.tables.open_table import open_table
 from millstream.pipeline.tables.table import TableChanged
 
 N = pa.schema([("n", pa.int64())])
@@ -237,17 +239,36 @@ def test_a_partitioned_delta_table_gets_its_rows_in_their_partitions(tmp_path, n
     assert writer.rows() == rows
 
 
-@pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
-def test_a_text_that_means_null_in_a_delta_partition_has_no_row_there(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "'' means null"), ("__HIVE_DEFAULT_PARTITION__", "'__HIVE_DEFAULT_PARTITION__' means null"),
+        ("x" * 199, "the name of its partition has 201 bytes, and 200 is the most"), ("ü" * 33 + "x", "has 201 bytes"),
+    ],
+)  # fmt: skip
+def test_a_text_that_readers_do_not_find_in_a_delta_partition_has_no_row_there(tmp_path, text, why):
     schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
     own_delta(tmp_path, schema, partition_by=["p"])
     writer = Writer(tmp_path, "delta").open(schema)
-    rows = pa.table([[0, 1, 2, 3], ["a", text, None, text]], schema)
+    rows = pa.table([[0, 1, 2, 3], ["x" * 198, text, None, text]], schema)
     good, faults = rows_that_fit(rows.to_batches()[0], writer.schema)
     assert good.column("id").to_pylist() == [0, 2]
-    assert [(index, fault.reason) for index, fault in faults.items()] == [
-        (index, f"{text!r} means null in the name of a partition, so this text has no partition") for index in (1, 3)
-    ]
+    assert list(faults) == [1, 3]
+    assert all(why in fault.reason for fault in faults.values())
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\\b", "a=b", ".a", "a\tb", "x" * 101])
+def test_a_partition_column_that_cannot_name_directories_is_refused(tmp_path, name):
+    """polars would read null in it."""
+    schema = pa.schema([("id", pa.int64()), (name, pa.string())])
+    sink = Sink(delta="u", create=Create(partition=[name]))
+    with pytest.raises(Rejected, match="cannot be that of a directory"):
+        open_table(sink, str(tmp_path)).prepare(schema)
+    assert not (tmp_path / "u" / "_delta_log").exists()
+    own_delta(tmp_path, schema, partition_by=[name])
+    for refused in (Writer(tmp_path, "delta").table.inspect, Writer(tmp_path, "delta").open):
+        with pytest.raises(Rejected, match="whose name cannot be that of a directory"):
+            refused(schema)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,16 @@ from millstream.errors import Rejected
 from millstream.pipeline.changes import Changes
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import WrittenFile
-from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, rules_of, with_rules
+from millstream.pipeline.layout import (
+    FIELD_ID,
+    FILE_NAME,
+    PartitionField,
+    Rules,
+    SortField,
+    names_directories,
+    rules_of,
+    with_rules,
+)
 from millstream.pipeline.locations import Location, store_options
 from millstream.pipeline.tables.columns import addition, changes, plain, require_names
 from millstream.pipeline.tables.delta_files import DeltaFiles, holds, removals
@@ -154,6 +163,9 @@ class DeltaTable:
         """
         required = pa.schema([field.with_nullable(field.name not in self.key) for field in schema])
         partition = [part.column for part in self._declared.partition]
+        unnamed = next((name for name in partition if not names_directories(name)), None)
+        if unnamed is not None:
+            raise Rejected(f"{self.shown}: create: the name of column {unnamed} cannot be that of a directory")
         lacking = [name for name in partition if name not in schema.names]
         if lacking:
             raise Rejected(
@@ -501,6 +513,8 @@ def _unknown(table: Any, known: frozenset[str]) -> list[str]:
     for name in metadata.partition_columns:
         if any(field["name"] == name and field["type"] == "binary" for field in fields):
             found.append(f"the partition column {name} of type binary")
+        if not _mapped(table) and not names_directories(name):
+            found.append(f"the partition column {name!r}, whose name cannot be that of a directory")
     return found
 
 
