@@ -6,7 +6,7 @@
     audit.jsonl.1                 next_before: the time of the oldest of them, from which the next page continues
     audit.jsonl.2
 
-A page ends after ``limit`` records, and with all records of one time together, so none is passed over. At most
+A page has ``limit`` records, and all others with the time of the last one, so that the next page misses none. At most
 ``SCAN_BYTES_MAX`` bytes of older records are searched for it; a page that ends there says how far it came. A line that
 is no record, such as one that is being written, is passed over. If a file is renamed in between, a record may be shown
 twice.
@@ -43,7 +43,7 @@ def read_audit(data_dir: str, files: int, limit: int, before: str, word: str) ->
 
 
 def _time(line: bytes) -> str:
-    """The time of a record, which comes first; empty if the line is none."""
+    """The time of a record, which comes first; empty if the line is no record."""
     if not line.startswith(_FIRST):
         return ""
     return line[len(_FIRST) :].partition(b'"')[0].decode(errors="replace")

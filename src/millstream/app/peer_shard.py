@@ -55,8 +55,9 @@ class PeerShard:
         self.contacts = {each.node_id: address(each.peer) for each in identity.contacts}
         """Where brokers are reached that are not in the registry yet, as far as this one knows."""
         self.controller: QuorumController | None = None
+        """None except on the controller's shard."""
         self.news: LeaderNews | None = None
-        """Both are on the controller's shard only."""
+        """None except on the controller's shard."""
         self.me: ReplicaId = identity.replica
         randomness = random.SystemRandom()
         hello = Hello(

@@ -1,6 +1,6 @@
 """Transactions as an administrator sees them: transactional ids, and what is open in a partition.
 
-What is asked is asked again while the reason for a failure is transient, as everywhere in ``Cluster``. ``abort_in`` is
+A request is repeated while the reason for its failure is transient, as everywhere in ``Cluster``. ``abort_in`` is
 sent once: a marker that is written twice could end the producer's next transaction. After a lost connection it raises
 ``OutcomeUnknown``; ``producers_of`` tells then whether the transaction is still open.
 """

@@ -2,8 +2,8 @@
 
 =====  ================  =========================================================================
   40   ``SUBMIT``        any shard asks the controller's; answered when every shard has applied
-  41   ``APPLY``         the controller's shard tells committed commands, in log order
-  42   ``APPLIED``       a shard tells the controller's how far it has come
+  41   ``APPLY``         the controller's shard sends committed commands, in log order
+  42   ``APPLIED``       a shard reports to the controller's which revision it has applied
   43   ``LEADERS``       a partition's home shard tells the others its leader epoch
   44   ``QUORUM``        any shard asks the controller's how far its log is
   45   ``MOVE``          any shard asks the controller's to have a leadership moved
@@ -59,7 +59,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
 LeaderFact = tuple[int, int, int, tuple[int, ...]]
 """(index, epoch, node id of the leader or one of `model.cluster.UNKNOWN` and `LOST`, node ids of the replicas that are
-in sync; none for all of them, or as before).
+in sync; empty if all are, or if nothing has changed).
 """
 
 

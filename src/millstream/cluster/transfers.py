@@ -6,7 +6,7 @@
                             └──── elsewhere ──Call──► the leader's shard 0 ──► …
     controller, every leader.imbalance.check.interval.seconds: plan (`core.controller.leaders`) ──► shard 0, one by one
 
-A transfer is answered when the leader has started it, or refuses it. That the new leader leads shows in the metadata.
+A transfer is answered when the leader has started it, or refuses it. The metadata show when the new leader leads.
 
 **Bad input.** A group that is unknown, or that this broker does not lead, is refused retriably; so is one that hands
 over already. A target that is no replica, or has not caught up, is ``Rejected``. **Crash.** A transfer is over with the

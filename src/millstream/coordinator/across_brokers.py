@@ -53,7 +53,7 @@ _decode_codes = msgspec.msgpack.Decoder(list[int]).decode
 class AcrossBrokers:
     """Both ends of these questions on one shard.
 
-    Lifecycle: made with the shard, if the broker has others beside it. Shard: one each; others ask shard 0.
+    Lifecycle: made with the shard, if the broker belongs to a cluster. Shard: one each; others ask shard 0.
     """
 
     def __init__(self, calls: "Calls", metadata: "MetadataCache", write_here: "WriteMarker") -> None:

@@ -6,8 +6,8 @@ already: values by their position instead of their name, each with its type, in 
 and at the end an object with all other fields. Objects and lists nest. What the schema does not describe is written
 as it is.
 
-A schema must not change for the life of a topic: readers of old events take the positions from it. A serializer of
-the program is an object with ``serialize`` and ``deserialize``.
+A schema must not change for the life of a topic: readers of old events take the positions from it. A program may
+bring a serializer of its own: an object with ``serialize`` and ``deserialize``.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,11 +39,11 @@ class Serializer(Protocol):
         ...
 
     def serialize(self, metadata: Any) -> bytes:
-        """The bytes of metadata. Rejected if they cannot be written."""
+        """The bytes of metadata. Raises Rejected if the metadata cannot be written."""
         ...
 
     def deserialize(self, data: Buffer) -> Any:
-        """The metadata of bytes. Corruption if they are none."""
+        """The metadata of bytes. Raises Corruption if these are not metadata."""
         ...
 
 
@@ -58,7 +58,7 @@ class JsonSerializer:
         try:
             return _encode_json(metadata)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
-            raise Rejected(f"metadata that JSON cannot say: {error}") from error
+            raise Rejected(f"metadata that JSON cannot express: {error}") from error
 
     def deserialize(self, data: Buffer) -> Any:
         """The value of a JSON text."""
@@ -80,7 +80,7 @@ class SchemaSerializer:
         try:
             return _encode_msgpack(self._shape.pack(metadata))
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
-            raise Rejected(f"metadata that the schema cannot say: {error}") from error
+            raise Rejected(f"metadata that the schema cannot express: {error}") from error
 
     def deserialize(self, data: Buffer) -> Any:
         """The metadata of typed bytes."""

@@ -170,4 +170,4 @@ class Intake:
 
 
 def _nothing(_: Connection) -> None:
-    """Nothing is to be done with a new connection."""
+    """The default callback: ignores the event."""

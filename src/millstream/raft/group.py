@@ -168,12 +168,12 @@ class Group(Protocol):
 
     @property
     def committed_position(self) -> RaftPosition:
-        """The same as a Raft position."""
+        """End (exclusive) of what a quorum has on disk and this replica's log holds, as a Raft position."""
         ...
 
     @property
     def elects(self) -> bool:
-        """Whether its leader is elected. A sole voter that has never had others always leads."""
+        """Whether its leader is elected. A sole voter that never had other members always leads."""
         ...
 
     @property
@@ -228,7 +228,7 @@ class Group(Protocol):
 
         Raises:
             Retriable: this replica does not lead.
-            Rejected: ``offset`` is behind the committed end.
+            Rejected: ``offset`` is after the committed end.
             iobuf.ArenaFull: no memory; nothing was proposed.
         """
         ...
@@ -256,12 +256,12 @@ class Group(Protocol):
 
 
 def _nothing(_: object) -> None:
-    """The owner does not want to know."""
+    """The default callback: ignores the event."""
 
 
 def _no_entry(_kind: EntryKind, _payload: bytes) -> None:
-    """The owner has no entries."""
+    """The default callback of an owner that proposes no entries."""
 
 
 def _nothing_at_all() -> None:
-    """The owner does not want to know."""
+    """The default callback: ignores the event."""

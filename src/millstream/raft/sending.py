@@ -2,8 +2,8 @@
 
 The core orders one range of entries at a time for each peer. Entries in the log cache are lent; the worker reads older
 ones, and the order stays open until then. An order that cannot be carried out, or is throttled (`throttle`), is
-returned to the core, and the peer is probed again after its next heartbeat. A replica catches up if it does not vote
-yet, or if the log cache has not what it lacks.
+returned to the core, and the peer is probed again after its next heartbeat. A replica counts as
+catching up if it is a learner, or if it lacks entries that are no longer in the log cache.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Sending:
         return self._host.installs.throttle.may_send(self._group.group, self._host.now())
 
     def _on_read(self, send: Send, found: EntryRead | MillstreamError) -> None:
-        """The worker has read, or has not."""
+        """The worker has read the entries, or failed to."""
         group = self._group
         if group.closed:
             if not isinstance(found, MillstreamError):

@@ -7,8 +7,8 @@
     on_reply(answer | MillstreamError)             ◄──  reply.send(answer)  |  reply.fail(error)
 
 Messages travel through the rings of ``mesh``; payload does not. A call carries descriptors of arena fragments that the
-caller *lends* and the other side *borrows*. All messages of one turn to one shard leave as one ring record
-at the end of the turn, with at most one doorbell.
+caller *lends* and the other side *borrows*. All messages of one turn to one shard leave as one ring record at the end
+of the turn, with at most one doorbell.
 
 **Deadlines.** A call without a response in time ends with ``OutcomeUnknown`` (it may have taken effect), and the other
 side is asked to drop it. A call that is received after its deadline is not started and ends with ``Retriable``. After
@@ -19,7 +19,7 @@ so the responses that a shard owes are bounded. Beyond that, and while more than
 the ring, a call ends at once with ``Retriable``. Records that a full ring does not accept wait at the sender. Receiving
 never depends on sending, so two shards with full rings both continue to read, and no cycle can block. If more than
 ``ANSWER_BACKLOG_BYTES`` would wait, a call ends with ``OutcomeUnknown`` instead of its response. A shard that lets
-``BACKLOG_BYTES_MAX`` accumulate is stuck for good: the sender stops, and the broker with it.
+``BACKLOG_BYTES_MAX`` accumulate no longer works: the sender stops, and the broker with it.
 
 **Loans** (`loans`) are passed beside the payload that describes them, so that none is lost: once a handler or
 ``on_reply`` was called with the payload, it must release them. The mailboxes return the loans of dropped messages (a

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RECORD_BYTES_MAX: Final = 16 * 1024
 BACKLOG_BYTES_MAX: Final = 64 << 20
-"""Maximum backlog of one peer in bytes. A shard that lets this much accumulate is stuck for good, and the broker
+"""Maximum backlog of one peer in bytes. A shard that lets this much accumulate no longer works, and the broker
 stops.
 """
 DRAIN_US: Final = 300

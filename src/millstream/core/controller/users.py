@@ -2,7 +2,7 @@
 
 Each user of a request has a result of its own. Codes and words are Kafka's: a user that stands twice in a request gets
 DUPLICATE_RESOURCE for all its changes, an unknown mechanism UNSUPPORTED_SASL_MECHANISM, too few or too many iterations
-UNACCEPTABLE_CREDENTIAL. With the first user comes the secret that makes decoys (``core.sasl``).
+UNACCEPTABLE_CREDENTIAL. The first user creates the secret from which decoys are made (``core.sasl``).
 """
 
 from collections import Counter

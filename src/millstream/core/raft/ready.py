@@ -226,7 +226,7 @@ class Ready(Struct, frozen=True):
     install: Install | None = None
     reads: tuple[ReadConfirmed, ...] = ()
     failed_reads: tuple[ReadId, ...] = ()
-    """Ids of read barriers that this replica can no longer confirm; the outcome of nothing depends on them."""
+    """Ids of read barriers that this replica can no longer confirm. No read was served by them."""
     deadline_us: TimeUs | None = None
     """Set if the next tick is due earlier than the last Ready said. When a deadline has passed without effect, because
     the leader sent something in between, the Ready after the tick sets the next one."""

@@ -74,7 +74,7 @@ class InternalLog:
 
     def on_transaction_ended(self, callback: Callable[[int, bool], None]) -> None:
         """Call ``callback`` with (producer id, whether it committed) when a marker of this partition is committed,
-        instead of who was called before.
+        instead of the callback that was set before.
         """
         self._partition.waiters.on_transaction_ended = callback
 
@@ -131,7 +131,7 @@ class InternalLogs:
         self._table.on_open(lambda partition: callback(InternalLog(partition)))
 
     def on_close(self, callback: Callable[[InternalLog], None]) -> None:
-        """Call ``callback`` before a partition of this shard goes."""
+        """Call ``callback`` before a partition of this shard closes."""
         self._table.on_close(lambda partition: callback(InternalLog(partition)))
 
 
@@ -161,7 +161,7 @@ class _InternalAppend:
         self.done(self.base_offset)
 
     def expire(self, now_us: int) -> None:
-        """The broker's own appends wait for as long as it takes."""
+        """No effect: the broker's own appends have no timeout."""
 
     def failed(self, slot: int, error: ErrorCode) -> None:
         assert slot == 0

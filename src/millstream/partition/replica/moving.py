@@ -1,4 +1,4 @@
-"""A partition that other brokers hold than before: opened here, closed here, or opened again as one of several.
+"""Applies a change of replicas on this broker: the partition is opened, closed, or opened again as one of several.
 
 ::
 
@@ -57,7 +57,7 @@ class Place(msgspec.Struct, frozen=True):
     config: TopicConfig
     members: Members
     known_term: Term = NO_TERM
-    """The last one in which the partition was led, as far as this broker knows."""
+    """The last term in which the partition was led, as far as this broker knows."""
 
 
 def change_replicas(

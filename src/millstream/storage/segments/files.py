@@ -1,18 +1,18 @@
 """What the worker does with segment files: write, cut, remove, sync, and the files beside them.
 
 A file is *dirty* from its first write until a checkpoint has synced it; a directory from the moment a name in it
-changed. The checkpoint works in an order in which every crash leaves a state that recovery explains: segments
-durable, then index blocks that speak of them, then small files aside, renamed, directories synced, and last of all
-the ``state`` files that make the write-ahead log's frames void. Many files are synced with one ``syncfs``, few with a
-call each.
+changed. The checkpoint works in an order in which every crash leaves a state that recovery can explain: it syncs the
+segments, appends the index blocks that describe them, writes small files under temporary names, renames these, syncs
+the directories, and last of all replaces the ``state`` files that make the write-ahead log's frames void. Many files
+are synced with one ``syncfs``, few with a call each.
 
 Nothing waits for most checkpoints; those pause between two files, and sync segments one after the other,
-because a ``syncfs`` of hundreds keeps the write-ahead log from the disk for 12–40 ms. One follows for errors that a
-descriptor which was opened again may not report.
+because a ``syncfs`` of hundreds keeps the write-ahead log from the disk for 12–40 ms. One ``syncfs`` follows,
+because a descriptor that was opened again may not report an earlier error.
 
-An index is derived. One that is damaged or cannot be read is done without: who looks something up walks through more of
-the segment, what is added waits in memory, and the next checkpoint reads the rest from the segment and rewrites it.
-If the segment cannot be read either, that is left to the checkpoint after, or the start.
+An index is derived from its segment. While an index is damaged or cannot be read, look-ups walk through more of the
+segment and new entries wait in memory; the next checkpoint rebuilds the index from the segment. If the segment cannot
+be read either, a later checkpoint or the next start tries again.
 
 Every method runs to its end before it answers and raises OSError for what the disk says; ``worker`` turns that into
 replies. Writing, cutting and removing happen on one thread, checkpoints on another, reads on others: the sets shared
@@ -60,7 +60,7 @@ _ZEROS: Final = memoryview(mmap.mmap(-1, 256 * 1024))
 
 
 def label_topic(disk: Disk, directory: str, topic: str) -> bool:
-    """See that the directory of a topic says its name; whether a file was written for that, which is to be synced."""
+    """Write the name of a topic into its directory unless it is there. True: a file was written and is to be synced."""
     label = f"{directory}/{TOPIC_FILE}"
     try:
         if disk.size(label):
@@ -76,8 +76,8 @@ def label_topic(disk: Disk, directory: str, topic: str) -> bool:
 
 
 class SyncFailed(OSError):
-    """A sync of the whole file system failed. It may have been about the bytes of any segment, which count as clean
-    now: no later sync can be trusted with them.
+    """A sync of the whole file system failed. Any segment may be affected. The kernel counts its pages as clean
+    now, so no later sync can be trusted to write them.
     """
 
 
@@ -144,7 +144,7 @@ class SegmentFiles:
         return written
 
     def _make_home(self, path: str, topic: str) -> None:
-        """The partition's directory, and beside it the file that says the topic's name.
+        """Create the partition's directory, and beside it the file with the topic's name.
 
         Every name on the way is synced by the next checkpoint, also one that is not its own: another shard may have
         made the upper ones a moment ago, or an attempt that then found the disk full.
@@ -176,7 +176,7 @@ class SegmentFiles:
         finally:
             self.files.release(file)
         index = self.index(command.path, command.base_offset)
-        self._unlink(index_path(command.path))  # it speaks of bytes that others will take the place of
+        self._unlink(index_path(command.path))  # it describes bytes that will be replaced
         with self._lock:
             index.cut(command.size_bytes)
             self._dirty_directories.add(os.path.dirname(command.path))
@@ -255,7 +255,7 @@ class SegmentFiles:
                 self._removed.pop(directory, None)
 
     def _forget_directory(self, directory: str) -> None:
-        """Checkpoints skip it from here on."""
+        """Let checkpoints skip the directory from now on."""
         inside = directory + "/"
         with self._lock:
             self._dirty.difference_update([path for path in self._dirty if path.startswith(inside)])
@@ -265,7 +265,7 @@ class SegmentFiles:
             self._note_removed(directory)
 
     def forget_files(self, directory: str) -> list[str]:
-        """Close the files of a log and drop its indexes, because others are about to change them; its segments."""
+        """Close the files of a log and drop its indexes, because they are about to change. Returns its segments."""
         with self._names:
             names = [name for name in names_in(self.disk, directory) if name.endswith(SEGMENT_SUFFIX)]
             paths = [f"{directory}/{name}" for name in names]
@@ -317,7 +317,7 @@ class SegmentFiles:
             return index
 
     def _complete(self, index: SegmentIndex, path: str, size_bytes: int) -> bool:
-        """Read from the segment what its index lacks; whether that was possible."""
+        """Read from the segment what its index lacks. Returns whether that was possible."""
         read = SegmentIndex(index.base_offset, index.generation)
         try:
             grow_index(self.disk, path, read, size_bytes, 0)
@@ -421,7 +421,7 @@ class SegmentFiles:
                 file.close()
 
     def _put_in_place(self, path: str) -> None:
-        """Let it replace the file."""
+        """Rename what `_write_aside` wrote: it replaces the file."""
         with self._names:
             if self._is_removed(path):
                 return
@@ -430,8 +430,8 @@ class SegmentFiles:
                 self._dirty_directories.add(os.path.dirname(path))
 
     def sync_directories(self) -> None:
-        """Make every name so far durable. A full disk may refuse that; names are not forgotten by it, as bytes are, so
-        they are left to the next checkpoint.
+        """Make every name so far durable. A full disk may refuse that. Other than bytes, names survive a failed
+        sync, so the next checkpoint tries again.
         """
         with self._lock:
             changed, self._dirty_directories = self._dirty_directories, set()

@@ -1,11 +1,11 @@
-"""How the share state of new partitions comes into being: part of the heartbeat.
+"""Sets up the share state of new partitions, as a part of the heartbeat.
 
 A heartbeat that finds partitions without state writes them as *initializing* (record 15), then asks the share
 coordinator to set up their state with the start -1, which their leader resolves. What it confirms becomes
-*initialized*. The rest stays *initializing*, because it may have happened, and is asked for by a later heartbeat; so is
-what a predecessor of this coordinator asked for. A partition is never asked for twice at the same time: the later
-request could reset what the earlier one has brought into use. A request that is late for another reason has an older
-group epoch, and is fenced; to set up a state of the same epoch again changes nothing.
+*initialized*. The rest stays *initializing*, because it may have been set up, and a later heartbeat asks again. The
+same holds for what an earlier coordinator asked for. At most one request at a time names a partition: a later one could
+reset a state that is in use since the earlier one. A request that is late for another reason has an older group epoch,
+and is fenced; setting up a state of the same epoch again changes nothing.
 """
 
 from typing import Final, TypeAlias

@@ -61,7 +61,7 @@ def refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
 
 
 def entry_of(node: Node, asked: SessionPartition) -> Entry | None:
-    """The partition. A session keeps the name of a topic that it knows by id."""
+    """The partition's entry, None if it is missing. A session keeps the name of a topic that it knows by id."""
     topic_id = asked.topic_id
     if topic_id == ZERO_UUID:
         return find_readable(node, asked.topic, PartitionIndex(asked.index))

@@ -5,8 +5,8 @@
   -2   earliest: the log start offset
   -3   the record with the largest timestamp (KIP-734)
   -4   the earliest offset on local disk: the log start offset of a topic that is not tiered
-  -5   the last archived offset: none of a topic that is not tiered
-  -6   the earliest offset that is not archived: none of a topic that is not tiered
+  -5   the last archived offset; none if the topic is not tiered
+  -6   the earliest offset that is not archived; none if the topic is not tiered
   >=0  the first record with a timestamp at or after it; none: -1
 =====  ==========================================================================
 
