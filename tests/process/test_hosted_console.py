@@ -152,9 +152,10 @@ def test_eight_streams_are_open_at_once_and_pages_are_served_beside_them(open_br
     streams = [browser.open("/console/topics/orders/live") for _ in range(STREAMS_MAX)]
     try:
         assert [stream.status for stream in streams] == [200] * STREAMS_MAX
-        refused = browser.get("/console/topics/orders/live")
-        assert refused.status == 503
-        assert f"{STREAMS_MAX} live views and exports are open" in refused.text
+        for _ in range(STREAMS_MAX, 50):  # windows of one visitor
+            refused = browser.get("/console/topics/orders/live")
+            assert refused.status == 503
+            assert f"{STREAMS_MAX} live views and exports are open" in refused.text
         assert browser.get("/console/topics").status == 200
         assert browser.get("/healthz").status == 200
     finally:

@@ -18,6 +18,8 @@ user's credentials are changed or removed. A password or a token that would come
 refused. A login that fails is answered after ``connection.failed.authentication.delay.ms``, at most ``TRIES_MAX`` are
 tried at once, and the audit has each.
 
+A page has to be read within ``READ_S``; live views and exports have limits of their own.
+
 ``OPEN_MAX`` requests are open at once; a further one is answered with 503. A page whose side process dies is answered
 with 502, and a stream ends with the reason; the next request starts another process.
 """
@@ -27,6 +29,7 @@ import json
 import re
 import socket
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -56,9 +59,11 @@ DOCUMENT_BYTES_MAX: Final = 8 << 20
 OPEN_MAX: Final = 20
 """Eight live views and exports, and pages beside them."""
 TRIES_MAX: Final = 4
+READ_S: Final = 60.0
 _PACKAGES: Final = ("flask", "jinja2")
 _READING: Final = re.compile(r"/console/topics/([^/]+)/(?:messages|live|export)/?")
 _EVENTS: Final = "text/event-stream"
+_PAGE: Final = "text/html"
 _LISTED: Final = {
     TOPIC: ResourceType.TOPIC,
     GROUP: ResourceType.GROUP,
@@ -154,6 +159,7 @@ class ConsoleRequests:
             exchange.close()
             return Response(head.body, head.status, head.content_type, headers)
         opened.exchange, opened.events = exchange, head.content_type.startswith(_EVENTS)
+        opened.is_page = head.content_type.startswith(_PAGE)
         length = None if head.length < 0 else head.length
         return Response(head.body, head.status, head.content_type, headers, opened, length)
 
@@ -252,16 +258,22 @@ class ConsoleRequests:
 class _Opened:
     """One open request, as the rest of its response. ``exchange`` is set if there is a rest."""
 
-    def __init__(self, slots: threading.BoundedSemaphore) -> None:
+    def __init__(self, slots: threading.BoundedSemaphore, clock: Callable[[], float] = time.monotonic) -> None:
         self._slots: threading.BoundedSemaphore | None = slots
+        self._clock = clock
         self.exchange: Exchange | None = None
         self.events = False
+        self.is_page = False
 
     def __iter__(self) -> Iterator[bytes]:
         """The parts. A stream of events says itself why it ends."""
         assert self.exchange is not None
+        until = self._clock() + READ_S
         try:
-            yield from self.exchange
+            for part in self.exchange:
+                yield part
+                if self.is_page and self._clock() > until:
+                    raise SideFailed(f"it was not read within {READ_S:.0f} s")
         except SideFailed as error:
             if not self.events:
                 raise

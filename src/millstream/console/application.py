@@ -7,7 +7,7 @@ bounded by ``BODY_MAX``.
 import secrets
 from typing import Any, Final
 
-from flask import Flask, Response, g, make_response, render_template, request
+from flask import Flask, Response, g, get_flashed_messages, make_response, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from millstream import __version__
@@ -45,6 +45,7 @@ _PLACES: Final = (
     ("This broker", "broker.tiers", "m"),
 )
 """What the navigation shows: title, endpoint, and the key behind ``g``."""
+_WITHOUT_SESSION: Final = frozenset({"static", "messages.live", "messages.export"})
 _LISTS: Final = frozenset(endpoint for _, endpoint, _ in _PLACES)
 
 _PAGES: Final = (
@@ -77,6 +78,7 @@ def create(settings: Settings) -> Flask:
     showing.install(application)
     guard.install(application, None if settings.hosted else settings.hosts)
     application.before_request(_identify)
+    application.before_request(_prepare)
     for pages in _PAGES:
         application.register_blueprint(pages)
     if not settings.read_only:
@@ -88,6 +90,7 @@ def create(settings: Settings) -> Flask:
     def shared() -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction] (Flask calls it)
         theme = request.cookies.get("theme", "")
         return {
+            "said": g.get("said", ()),
             "places": [place for place in _PLACES if place[1] != "connect.connectors" or not settings.hosted],
             "theme": theme if theme in THEMES else "",
             "token": guard.token,
@@ -110,6 +113,13 @@ def create(settings: Settings) -> Flask:
 def _same_page(name: str) -> str:
     """The address in another cluster: the same page, if it is a list, else the first one."""
     return f"/{name}{request.path if not request.view_args and request.endpoint in _LISTS else '/'}"
+
+
+def _prepare() -> None:
+    """Do with the session what a page does with it: its cookie leaves before the page is rendered."""
+    if request.method == "GET" and request.endpoint not in _WITHOUT_SESSION:
+        guard.token()
+        g.said = get_flashed_messages()
 
 
 def _identify() -> Response | None:

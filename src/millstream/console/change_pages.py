@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from flask import Blueprint, Response, flash, g, make_response, redirect, render_template, request, url_for
 
 from millstream.client.cluster import BROKER_RESOURCE, EARLIEST, LATEST, TOPIC_RESOURCE, TopicPartition
-from millstream.console import changes, facts
+from millstream.console import changes, facts, showing
 from millstream.console.access import Access
 from millstream.console.message_pages import time_ms
 from millstream.console.messages import Message, Order, cursor_text, positions_at, read_cursor, read_step
@@ -35,7 +35,7 @@ def _step() -> str:
 
 
 def _done(address: str, said: str) -> Response:
-    flash(said)
+    flash(showing.brief(said))
     return cast("Response", redirect(address, 303))
 
 

@@ -1,8 +1,9 @@
 """Pages about the cluster as a whole: overview, brokers, transactions, settings."""
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from flask import Blueprint, abort, g, render_template, request
+from flask import Blueprint, abort, g, request, stream_template
 
 from millstream.client.cluster import BROKER_RESOURCE
 from millstream.client.transactions import ListedTransaction, describe_transaction, list_transactions
@@ -35,7 +36,7 @@ class BrokerRow(NamedTuple):
 
 
 @cluster_pages.get("/")
-def overview() -> str:
+def overview() -> Iterator[str]:
     """How the cluster is."""
     access: Access = g.access
     snapshot = access.snapshot()
@@ -52,7 +53,7 @@ def overview() -> str:
         states[group.state or "unknown"] = states.get(group.state or "unknown", 0) + 1
     own = [topic for topic in snapshot.topics.values() if not topic.is_internal]
     largest = sorted(own, key=lambda topic: -len(topic.partitions))[:8]
-    return render_template(
+    return stream_template(
         "overview.html",
         snapshot=snapshot,
         brokers=_broker_rows(snapshot),
@@ -94,7 +95,7 @@ def _broker_rows(snapshot: facts.Snapshot) -> list[BrokerRow]:
 
 
 @cluster_pages.get("/brokers")
-def brokers() -> str:
+def brokers() -> Iterator[str]:
     """All brokers with their disks."""
     access: Access = g.access
     snapshot = access.snapshot()
@@ -115,11 +116,11 @@ def brokers() -> str:
                 disks[node_id] = DescribeLogDirsResult(total_bytes=total, usable_bytes=usable)
                 bars[node_id] = bar(total - usable, total, f"{showing.size(total - usable)} used")
     rows = _broker_rows(snapshot)
-    return render_template("brokers.html", snapshot=snapshot, rows=rows, disks=disks, bars=bars, refused=refused)
+    return stream_template("brokers.html", snapshot=snapshot, rows=rows, disks=disks, bars=bars, refused=refused)
 
 
 @cluster_pages.get("/brokers/<int:node_id>")
-def broker(node_id: int) -> str:
+def broker(node_id: int) -> Iterator[str]:
     """One broker: directories, and its properties."""
     access: Access = g.access
     snapshot = access.snapshot()
@@ -131,11 +132,11 @@ def broker(node_id: int) -> str:
         except MillstreamError as error:
             directories, refused = [], error.message
     row = next(row for row in _broker_rows(snapshot) if row.node_id == node_id)
-    return render_template("broker.html", row=row, directories=directories, refused=refused)
+    return stream_template("broker.html", row=row, directories=directories, refused=refused)
 
 
 @cluster_pages.get("/settings")
-def settings() -> str:
+def settings() -> Iterator[str]:
     """The properties of a broker, with where each value comes from."""
     access: Access = g.access
     snapshot = access.snapshot()
@@ -147,13 +148,13 @@ def settings() -> str:
     only_set = request.args.get("set") == "1"
     shown = [config for config in found if not only_set or config.config_source not in (5, -1)]
     page = showing.cut(shown, lambda config: config.name, {"name": lambda config: config.name})
-    return render_template(
+    return stream_template(
         "settings.html", snapshot=snapshot, chosen=chosen, page=page, sources=SOURCES, only_set=only_set
     )
 
 
 @cluster_pages.get("/transactions")
-def transactions() -> str:
+def transactions() -> Iterator[str]:
     """The transactional ids of all coordinators."""
     access: Access = g.access
     with access.cluster() as cluster:
@@ -163,13 +164,13 @@ def transactions() -> str:
         "state": lambda one: (one.state, one.transactional_id),
     }
     page = showing.cut(found, lambda one: f"{one.transactional_id} {one.state}", orders)
-    return render_template("transactions.html", page=page, part=part_of(TRANSACTIONAL_ID))
+    return stream_template("transactions.html", page=page, part=part_of(TRANSACTIONAL_ID))
 
 
 @cluster_pages.get("/transaction")
-def transaction() -> str:
+def transaction() -> Iterator[str]:
     """One transactional id with the partitions of its open transaction."""
     access: Access = g.access
     with access.cluster() as cluster:
         found = describe_transaction(cluster, request.args.get("id", ""))
-    return render_template("transaction.html", one=found)
+    return stream_template("transaction.html", one=found)

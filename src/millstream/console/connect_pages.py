@@ -77,5 +77,5 @@ def change(place: int, action: str) -> Response:
     if task == -1:
         raise Rejected(f"{given!r} is no number of a task")
     connect.change(_access(place), name, action, task)
-    flash(f"{name if task is None else f'Task {task} of {name}'} {_SAID[action]}.")
+    flash(showing.brief(f"{name if task is None else f'Task {task} of {name}'} {_SAID[action]}."))
     return cast("Response", redirect(url_for("connect.connector", place=place, name=name), 303))

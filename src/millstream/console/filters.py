@@ -36,6 +36,8 @@ _TOKEN: Final = re.compile(
     r"""|(?P<name>[^\W\d][\w$-]*)|(?P<sign>==|!=|<=|>=|!~|[=<>~().,\[\]]))"""
 )
 _OPERATORS: Final = ("=", "==", "!=", "<", "<=", ">", ">=", "~", "!~", "contains", "in")
+_QUIET: Final = re2.Options()
+_QUIET.log_errors = False  # what is wrong with a pattern is said to who wrote it
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -164,7 +166,7 @@ class _Parser:
         if not right.is_constant or not isinstance(right.constant, str):
             raise FilterError(f"{token.text} needs a pattern in quotes behind it", token.position)
         try:
-            pattern: Any = re2.compile(right.constant)
+            pattern: Any = re2.compile(right.constant, _QUIET)
         except re2.error as error:
             reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
             raise FilterError(f"{right.constant!r} is no pattern: {reason}", token.position) from None

@@ -1,6 +1,8 @@
 """Pages about groups: the list with lags, and one group with members, partitions and its lag over time."""
 
-from flask import Blueprint, Response, abort, current_app, g, render_template, request, stream_template
+from collections.abc import Iterator
+
+from flask import Blueprint, Response, abort, current_app, g, request, stream_template
 
 from millstream.console import facts, shares, showing
 from millstream.console.access import Access
@@ -43,7 +45,7 @@ def groups() -> Response:
 
 
 @group_pages.get("/group")
-def group() -> str:
+def group() -> Iterator[str]:
     """One group, ``id`` of the address."""
     access: Access = g.access
     snapshot = access.snapshot()
@@ -67,7 +69,7 @@ def group() -> str:
             owners.setdefault(place, []).append(member.client_id)
     most = max((lag.records for lag in lags), default=0)
     samples = history.add(f"{access.bootstrap} {g.user} group {name}", total)
-    return render_template(
+    return stream_template(
         "group.html",
         group=known,
         described=described,

@@ -22,6 +22,8 @@ from millstream.console.settings import Settings
 from millstream.console.visits import PREFIX, VISIT, Visit
 
 _PIECE_BYTES: Final = 16 << 10
+_FIRST_BYTES: Final = 512
+"""The head of a page leaves before its rows are rendered."""
 _BODYLESS: Final = (204, 304)
 _EVENTS: Final = "text/event-stream"
 
@@ -109,13 +111,13 @@ class _Pieces:
         self._body = body
 
     def __iter__(self) -> Iterator[bytes]:
-        held, size = list[bytes](), 0
+        held, size, enough = list[bytes](), 0, _FIRST_BYTES
         for piece in self._body:
             held.append(piece)
             size += len(piece)
-            if size >= _PIECE_BYTES:
+            if size >= enough:
                 yield b"".join(held)
-                held, size = [], 0
+                held, size, enough = [], 0, _PIECE_BYTES
         if held:
             yield b"".join(held)
 

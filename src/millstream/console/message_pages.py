@@ -12,7 +12,17 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from flask import Blueprint, Response, abort, current_app, g, render_template, request, stream_with_context
+from flask import (
+    Blueprint,
+    Response,
+    abort,
+    current_app,
+    g,
+    render_template,
+    request,
+    stream_template,
+    stream_with_context,
+)
 
 from millstream.client.cluster import Cluster, TopicPartition
 from millstream.console import showing
@@ -106,7 +116,7 @@ def messages(name: str) -> Response:
                 step = read_step(cluster, _order(cluster, topic, asked), g.registry)
         except Rejected as error:
             problem = error.message
-    page = render_template(
+    page = stream_template(
         "messages.html",
         topic=topic,
         tab="messages",

@@ -1,11 +1,13 @@
 """Bytes of keys, values and headers as people read them.
 
 A payload that starts with a schema id (byte 0, four bytes) is decoded by the schema registry, if there is one. Else
-JSON is JSON, UTF-8 without control characters is text, and everything else is a hex dump of its first bytes. A payload
+JSON is JSON, UTF-8 without control characters is text, and everything else is a hex dump of its first bytes. Marks
+that turn the direction of a line are shown as escapes. A payload
 that its schema does not fit is shown as it is, with the reason. Nothing here raises for what is in a record.
 """
 
 import json
+import re
 from typing import Any, Final, NamedTuple
 
 from millstream.console.registry import Registry
@@ -14,7 +16,13 @@ SHOWN_MAX: Final = 64 << 10
 """Bytes of one payload that are shown whole; the rest is behind the export."""
 HEX_MAX: Final = 1 << 10
 _PREFIX: Final = 5
-_ALLOWED: Final = frozenset("\n\r\t")
+_INDENTED: Final = json.JSONEncoder(ensure_ascii=False, indent=2, default=str)
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What no text has; tabs and line ends are text."""
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+"""Control characters, and marks that turn the direction of a line or have no width."""
 
 
 class Payload(NamedTuple):
@@ -57,7 +65,7 @@ def _plain(raw: bytes, note: str) -> Payload:
         text = raw.decode()
     except UnicodeDecodeError:
         text = None
-    if text is None or any(not (character.isprintable() or character in _ALLOWED) for character in text[:SHOWN_MAX]):
+    if text is None or _CONTROLS.search(text, 0, SHOWN_MAX):
         shown = raw.hex(" ") if len(raw) <= 64 else f"{raw[:64].hex(' ')} …"
         return Payload("binary", shown, hex_dump(raw), shown if text is None else text, note, len(raw))
     try:
@@ -82,10 +90,19 @@ def hex_dump(raw: bytes) -> str:
 
 
 def _pretty(document: Any) -> str:
+    """The document with a line for each part. It is written until more than is shown: a small one that is deep and wide
+    has spaces beyond measure.
+    """
+    parts, size = list[str](), 0
     try:
-        return _encodable(json.dumps(document, ensure_ascii=False, indent=2, default=str))
+        for part in _INDENTED.iterencode(document):
+            parts.append(part)
+            size += len(part)
+            if size > SHOWN_MAX:
+                break
     except (ValueError, RecursionError):
-        return _encodable(str(document))
+        return _encodable(str(document)[: SHOWN_MAX + 1])
+    return _encodable("".join(parts))
 
 
 def _one_line(document: Any) -> str:
@@ -100,10 +117,15 @@ def _encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def visible(text: object) -> str:
+    """A text with what cannot be seen as escapes: without them a name could look like another one."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+
+
 def _short(text: str) -> str:
-    line = " ".join(text[:1200].split())
+    line = " ".join(visible(text[:1200]).split())
     return line if len(line) <= 300 else f"{line[:300]}…"
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}\n… {len(text) - SHOWN_MAX:,} more characters"
+    return visible(text) if len(text) <= SHOWN_MAX else f"{visible(text[:SHOWN_MAX])}\n… more, which the export has"

@@ -35,7 +35,7 @@ def _why(error: Rejected) -> str:
 
 
 def _done(endpoint: str, said: str) -> Response:
-    flash(said)
+    flash(showing.brief(said))
     return cast("Response", redirect(url_for(endpoint), 303))
 
 

@@ -9,6 +9,7 @@ no longer opens a connection, or with the process. A failed login waits ``FAILED
 run at once.
 """
 
+import re
 import threading
 import time
 import urllib.parse
@@ -39,6 +40,8 @@ from millstream.errors import MillstreamError
 
 FAILED_PAUSE_S: Final = 0.5
 TRIES_MAX: Final = 2
+_PATH: Final = re.compile(r"/(?!/)[!-\[\]-~]*")
+"""An address on this host: browsers take tabs and line ends out of an address, and read a backslash as a slash."""
 _OPEN: Final = frozenset({"static", "session.login", "session.theme"})
 
 
@@ -166,7 +169,7 @@ def logout() -> Response:
 def _own_address(wanted: str) -> str:
     """An address of the console, which a visitor may be sent to; its first page instead of any other."""
     first = url_for("cluster.overview")
-    own = wanted.startswith(first) and not wanted.startswith(("//", "/\\"))
+    own = wanted.startswith(first) and _PATH.fullmatch(wanted) is not None
     return wanted if own else first
 
 

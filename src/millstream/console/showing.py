@@ -8,7 +8,10 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from flask import Flask, request, url_for
 from markupsafe import Markup
 
+from millstream.console.payloads import visible
+
 PAGE_ROWS: Final = 50
+SAID_MAX: Final = 300
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _T = TypeVar("_T")
 
@@ -113,9 +116,14 @@ def duration(ms: int) -> str:
     return " ".join(parts[:2]) or "0 s"
 
 
+def brief(said: str) -> str:
+    """A sentence as short as a cookie needs it: it travels in one to the next page."""
+    return said if len(said) <= SAID_MAX else f"{said[:SAID_MAX]}…"
+
+
 def install(application: Flask) -> None:
     """Give the templates these functions."""
     environment: Any = application.jinja_env
-    environment.filters.update(size=size, number=number, moment=moment, duration=duration)
+    environment.filters.update(size=size, number=number, moment=moment, duration=duration, visible=visible)
     environment.globals.update(here=here, sorting=sorting, url_for=url_for)
     environment.trim_blocks = environment.lstrip_blocks = True

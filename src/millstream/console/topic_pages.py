@@ -1,8 +1,9 @@
 """Pages about topics: the list, and one topic with its partitions, groups and properties."""
 
+from collections.abc import Iterator
 from typing import Any
 
-from flask import Blueprint, Response, abort, current_app, g, render_template, request, stream_template
+from flask import Blueprint, Response, abort, current_app, g, request, stream_template
 
 from millstream.client.cluster import TOPIC_RESOURCE
 from millstream.console import facts, showing
@@ -69,7 +70,7 @@ def topics() -> Response:
 
 
 @topic_pages.get("/topics/<name>")
-def topic(name: str) -> str:
+def topic(name: str) -> Iterator[str]:
     """Partitions of a topic."""
     access: Access = g.access
     snapshot, found = topic_of(access, name)
@@ -85,7 +86,7 @@ def topic(name: str) -> str:
     counts = {partition: span.end - span.start for (_, partition), span in spans.items()}
     most = max(counts.values(), default=0)
     bars = {partition: bar(count, most, f"{count} records") for partition, count in counts.items()}
-    return render_template(
+    return stream_template(
         "topic.html",
         topic=found,
         tab="partitions",
@@ -101,7 +102,7 @@ def topic(name: str) -> str:
 
 
 @topic_pages.get("/topics/<name>/groups")
-def groups(name: str) -> str:
+def groups(name: str) -> Iterator[str]:
     """The groups that have committed offsets of a topic, with their lag there."""
     access: Access = g.access
     snapshot, found = topic_of(access, name)
@@ -119,15 +120,15 @@ def groups(name: str) -> str:
     most = max((row["lag"] for row in rows), default=0)
     for row in rows:
         row["bar"] = bar(row["lag"], most, f"{row['lag']} records behind")
-    return render_template("topic_groups.html", topic=found, tab="groups", rows=rows)
+    return stream_template("topic_groups.html", topic=found, tab="groups", rows=rows)
 
 
 @topic_pages.get("/topics/<name>/properties")
-def properties(name: str) -> str:
+def properties(name: str) -> Iterator[str]:
     """The properties of a topic, with where each value comes from."""
     access: Access = g.access
     _, found = topic_of(access, name)
     with access.cluster() as cluster:
         configs = facts.configs(cluster, TOPIC_RESOURCE, name)
     configs.sort(key=lambda config: (config.config_source != 1, config.name))
-    return render_template("topic_properties.html", topic=found, tab="properties", configs=configs, sources=SOURCES)
+    return stream_template("topic_properties.html", topic=found, tab="properties", configs=configs, sources=SOURCES)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tracemalloc
 
 import pytest
 
@@ -23,12 +24,33 @@ from millstream.errors import Rejected
         ("Zürich\tö".encode(), "text", "Zürich\tö"),
         (b"\xff\x00\x01", "binary", "ff 00 01"),
         (b"a\x00b", "binary", "a\x00b"),
-        ("\u202egnp.exe".encode(), "binary", "\u202egnp.exe"),  # turns the direction of what follows
+        ("\u202egnp.exe".encode(), "text", "\u202egnp.exe"),
+        ("👩\u200d💻 שלום".encode(), "text", "👩\u200d💻 שלום"),
     ],
 )
 def test_what_a_payload_is(raw, kind, data):
     shown = read_payload(raw)
     assert (shown.format, shown.data) == (kind, data)
+
+
+@pytest.mark.parametrize("around", ["{}", '{{"a": "{}"}}'])
+def test_marks_that_turn_a_line_are_shown_as_escapes(around):
+    shown = read_payload(around.format("invoice\u202egnp.exe\u2028").encode())
+    assert "\u202e" not in shown.line + shown.text
+    assert "invoice\\u202egnp.exe\\u2028" in shown.text
+
+
+def test_a_small_document_that_is_deep_and_wide_takes_no_memory_beyond_measure():
+    raw = b"[" * 800 + b"1," * 20_000 + b"1" + b"]" * 800  # 32 MB with a line for each part
+    tracemalloc.start()
+    try:
+        shown = read_payload(raw)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert shown.format == "json"
+    assert len(shown.text) < SHOWN_MAX + 100
+    assert peak < 8 << 20
 
 
 def test_hostile_documents_are_shown_as_text():
