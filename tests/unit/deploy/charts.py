@@ -2,8 +2,8 @@
 
 What it knows of Go's templates: paths (``.Values.image.tag``, ``$.Release.Name``), variables, ``if``, ``if not``,
 ``if and``, ``else``, ``range`` with up to two variables, ``end``, ``until``, ``int``, ``min``, ``default``, ``toYaml``,
-``nindent``, ``.Files.Get`` and ``-`` that trims. Anything else is an error, so that a chart which is rendered here is
-rendered by Helm in the same way.
+``nindent``, ``fail``, ``.Files.Get`` and ``-`` that trims. Anything else is an error, so that a chart which is rendered
+here is rendered by Helm in the same way.
 """
 
 import json
@@ -12,6 +12,12 @@ from pathlib import Path
 
 import yaml
 
+
+class Refused(Exception):
+    """The chart says that its values may not be installed."""
+
+
+REFUSED = "\N{CROSS MARK}"
 TAG = re.compile(r"(\s*)\{\{-\s*(.*?)\s*\}\}|\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 
 
@@ -29,6 +35,8 @@ def render(chart, values=None, release="demo"):
         parts = split(path.read_text())
         text, rest = block(parts, 0, root, {"$": root})
         assert rest == len(parts), f"{path}: an end too many"
+        if REFUSED in text:
+            raise Refused(text.split(REFUSED)[1].partition("\n")[0])
         documents += [one for one in yaml.safe_load_all(text) if one]
     return documents
 
@@ -116,6 +124,8 @@ def call(expression, root, variables):
     if expression.startswith("(") and expression.endswith(")"):
         return call(expression[1:-1], root, variables)
     verb, _, argument = expression.partition(" ")
+    if verb == "fail":
+        return f"{REFUSED}{json.loads(argument)}\n"  # blocks that are not chosen are rendered, too
     if verb == "until":
         return list(range(call(argument, root, variables)))
     if verb == "min":

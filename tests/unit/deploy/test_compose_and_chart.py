@@ -13,7 +13,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from charts import render
+from charts import Refused, render
 
 from millstream.admin.access import Access
 from millstream.app.listening import http_names
@@ -29,7 +29,8 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 COMPOSE = DEPLOY / "compose"
 CHART = DEPLOY / "helm" / "millstream"
 VERSIONS = ("1.31", "1.33", "1.35")
-BUCKET = {"objects": {"url": "s3://bucket/events", "secret": "credentials"}}
+OPEN = {"insecure": True}
+BUCKET = {"objects": {"url": "s3://bucket/events", "secret": "credentials"}, **OPEN}
 SECURE = {
     "auth": {"existingSecret": "first-user", "admin": "root"},
     "tls": {"existingSecret": "certificate", "peerSecret": "peers"},
@@ -37,6 +38,7 @@ SECURE = {
 EVERYTHING = {
     **BUCKET,
     **SECURE,
+    "insecure": False,
     "externalAccess": {"hosts": ["a.example.org", "b.example.org", "c.example.org"], "type": "NodePort"},
     "ingress": {
         "host": "mill.example.org",
@@ -134,7 +136,7 @@ def test_the_brokers_of_the_compose_file_form_one_cluster_with_a_bucket_and_a_wa
 @pytest.mark.parametrize(
     "values",
     [
-        {},
+        OPEN,
         BUCKET,
         BUCKET | {"brokers": 5, "cache": {"storageClass": "fast"}, "data": {"storageClass": "ssd"}},
         BUCKET | {"cache": {"type": "none"}, "image": {"tag": "7"}},
@@ -159,7 +161,7 @@ def test_the_chart_is_valid_whatever_is_chosen(values):
 
 def test_backups_are_made_drilled_and_watched_only_if_they_are_wanted(tmp_path):
     jobs = {("CronJob", "demo-millstream-backup"), ("CronJob", "demo-millstream-backup-drill")}
-    assert not jobs & by_kind(render(CHART)).keys()
+    assert not jobs & by_kind(render(CHART, OPEN)).keys()
     found = by_kind(render(CHART, EVERYTHING))
     made, drilled = (
         found[one]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0] for one in sorted(jobs)
@@ -184,18 +186,18 @@ def test_backups_are_made_drilled_and_watched_only_if_they_are_wanted(tmp_path):
 
 
 def test_a_disruption_budget_and_a_token_are_given_only_if_they_are_wanted():
-    found = by_kind(render(CHART, {"pdb": {"enabled": False}, "serviceAccount": {"token": True}}))
+    found = by_kind(render(CHART, OPEN | {"pdb": {"enabled": False}, "serviceAccount": {"token": True}}))
     assert ("PodDisruptionBudget", "demo-millstream") not in found
     pod = found["StatefulSet", "demo-millstream"]["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"]
-    default = by_kind(render(CHART))["StatefulSet", "demo-millstream"]["spec"]["template"]["spec"]
+    default = by_kind(render(CHART, OPEN))["StatefulSet", "demo-millstream"]["spec"]["template"]["spec"]
     assert not default["automountServiceAccountToken"]
     assert default["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("helm") is None, reason="needs helm (go install helm.sh/helm/v3/cmd/helm)")
-@pytest.mark.parametrize("values", [{}, BUCKET, SECURE, EVERYTHING, BUCKET | {"cache": {"storageClass": "fast"}}])
+@pytest.mark.parametrize("values", [OPEN, BUCKET, SECURE, EVERYTHING, BUCKET | {"cache": {"storageClass": "fast"}}])
 def test_helm_renders_the_same(values, tmp_path):
     given = tmp_path / "values.json"
     given.write_text(json.dumps(values))
@@ -238,10 +240,18 @@ def test_a_chart_with_secrets_has_no_open_address(tmp_path):
 
 
 @pytest.mark.parametrize("lacking", [("auth", "existingSecret"), ("tls", "existingSecret"), ("tls", "peerSecret")])
-def test_a_chart_that_lacks_a_secret_says_that_it_is_open(lacking, tmp_path):
+def test_a_chart_that_lacks_a_secret_is_refused_unless_it_is_meant_to_be_open(lacking, tmp_path):
     part, name = lacking
-    settings, _ = secure_settings(tmp_path, SECURE | {part: SECURE[part] | {name: ""}})
+    values = SECURE | {part: SECURE[part] | {name: ""}}
+    with pytest.raises(Refused, match=f"{part}.{name}"):
+        render(CHART, values)
+    settings, _ = secure_settings(tmp_path, OPEN | values)
     assert settings.insecure_listeners == "allow"
+
+
+def test_a_chart_without_values_is_refused():
+    with pytest.raises(Refused, match="insecure=true"):
+        render(CHART)
 
 
 def test_brokers_are_reached_from_outside_by_their_own_names(tmp_path):
@@ -311,7 +321,7 @@ def test_the_chart_starts_on_a_machine_of_any_size(tmp_path, monkeypatch):
     monkeypatch.setattr(NODE_PROPERTIES["shards"], "_compute", lambda: 64)
     config = tmp_path / "broker.properties"
     own = "demo-millstream-0.demo-millstream-brokers.here.svc.cluster.local:9192"
-    for values in ({}, BUCKET):
+    for values in (OPEN, BUCKET):
         documents = by_kind(render(CHART, values))
         config.write_text(documents["ConfigMap", "demo-millstream"]["data"]["broker.properties"])
         settings = load_settings(str(config), [], {"node_id": 1, "seeds": own, "peer_listen": own})
@@ -424,7 +434,7 @@ def test_fewer_brokers_are_refused_while_the_cluster_has_them(says, code, compla
 @pytest.mark.process
 @pytest.mark.ci
 def test_a_real_cluster_answers_the_check(tmp_path):
-    script, env = check_script({"brokers": 2}, tmp_path)
+    script, env = check_script(OPEN | {"brokers": 2}, tmp_path)
     with cluster(3) as made:
         env |= {"BOOTSTRAP": made.bootstrap, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
         done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True)
