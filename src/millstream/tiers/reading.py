@@ -166,12 +166,16 @@ class ArchiveReader:
         number = index.find(offset)
         newest = TimestampMs(-1)
         ahead = self._ahead.get((owner, offset)) or 0
+        limit = min(room, command.max_bytes)
         while number < len(index.blocks) and size < min(room, command.max_bytes or 1):
+            next_bytes = _end(index, segment, number) - index.blocks[number].position
+            if size + next_bytes > limit and 8 * size >= 7 * limit > 0:
+                break  # the answer ends with a block, as the next one may start with it
             block = self._block(owner, segment, located, number, ahead)
             newest = index.blocks[number].max_timestamp
             end = index.blocks[number + 1].base_offset if number + 1 < len(index.blocks) else index.end_offset
             whole = offset <= index.blocks[number].base_offset and end <= command.end_offset
-            if whole and size + len(block) <= min(room, command.max_bytes):
+            if whole and size + len(block) <= limit:
                 taken.append(block)
                 size += len(block)
                 offset = end
@@ -182,7 +186,7 @@ class ArchiveReader:
                 if batch.last_offset < offset:
                     continue
                 late = batch.base_offset >= command.end_offset
-                if late or (size + batch.size > min(room, command.max_bytes) and (size or not command.minimum_one)):
+                if late or (size + batch.size > limit and (size or not command.minimum_one)):
                     full = True
                     break
                 if batch.size > room:

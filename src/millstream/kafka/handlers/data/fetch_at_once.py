@@ -139,7 +139,7 @@ def _is_plain(partition: Partition, asked: FetchPartition) -> bool:
     """Whether a plain read of the partition is the whole answer."""
     epoch = asked.current_leader_epoch
     return (
-        not partition.gate & Gate.EVENTS
+        not (partition.gate and partition.gate & Gate.EVENTS)
         and offset_error(partition, Offset(asked.fetch_offset)) is _NONE
         and not partition.transactions
         and asked.last_fetched_epoch < 0
