@@ -4,8 +4,9 @@ A column's rows fit if the table's type holds each value unchanged: the same typ
 members fit. An owner may therefore widen a column while a pipeline writes to it. What the rows have and the table lacks
 is a ``Change`` of the table: a new column, a new member of a structure, and, where the format can do that, a wider type
 of a column that is there. What would loosen the owner's rules is
-refused: a required column that the result lacks. So are names that make a table unreadable: one that differs from
-another one by case alone, at any depth, because most readers do not tell them apart, an empty one, and one with a NUL.
+refused: a required column that the result lacks. So is what makes a table unreadable: a name that differs from another
+one by case alone, at any depth, because most readers do not tell them apart, an empty one, one with a NUL, and a column
+without a type (``NULL AS x``), of intervals, or of a structure without members.
 """
 
 from collections.abc import Callable
@@ -23,8 +24,8 @@ structures in maps their members, because readers of the format do not read olde
 """
 
 
-def require_names(table: str, columns: Any, path: str = "") -> None:
-    """Refuse columns or members whose names some readers of tables cannot read.
+def require_columns(table: str, columns: Any, path: str = "") -> None:
+    """Refuse columns or members that no table can have, or that some readers of tables cannot read.
 
     Args:
         table: what messages call the table.
@@ -46,17 +47,23 @@ def require_names(table: str, columns: Any, path: str = "") -> None:
         before[field.name.lower()] = field.name
         if not field.name or "\0" in field.name:
             raise Rejected(f"{table} cannot have a column {shown!r}: give it another name in the query")
-        _require_members(table, field.type, f"{shown}.")
+        _require_type(table, field.type, shown)
 
 
-def _require_members(table: str, kind: Any, path: str) -> None:
+def _require_type(table: str, kind: Any, shown: str) -> None:
+    if pa.types.is_null(kind):
+        raise Rejected(f"{table} cannot have the column {shown}: it has no type. Cast it to one in the query")
+    if pa.types.is_duration(kind) or pa.types.is_interval(kind):
+        raise Rejected(f"{table} cannot have the column {shown}, an interval: cast it to a number or a string")
     if pa.types.is_struct(kind):
-        require_names(table, kind, path)
+        if not kind.num_fields:
+            raise Rejected(f"{table} cannot have the column {shown}, a structure without members")
+        require_columns(table, kind, f"{shown}.")
     elif pa.types.is_map(kind):
-        _require_members(table, kind.key_type, f"{path}key.")
-        _require_members(table, kind.item_type, f"{path}value.")
+        _require_type(table, kind.key_type, f"{shown}.key")
+        _require_type(table, kind.item_type, f"{shown}.value")
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        _require_members(table, kind.value_type, f"{path}element.")
+        _require_type(table, kind.value_type, f"{shown}.element")
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ from millstream.pipeline.layout import (
     with_rules,
 )
 from millstream.pipeline.locations import Location, store_options
-from millstream.pipeline.tables.columns import addition, changes, plain, require_names
+from millstream.pipeline.tables.columns import addition, changes, plain, require_columns
 from millstream.pipeline.tables.delta_files import DeltaFiles, holds, removals
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.merging import Rewritten, TableFile, joined, known, merged, without_earlier
@@ -113,7 +113,7 @@ class DeltaTable:
 
     def inspect(self, schema: Any | None) -> None:
         if schema is not None:
-            require_names(self.shown, schema)
+            require_columns(self.shown, schema)
         table = self._existing()
         if table is not None:
             self._require_known(table)
@@ -125,7 +125,7 @@ class DeltaTable:
         return None if table is None else _row_schema(table)
 
     def prepare(self, schema: Any) -> Any:
-        require_names(self.shown, schema)
+        require_columns(self.shown, schema)
         table = self._existing()
         self._location.require_conditional_writes("a Delta table's commits")
         if table is None:
@@ -172,8 +172,12 @@ class DeltaTable:
                 f"{self.shown}: create names column {lacking[0]}, and the rows have {', '.join(schema.names)}"
             )
         try:
+            made = self._delta.Schema.from_arrow(required)
+        except Exception as error:  # the library's own has no other class
+            raise Rejected(f"{self.shown} cannot have these columns: {str(error).splitlines()[0]}") from error
+        try:
             self._delta.DeltaTable.create(
-                self._location.address, schema=required, mode="ignore", storage_options=self._storage,
+                self._location.address, schema=made, mode="ignore", storage_options=self._storage,
                 partition_by=partition or None, configuration=self._declared.properties,
             )  # fmt: skip
         except (self._delta.exceptions.DeltaError, ValueError) as error:

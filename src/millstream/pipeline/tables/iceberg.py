@@ -32,7 +32,7 @@ from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, conform, with_rules
 from millstream.pipeline.locations import Location, absolute
-from millstream.pipeline.tables.columns import Change, changes, plain, require_names
+from millstream.pipeline.tables.columns import Change, changes, plain, require_columns
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.iceberg_creation import create
 from millstream.pipeline.tables.iceberg_files import IcebergFiles
@@ -158,7 +158,7 @@ class IcebergTable:
 
     def inspect(self, schema: Any | None) -> None:
         if schema is not None:
-            require_names(self.shown, schema)
+            require_columns(self.shown, schema)
         if self.exists():
             table = self._fresh()
             self._require_known(table)
@@ -172,7 +172,7 @@ class IcebergTable:
         return self._rows(table, self._ids or _all_ids(table))
 
     def prepare(self, schema: Any) -> Any:
-        require_names(self.shown, schema)
+        require_columns(self.shown, schema)
         if not self.exists():
             create(self._catalog, self._name, schema, self.key, self._declared, self.shown)
         table = self._fresh()

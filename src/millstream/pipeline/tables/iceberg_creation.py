@@ -25,7 +25,8 @@ def create(catalog: Any, name: str, schema: Any, key: tuple[str, ...], declared:
         shown: what messages call the table.
 
     Raises:
-        Rejected: a partition or a sort order names a column that is not there, or that cannot be transformed so.
+        Rejected: Iceberg has no such type; a partition or a sort order names a column that is not there, or that
+            cannot be transformed so.
     """
     from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids  # pyright: ignore[reportPrivateUsage]
     from pyiceberg.partitioning import PartitionSpec
@@ -34,7 +35,10 @@ def create(catalog: Any, name: str, schema: Any, key: tuple[str, ...], declared:
 
     catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
     required = pa.schema([field.with_nullable(field.name not in key) for field in schema])
-    fresh = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(required))
+    try:
+        fresh = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(required))
+    except Exception as error:  # of several classes
+        raise Rejected(f"{shown} cannot have these columns: {error}") from error
     fields = {field.name: field for field in fresh.fields}
     made = Schema(*fresh.fields, identifier_field_ids=[fields[column].field_id for column in key])
     partition = [_partition_field(part, number, fields, shown) for number, part in enumerate(declared.partition)]

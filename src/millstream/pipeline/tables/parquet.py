@@ -29,7 +29,7 @@ from millstream.errors import Rejected
 from millstream.pipeline.changes import Changes
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.locations import Location
-from millstream.pipeline.tables.columns import require_names
+from millstream.pipeline.tables.columns import require_columns
 from millstream.pipeline.tables.guard import Moved, require_own, set_back
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
 
@@ -63,7 +63,7 @@ class ParquetTable:
     def inspect(self, schema: Any | None) -> None:
         if schema is None:
             return
-        require_names(self.shown, schema)
+        require_columns(self.shown, schema)
         taken = [name for name in schema.names if name.lower() == self._key]
         if taken:
             raise Rejected(
