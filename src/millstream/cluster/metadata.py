@@ -23,6 +23,7 @@ import msgspec
 
 from millstream.cluster.messages import LeaderFact
 from millstream.cluster.placement import ELSEWHERE
+from millstream.cluster.topic_table import TopicTable
 from millstream.config.errors import ConfigError
 from millstream.config.group_properties import group_config
 from millstream.config.settings import Settings
@@ -199,14 +200,7 @@ class MetadataCache:
         """Names of topics that were deleted since the start and that no client asked for since, oldest first; at most
         ``DELETED_MAX``. The handler that answers about a name removes it.
         """
-        self._topics: dict[str, TopicMeta] = {}
-        self._by_id: dict[bytes, TopicMeta] = {}
-        self._data: dict[str, TopicMeta] = {}
-        """The data of each event topic as a topic, by its name; see ``TopicMeta.data_of``."""
-        self._data_by_id: dict[bytes, TopicMeta] = {}
-        self._group_places: dict[int, tuple[bytes, int]] = {}
-        """Topic id and partition index of every Raft group."""
-        self._names: tuple[str, ...] | None = None
+        self._table = TopicTable()
         self._listeners: list[MetadataListener] = []
         self.on_leaders: Callable[[bytes, Sequence[LeaderFact]], None] = _nobody
         """Called with (topic id, facts) after leaders of a topic were reported."""
@@ -257,10 +251,10 @@ class MetadataCache:
         return [node for node in part.in_sync if self.is_alive(node)]
 
     def topic(self, name: str) -> TopicMeta | None:
-        return self._topics.get(name) or self._data.get(name)
+        return self._table.by_name.get(name) or self._table.data_by_name.get(name)
 
     def topic_by_id(self, topic_id: bytes) -> TopicMeta | None:
-        return self._by_id.get(topic_id) or self._data_by_id.get(topic_id)
+        return self._table.by_id.get(topic_id) or self._table.data_by_id.get(topic_id)
 
     def description(self, topic_id: bytes) -> TopicDescription | None:
         """What a recovery from the object store needs to know of a topic; None for one that does not exist."""
@@ -279,29 +273,27 @@ class MetadataCache:
 
     def group_place(self, raft_group: int) -> tuple[bytes, int] | None:
         """Topic id and partition index of a Raft group; None for a group that does not exist."""
-        return self._group_places.get(raft_group)
+        return self._table.places.get(raft_group)
 
     def home_of_group(self, raft_group: int) -> int | None:
         """The home shard of a Raft group on this broker; None if this broker has no replica of it."""
-        place = self._group_places.get(raft_group)
+        place = self._table.places.get(raft_group)
         if place is None:
             return None
-        home = self._by_id[place[0]].partitions[place[1]].home_shard
+        home = self._table.by_id[place[0]].partitions[place[1]].home_shard
         return None if home == ELSEWHERE else home
 
     def topic_config(self, name: str) -> TopicConfig:
         """The resolved configuration of an existing topic; KeyError for another."""
-        return self._topics[name].config
+        return self._table.by_name[name].config
 
     def topics(self) -> Iterable[TopicMeta]:
         """Every topic, by name."""
-        return map(self._topics.__getitem__, self.names())
+        return map(self._table.by_name.__getitem__, self.names())
 
     def names(self) -> tuple[str, ...]:
         """Every topic's name, sorted."""
-        if self._names is None:
-            self._names = tuple(sorted(self._topics))
-        return self._names
+        return self._table.names()
 
     # Following
 
@@ -316,7 +308,7 @@ class MetadataCache:
         Raises:
             Corruption: the command contradicts the state.
         """
-        gone = self._by_id.get(command.topic_id) if isinstance(command, TopicDeleted) else None
+        gone = self._table.by_id.get(command.topic_id) if isinstance(command, TopicDeleted) else None
         self.state.apply(command)
         match command:
             case NodeConfigsChanged():
@@ -338,7 +330,7 @@ class MetadataCache:
                 | BrokerUnregistered()
             ):
                 self.encoded.clear()
-                for topic in (*self._topics.values(), *self._data.values()):
+                for topic in self._table.all():
                     topic.encoded.clear()
                 notify = _broker_changed(command.node)
             case ClientMetricsChanged():
@@ -346,7 +338,7 @@ class MetadataCache:
             case QuotasChanged():
                 notify = _quotas_changed
             case PartitionCut():
-                notify = _partition_cut(self._by_id[command.topic_id], command.index)
+                notify = _partition_cut(self._table.by_id[command.topic_id], command.index)
             case (
                 ClusterCreated()
                 | ProducerIdsAllocated()
@@ -389,14 +381,7 @@ class MetadataCache:
                 return lambda listener: listener.replicas_changed(moved, indexes)
 
     def _deleted(self, gone: TopicMeta) -> Callable[[MetadataListener], Steps]:
-        del self._topics[gone.name]
-        del self._by_id[gone.topic_id]
-        data = self._data.pop(data_topic_name(gone.name), None)
-        if data is not None:
-            del self._data_by_id[data.topic_id]
-        for part in gone.partitions:
-            del self._group_places[part.raft_group]
-        self._names = None
+        self._table.remove(gone)
         self.encoded.clear()
         self.deleted[gone.name] = None
         if len(self.deleted) > DELETED_MAX:
@@ -407,7 +392,7 @@ class MetadataCache:
         """Partitions of a topic have these leaders and replicas in sync. Deleted partitions and older epochs are
         ignored.
         """
-        topic = self._by_id.get(topic_id)
+        topic = self._table.by_id.get(topic_id)
         if topic is None:
             return
         partitions = list(topic.partitions)
@@ -425,8 +410,8 @@ class MetadataCache:
 
     def set_failed(self, node: int, raft_group: int, *, failed: bool) -> None:
         """The replica of a group on a broker has failed, or is served. A group that does not exist is ignored."""
-        place = self._group_places.get(raft_group)
-        topic = None if place is None else self._by_id.get(place[0])
+        place = self._table.places.get(raft_group)
+        topic = None if place is None else self._table.by_id.get(place[0])
         if place is None or topic is None:
             return
         part = topic.partitions[place[1]]
@@ -450,22 +435,14 @@ class MetadataCache:
             operator_log.warning("group %s: stored properties are ignored: %s", group, error.message)
 
     def _put(self, topic: TopicMeta) -> None:
-        before = self._topics.get(topic.name)
-        if before is None:
-            self._names = None
-        for part in topic.partitions[len(before.partitions) if before is not None else 0 :]:
-            self._group_places[part.raft_group] = (topic.topic_id, part.index)
         self.encoded.clear()
-        self._topics[topic.name] = topic
-        self._by_id[topic.topic_id] = topic
-        if topic.configs.get("topic.kind") == "events":
-            data = self._data[data_topic_name(topic.name)] = _data_topic(topic, self.settings)
-            self._data_by_id[data.topic_id] = data
+        has_data = topic.configs.get("topic.kind") == "events"
+        self._table.put(topic, _data_topic(topic, self.settings) if has_data else None)
         self.deleted.pop(topic.name, None)
 
     def _changed(self, topic_id: bytes, added: tuple[PartitionMeta, ...] = ()) -> TopicMeta:
         """A topic's new value, after the state has it."""
-        partitions = self._by_id[topic_id].partitions + added
+        partitions = self._table.by_id[topic_id].partitions + added
         topic = TopicMeta(self.state.topics_by_id[topic_id], partitions, self.settings)
         self._put(topic)
         return topic
@@ -475,7 +452,7 @@ class MetadataCache:
         report.
         """
         state = self.state.topics_by_id[command.topic_id]
-        partitions = list(self._by_id[command.topic_id].partitions)
+        partitions = list(self._table.by_id[command.topic_id].partitions)
         for change in command.changes:
             before, replicas = partitions[change.index], state.partitions[change.index].replicas
             in_sync = tuple(node for node in before.in_sync if node in replicas) or replicas
@@ -492,7 +469,7 @@ class MetadataCache:
         for listener in self._listeners:
             yield from listener.settings_changed(self.settings) or ()
         for name in self.names():
-            topic = self._topics.get(name)
+            topic = self._table.by_name.get(name)
             if topic is None:
                 continue
             topic = self._changed(topic.topic_id)

@@ -13,11 +13,10 @@ what the header said. A handler answers exactly once, now or later, on the same 
 """
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.iobuf.outbox import Buffer, Holder
+from millstream.iobuf.outbox import Holder
 from millstream.model.quantities import ApiVersion
 from millstream.net.connection import Connection, Exchange
 from millstream.net.shared import Shared
@@ -115,13 +114,7 @@ class RequestContext(Exchange):
         frame: memoryview,
         body_at: int,
     ) -> None:
-        self.connection = connection
-        self.done = False
-        self.buffers: Sequence[Buffer] | None = None
-        self.size = 0
-        self.holder: Holder | None = None
-        self.holds = False
-        self.counts = False
+        super().__init__(connection)
         self.api = api
         self.api_version = api_version
         self.correlation_id = correlation_id

@@ -51,6 +51,7 @@ from millstream.storage.log.opening import repair_note
 from millstream.storage.recovery.unclean import begin_empty
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log as operator_log
+from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers.archiver import Archiver
 from millstream.tiers.partition_archive import PartitionArchive
 
@@ -93,6 +94,27 @@ class ReplicatedGroups(Protocol):
         ...
 
 
+class _Counts:
+    """What the metrics say of the partitions of one shard."""
+
+    __slots__ = ("_failed", "_faulty", "_served", "_table", "expired", "producer_ids")
+
+    def __init__(self, stats: StatsSlab, table: PartitionTable) -> None:
+        self._table = table
+        self._served = stats.gauge("partitions", state="served")
+        self._failed = stats.gauge("partitions", state="failed")
+        self._faulty = stats.gauge("log_faulty")
+        self.producer_ids = stats.gauge("kafka_producer_ids")
+        self.expired = stats.counter("kafka_producer_ids_expired")
+
+    def show_partitions(self) -> None:
+        """Partitions came or went."""
+        self._served.set(len(self._table.by_group))
+        failed = self._table.failed.values()
+        self._failed.set(len(failed))
+        self._faulty.set(sum(one.damaged for one in failed))
+
+
 class Lifecycle:
     """Keeps the partition table in step with the metadata.
 
@@ -125,7 +147,6 @@ class Lifecycle:
         self._budget = ProducerBudget(settings.producer_ids_max)
         self.meters = Meters(shard.stats)
         self.boundary = Boundary(shard.reactor, storage, table, (self._close_archive, self._vote_on, self._close_group))
-        table.on_count = self._count
         self._removing: dict[int, Place | None] = {}
         """Raft groups whose files are being removed, because this broker holds them no more; what is to be done then.
         """
@@ -133,18 +154,8 @@ class Lifecycle:
             self.repairs = Repairs(shard.reactor, storage, table, self._install)
         self._began_ms = shard.reactor.wall_ms() - shard.reactor.now_us() // 1000
         """Wall clock at the zero of the monotonic one, as of this process's start."""
-        self._expired = shard.stats.counter("kafka_producer_ids_expired")
-        self._producer_ids = shard.stats.gauge("kafka_producer_ids")
-        self._served = shard.stats.gauge("partitions", state="served")
-        self._failed = shard.stats.gauge("partitions", state="failed")
-        self._faulty = shard.stats.gauge("log_faulty")
-
-    def _count(self) -> None:
-        """Partitions came or went."""
-        self._served.set(len(self._table.by_group))
-        failed = self._table.failed.values()
-        self._failed.set(len(failed))
-        self._faulty.set(sum(one.damaged for one in failed))
+        self._counts = _Counts(shard.stats, table)
+        table.on_count = self._counts.show_partitions
 
     def open(
         self,
@@ -489,7 +500,7 @@ class Lifecycle:
 
     def show_producers(self) -> None:
         """Keep the number of remembered producers in the metrics, from now on."""
-        self._producer_ids.set(self._budget.count)
+        self._counts.producer_ids.set(self._budget.count)
         self._shard.reactor.call_later(SHOW_US, self.show_producers)
 
     def _expire(self) -> None:
@@ -503,7 +514,7 @@ class Lifecycle:
         for partition in list(self._table.by_group.values()):
             if len(partition.producers):
                 try:
-                    self._expired.inc(partition.producers.expire(now_ms))
+                    self._counts.expired.inc(partition.producers.expire(now_ms))
                 except Exception as error:  # noqa: BLE001 - the boundary
                     partition.failed("expiry of producers", error)
                 yield

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.shard.mesh import Mesh
     from millstream.shard.reactor import Reactor
+    from millstream.telemetry.metrics import StatsSlab
 
 RECORD_BYTES_MAX: Final = 16 * 1024
 BACKLOG_BYTES_MAX: Final = 64 << 20
@@ -34,6 +35,18 @@ DRAIN_US: Final = 300
 _CONTINUES: Final = 1  # tag: the message continues in the next record
 
 _clock_ns = time.perf_counter_ns
+
+
+class _Meters:
+    """What the metrics say of the rings of one shard."""
+
+    __slots__ = ("batches", "full", "sent_bytes", "wakes")
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self.sent_bytes = stats.counter("ring_sent_bytes")
+        self.batches = stats.counter("ring_batches")
+        self.wakes = stats.counter("ring_wakes")
+        self.full = stats.counter("ring_full")
 
 
 class RecordTransfer:
@@ -62,11 +75,7 @@ class RecordTransfer:
             inbound = None if other == shard_id else mesh.inbound(shard_id, other)
             self.peers.append(Peer(other, outbound, inbound, self.schedule, take_back))
         self._siblings = [peer for peer in self.peers if peer.inbound is not None]
-        stats = reactor.stats
-        self._bytes = stats.counter("ring_sent_bytes")
-        self._batches = stats.counter("ring_batches")
-        self._wakes = stats.counter("ring_wakes")
-        self._full = stats.counter("ring_full")
+        self._meters = _Meters(reactor.stats)
         if self._siblings:
             reactor.add_reader(self._bell.fd, self._rung)
             self._bell.ring()  # handle records that were sent before this shard existed
@@ -94,20 +103,20 @@ class RecordTransfer:
             if peer.outbound is None:
                 self._reactor.call_soon(self._deliver, peer, record)
             else:
-                self._bytes.inc(len(record))
+                self._meters.sent_bytes.inc(len(record))
                 self._send(peer, record)
         fence()
         flags = self._flags
         for peer in dirty:
             if peer.outbound is not None and flags[peer.shard].sleeps():
-                self._wakes.inc()
+                self._meters.wakes.inc()
                 self._bells[peer.shard].ring()
 
     def _send(self, peer: Peer, record: bytes) -> None:
         """Push a record, in parts if it is long. Parts without room wait in the backlog."""
         ring = peer.outbound
         assert ring is not None, "only siblings have rings"
-        self._batches.inc()
+        self._meters.batches.inc()
         if len(record) <= RECORD_BYTES_MAX and not peer.backlog.bytes:
             if ring.push(record):
                 return
@@ -138,7 +147,7 @@ class RecordTransfer:
                 backlog.drop_first()
             elif asked:
                 if peer not in self._blocked:
-                    self._full.inc()
+                    self._meters.full.inc()
                     self._blocked.append(peer)
                 return
             else:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from millstream.core.shared import JoinLimits
     from millstream.model.shared import SharedPartition
     from millstream.shard.context import Shard
+    from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.link import ArchiveLink
     from millstream.tiers.messages import Joined
     from millstream.tiers.partition_archive import PartitionArchive
@@ -55,6 +56,16 @@ _PERIOD_MAX_US: Final = 30_000_000
 _WAIT_US: Final = 1_000_000
 _WAIT_MAX_US: Final = 600_000_000
 _LINES: Final = RateLimit(per_minute=10)
+
+
+class _Meters:
+    """What the metrics say of the joins of one shard."""
+
+    __slots__ = ("bytes", "joins")
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self.joins = stats.counter("shared_joins")
+        self.bytes = stats.counter("shared_joined_bytes")
 
 
 class SharedJoins:
@@ -84,8 +95,7 @@ class SharedJoins:
         self._failures: dict[SharedPartition, tuple[int, int]] = {}
         """Failures in a row, and not before which time in µs a partition is joined again."""
         self._given_up: set[SharedPartition] = set()
-        self._joins = shard.stats.counter("shared_joins")
-        self._joined_bytes = shard.stats.counter("shared_joined_bytes")
+        self._meters = _Meters(shard.stats)
 
     def start(self) -> None:
         """Join from now on."""
@@ -180,8 +190,8 @@ class SharedJoins:
             self._failed(key, archive, result)
             return
         self._failures.pop(key, None)
-        self._joins.inc()
-        self._joined_bytes.inc(after.size_bytes)
+        self._meters.joins.inc()
+        self._meters.bytes.inc(after.size_bytes)
         self._begin_look()
 
     def _failed(self, key: SharedPartition, archive: PartitionArchive, error: MillstreamError) -> None:

@@ -148,8 +148,8 @@ def recover(
     for directory in directories:
         _make_durable(disk, directory)
         run.report_wal(directory)
-        run.look_ahead(directory)
-    if CONTROLLER_GROUP in run.groups:
+        run.ahead.read(directory)
+    if CONTROLLER_GROUP in run.ahead.groups:
         controller = _controller(data_dir, in_cluster)
         run.replay(directories, lambda group: controller if group == CONTROLLER_GROUP else None)
     if CONTROLLER_GROUP in run.replays and run.replays[CONTROLLER_GROUP].fault:
@@ -246,29 +246,19 @@ def _doubt(replays: dict[int, LogReplay], directory: _Directory, first: int, las
         )
 
 
-class _Recovery:
-    """The replays of one recovery, by group."""
+class _Ahead:
+    """What all write-ahead logs say of each log, read before the replay: the segments may show it already."""
 
-    def __init__(self, disk: Disk, data_dir: str, now_ms: int, repairs: list[Repair]) -> None:
-        self._disk = disk
-        self._data_dir = data_dir
-        self._now_ms = now_ms
-        self._repairs = repairs
-        self._faults: list[str] = []
-        self.replays: dict[int, LogReplay] = {}
+    def __init__(self) -> None:
         self.groups: set[int] = set()
         """Those with records in the write-ahead logs."""
+        self.adoptions = Adoptions()
+        self.trims: dict[int, Offset] = {}
+        """The largest log start that was asked for."""
+        self.truncations: dict[int, list[Truncation]] = {}
 
-        self._finished: set[int] = set()
-        self._aside: dict[int, str] = {}
-        """Directories of the partitions whose records are put aside, by group."""
-        self._broken: list[str] = []
-        self._adoptions = Adoptions()
-        self._trims: dict[int, Offset] = {}
-        self._truncations: dict[int, list[Truncation]] = {}
-
-    def look_ahead(self, directory: _Directory) -> None:
-        """Collect the truncations of all logs first, because the segments may show them already."""
+    def read(self, directory: _Directory) -> None:
+        """Collect what the records of one shard's write-ahead log say."""
         for file, place in directory.verdict.order:
             frame = directory.scans[file].frames[place]
             durable = frame.sequence <= directory.verdict.durable_sequence
@@ -281,13 +271,30 @@ class _Recovery:
                 if group in torn:
                     continue
                 if kind == Kind.TRIM:
-                    self._trims[group] = max(base, self._trims.get(group, 0))
+                    self.trims[group] = max(base, self.trims.get(group, 0))
                 elif kind == Kind.ADOPT:
-                    self._adoptions.note(group, (frame.sequence, number), last)
-                    self._trims.pop(group, None)
-                    self._truncations.pop(group, None)
+                    self.adoptions.note(group, (frame.sequence, number), last)
+                    self.trims.pop(group, None)
+                    self.truncations.pop(group, None)
                 elif kind == Kind.TRUNCATE:
-                    self._truncations.setdefault(group, []).append(Truncation(base, last))
+                    self.truncations.setdefault(group, []).append(Truncation(base, last))
+
+
+class _Recovery:
+    """The replays of one recovery, by group."""
+
+    def __init__(self, disk: Disk, data_dir: str, now_ms: int, repairs: list[Repair]) -> None:
+        self._disk = disk
+        self._data_dir = data_dir
+        self._now_ms = now_ms
+        self._repairs = repairs
+        self._faults: list[str] = []
+        self.replays: dict[int, LogReplay] = {}
+        self.ahead = _Ahead()
+        self._finished: set[int] = set()
+        self._aside: dict[int, str] = {}
+        """Directories of the partitions whose records are put aside, by group."""
+        self._broken: list[str] = []
 
     def report_wal(self, directory: _Directory) -> None:
         """Report damage of the write-ahead log itself."""
@@ -370,7 +377,11 @@ class _Recovery:
             for number, entry in enumerate(RECORD.iter_unpack(frame.table)):
                 kind, _, _, group, epoch, base, last, size, crc = entry
                 start, at = at, at + size
-                if group in unknown or group in torn or self._adoptions.void(kind, group, (frame.sequence, number)):
+                if (
+                    group in unknown
+                    or group in torn
+                    or self.ahead.adoptions.void(kind, group, (frame.sequence, number))
+                ):
                     continue
                 one = here.get(group)
                 if one is None:
@@ -404,9 +415,11 @@ class _Recovery:
                 self._aside[group] = place.directory  # its shard replays all of it when it opens it
                 return None
             try:
-                self._adoptions.complete(self._disk, RaftGroupId(group), place.directory)
-                cuts = self._truncations.get(group, [])
-                one = LogReplay(self._disk, place, self._trims.get(group, Offset(0)), cuts, self._now_ms, self._note)
+                self.ahead.adoptions.complete(self._disk, RaftGroupId(group), place.directory)
+                cuts = self.ahead.truncations.get(group, [])
+                one = LogReplay(
+                    self._disk, place, self.ahead.trims.get(group, Offset(0)), cuts, self._now_ms, self._note
+                )
             except Exception as error:
                 full = isinstance(error, OSError) and error.errno in FULL
                 if group == CONTROLLER_GROUP or full:
