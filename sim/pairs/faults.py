@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.core.controller import requests
-from millstream.partition.partition import Partition
 from sim.engine.timeline import SECOND
+from sim.pairs.cuts import cut_uncleanly
 from sim.pairs.kinds import TOPIC
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def _pause(world: World) -> None:
 
 def _cut_off(world: World) -> None:
     several = _healed(world)
-    one = _some(several, leads=several.chance.random() < 0.7)
-    for other in several.members:
-        if other is not one:
-            several.cluster.cut |= {(one.replica, other.replica), (other.replica, one.replica)}
+    several.isolate(_some(several, leads=several.chance.random() < 0.7))
 
 
 def _hand_over(world: World) -> None:
@@ -90,26 +87,17 @@ def _move(world: World) -> None:
     several.decide(requests.ReassignPartitions((requests.ReassignPartition(several.kind.name, 0, target),)))
 
 
-class _Planted(Exception):
-    """What no verb raises."""
-
-
-def _raise() -> None:
-    raise _Planted
-
-
 def _fail(*, leads: bool) -> Callable[[World], None]:
     def fail(world: World) -> None:
         """A verb of one replica raises; it is repaired by the next operation, or by rest."""
         several = _healed(world)
-        one = _some(several, leads=leads)
-        partition = one.table.find(TOPIC, 0)
-        if isinstance(partition, Partition):
-            several.expected.append("failed in a planted verb")
-            partition.log.guard("a planted verb", _raise)
-            several.until(lambda: partition.raft_group in one.table.failed, "a replica that failed is not taken down")
+        several.fail(_some(several, leads=leads))
 
     return fail
+
+
+def _cut_uncleanly(world: World) -> None:
+    cut_uncleanly(_healed(world))
 
 
 FAULTS: Final[dict[str, Callable[[World], None]]] = {
@@ -123,4 +111,5 @@ FAULTS: Final[dict[str, Callable[[World], None]]] = {
     "move replicas": _move,
     "fail the leader": _fail(leads=True),
     "fail a follower": _fail(leads=False),
+    "cut uncleanly": _cut_uncleanly,
 }

@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.app.log_in_store import LogInStore
 from millstream.app.stale_topics import forget_note, remove_left_partitions, remove_stale_topics
+from millstream.app.unclean_cuts import UncleanCuts
 from millstream.cluster.client import ControllerClient
+from millstream.cluster.failed_replicas import FailedReplicas
 from millstream.cluster.leader_news import LeaderNews
+from millstream.cluster.leading_brokers import LeadingBrokers
 from millstream.cluster.metadata import MetadataListener, resolved_config
 from millstream.cluster.outdated import read_note
 from millstream.cluster.producer_ids import ProducerIds
@@ -243,6 +246,9 @@ class Member(ControlledBroker):
         made.sweeps.start(self._others, lambda: self.controller.is_deciding)
         client = ControllerClient(context, cache)
         self.client = client
+        leading = LeadingBrokers(cache, self.network.calls)
+        self.unclean = UncleanCuts(loop, shard.storage, self.table, self.partitions, cache, client, leading)
+        FailedReplicas(context, lambda: self.table.failed, cache, self.network.calls).start()
         home = Home(context, self.table, self.admission)
         across = AcrossBrokers(self.network.calls, cache, home.markers.write)
         self.producer_ids = ProducerIds(client, loop)

@@ -17,6 +17,7 @@ import msgspec
 from millstream.app import tiers
 from millstream.cluster.take_overs import TakeOvers
 from millstream.coordinator.local_groups import LocalGroups
+from millstream.core.controller import cutting
 from millstream.core.producer_state import ProducerState
 from millstream.core.txn.partition_state import PartitionTransactions
 from millstream.core.txn.transaction import Image
@@ -277,6 +278,18 @@ PLANTED: Final = (
         ((following, "record_batches", _nothing),),
         40,
         _where("local, three replicas", "abort a transaction|hand the leadership over|kill the leader"),
+    ),
+    PlantedBug(
+        "a replica that an unclean cut does not name keeps its log",
+        ((lifecycle, "begin_empty", _nothing),),
+        20,
+        _where("local, three replicas", "cut uncleanly|kill .*|produce"),
+    ),
+    PlantedBug(
+        "the term of an unclean cut is not above the known ones",
+        ((cutting, "TERM_GAP", 1),),
+        20,
+        _where("local, three replicas", "cut uncleanly|kill .*|produce"),
     ),
     PlantedBug(
         "a replica that has left stays",

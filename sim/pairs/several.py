@@ -19,22 +19,25 @@ from millstream.core.controller.topic_names import GROUP_METADATA, TRANSACTION_S
 from millstream.errors import MillstreamError
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
+from millstream.model.replication import node_of
 from millstream.partition.partition import Partition
+from millstream.raft.replicated import ReplicatedGroup
 from millstream.wire.records import OVERHEAD_BYTES, unpack_header
 from sim.brokers.controlled import CONTROLLER_GROUP
 from sim.brokers.judge import whole_log
 from sim.brokers.world import BEGIN_US, Cluster
+from sim.engine.disk import PowerFailure
 from sim.engine.local_storage import DATA_DIR
 from sim.engine.objects import Faults
 from sim.engine.timeline import SECOND
 from sim.engine.violation import Violation
-from sim.pairs.kinds import INTERNAL
+from sim.pairs.kinds import INTERNAL, TOPIC
 from sim.pairs.member import Member
 from sim.pairs.sharing import Sharing
 from sim.pairs.world import MINUTE, TRIES, Refused, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.coordinator.local_groups import LocalGroups
     from millstream.core.controller.state import ControllerState
@@ -123,7 +126,32 @@ class Several(World):
 
     def run(self, holds: Callable[[], bool] | None, limit_us: int) -> None:
         """Let things happen until something holds, or for so long."""
-        self.cluster.run(holds, limit_us)
+        end_us = self.cluster.now + limit_us
+        while True:
+            try:
+                self.cluster.run(holds, end_us - self.cluster.now)
+                return
+            except PowerFailure:
+                for one in self.members:
+                    if 0 <= one.disk.crash_at <= one.disk.operations:
+                        self.power_fails(one)
+
+    def power_fails(self, member: Member) -> None:
+        """The power of a broker fails, and comes back after a while."""
+        if not member.is_up:
+            return
+        member.crash(torn=self.chance.random() < 0.5)
+
+        def again() -> None:
+            if not member.is_up and not member.begins:
+                member.start()
+
+        self.cluster.after(self.chance.choice((0, SECOND, 10 * SECOND)), again)
+
+    def end_power_failures(self) -> None:
+        """No step of a disk is the last one any more."""
+        for one in self.members:
+            one.disk.crash_at = -1
 
     def wait(self, duration_us: int) -> None:
         """Let time pass."""
@@ -138,7 +166,7 @@ class Several(World):
 
     def start(self) -> None:
         """Start all brokers, which reach each other. One with its log in the store starts when that is there."""
-        self._connect()
+        self.connect()
         if self.waits_for_store and len(self.lives()) < BROKERS:
             self.set_store(Faults())
         for one in self.members:
@@ -146,7 +174,7 @@ class Several(World):
                 one.start()
         self._wait_until_ready()
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
         """No broker is cut off or paused."""
         cluster = self.cluster
         cut, paused = bool(cluster.cut), list(cluster.paused)
@@ -178,9 +206,26 @@ class Several(World):
         """Brokers are up and reach each other, and disks have room."""
         for one in self.members:
             one.disk.capacity_bytes = None
+        self.end_power_failures()
         self.start()
         for one in self.members:
             self._repair(one)
+
+    def isolate(self, member: Member) -> None:
+        """Nothing passes between a broker and the others."""
+        for other in self.members:
+            if other is not member:
+                self.cluster.cut |= {(member.replica, other.replica), (other.replica, member.replica)}
+
+    def fail(self, member: Member) -> Partition | None:
+        """A verb of a replica raises; what failed, None without one."""
+        partition = member.table.find(TOPIC, 0)
+        if not isinstance(partition, Partition):
+            return None
+        self.expected.append("failed in a planted verb")
+        partition.log.guard("a planted verb", _raise)
+        self.until(lambda: partition.raft_group in member.table.failed, "a replica that failed is not taken down")
+        return partition
 
     def _repair(self, member: Member) -> None:
         """As ``millstream topic repair`` does, of each replica of a broker that has failed."""
@@ -328,7 +373,14 @@ class Several(World):
             return False  # another broker takes it over
         there = {one.node_id for one in self.reached()} - failed
         starts = {one.node_id for one in self.members if one.begins or (one.is_up and not one.is_ready)}
-        return 2 * sum(node in there or node in starts for node in replicas) <= len(replicas)
+        return not _is_majority(there | starts, replicas) or self._grows_again(name, index, there | starts)
+
+    def _grows_again(self, name: str, index: int, there: set[NodeId]) -> bool:
+        """Whether a group that an unclean cut has left with one voter has few again, of whom no majority is there."""
+        entries = [one.table.find(name, index) for one in self.reached()]
+        groups = [one.group for one in entries if isinstance(one, Partition)]
+        voters = [one.configuration.voters for one in groups if isinstance(one, ReplicatedGroup)]
+        return bool(voters) and not any(_is_majority(there, tuple(map(node_of, each))) for each in voters)
 
     def serving(self, name: str, index: int = 0) -> Partition:
         """A partition, once it is led."""
@@ -350,6 +402,18 @@ class Several(World):
     def next_producer_id(self, done: Callable[[Any], None]) -> None:
         """An id that no producer ever had."""
         self.reached()[0].producer_ids.next(done)
+
+
+def _is_majority(there: set[NodeId], of: Sequence[int]) -> bool:
+    return 2 * sum(node in there for node in of) > len(of)
+
+
+class _Planted(Exception):
+    """What no verb raises."""
+
+
+def _raise() -> None:
+    raise _Planted
 
 
 def _nothing() -> None:

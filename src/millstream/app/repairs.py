@@ -123,7 +123,7 @@ class _Repair:
         if storage.stopping:
             self._answer(Retriable("the broker stops"))
         elif entry.raft_group in storage.checkpointer.failed_logs:
-            storage.checkpoint(self.begin)
+            storage.when_set_aside(entry.raft_group, self.begin)
         else:
             storage.forget_files(entry.directory, self._look)
 

@@ -252,6 +252,16 @@ class ShardStorage:
         """Make everything durable so far durable in the segments, and free the write-ahead log; ``done`` when it is."""
         self.checkpointer.request(done)
 
+    def when_set_aside(self, group: RaftGroupId, done: Callable[[], None]) -> None:
+        """Call ``done`` once nothing of a log that failed is in the write-ahead log. Frames that are being written are
+        waited for: a checkpoint before they are durable would not have them.
+        """
+        if group in self.checkpointer.failed_logs:
+            again = partial(self.when_set_aside, group, done)
+            self.wal.when_durable(lambda: self.checkpointer.request(again))
+        else:
+            done()
+
     def stop(self, done: Callable[[], None]) -> None:
         """Bring everything into the segments, leave a summary, end the helpers; ``done`` when they have ended.
 

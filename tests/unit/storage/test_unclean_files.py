@@ -167,20 +167,22 @@ def test_a_log_is_cut_at_its_last_sound_batch_and_opens_with_what_is_left(readab
     kept = end_of(disk)
     assert 0 < kept.end_offset < 20
     cut_back(disk, DIRECTORY, kept)
-    settle(disk, DIRECTORY, kept, archived=False)
+    settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
     again = disk.files()
-    settle(disk, DIRECTORY, kept, archived=False)
+    settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
     assert disk.files() == again
     log = opened(disk)
     assert log.next_offset == kept.end_offset and not log.files.lost
     assert not [one for one in log.raft.controls.entries if one.offset > kept.end_offset]
+    if not readable:  # positions are others than elsewhere, and the end matches no log that was not put aside
+        assert state(disk).base.term == CUT.others_term
 
 
 def test_what_only_the_file_of_epochs_knows_of_the_object_store_is_not_guessed():
     disk = left()
     replace_file(disk, f"{DIRECTORY}/epochs", b"no such file")
     with pytest.raises(Corruption, match="what the object store has is said there alone"):
-        settle(disk, DIRECTORY, end_of(disk), archived=True)
+        settle(disk, DIRECTORY, end_of(disk), CUT.others_term, archived=True)
 
 
 def test_a_base_behind_the_cut_moves_to_its_end_with_what_was_folded():
@@ -189,12 +191,12 @@ def test_a_base_behind_the_cut_moves_to_its_end_with_what_was_folded():
     before = msgspec.structs.replace(state(disk), base=folded, controls=(), start_offset=Offset(0))
     replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(before))
     kept = end_of(disk)._replace(end_offset=Offset(12))
-    settle(disk, DIRECTORY, kept, archived=False)
+    settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
     assert state(disk).base == RaftBase(Offset(12), RaftPosition(13), Term(1), b"members")
     late = msgspec.structs.replace(before, start_offset=Offset(15))
     replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(late))
     with pytest.raises(Corruption, match="nothing behind it is sound"):
-        settle(disk, DIRECTORY, kept, archived=False)
+        settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
 
 
 def crashes(prepared, step):
@@ -241,7 +243,7 @@ def test_the_replica_that_is_named_ends_at_the_same_offset_after_a_crash_at_any_
         take_back(disk, DIRECTORY)
         kept = end_of(disk)
         cut_back(disk, DIRECTORY, kept)
-        settle(disk, DIRECTORY, kept, archived=False)
+        settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
 
     sound = prepared()
     carried_out(sound)

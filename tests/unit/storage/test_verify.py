@@ -9,7 +9,7 @@ from storage_support import append, fill, new_shard, settle
 from millstream.format.index import encode_block, scan_index
 from millstream.format.names import TOPIC_FILE, partition_directory
 from millstream.storage.disk import read_file, replace_file
-from millstream.storage.verification.log import CORRUPT, MENDED, Progress, find_logs, verify_log
+from millstream.storage.verification.log import CORRUPT, MENDED, NO_END, Progress, find_logs, verify_log
 from millstream.storage.verification.wal import verify_wal, wal_batches, wal_bytes, wal_offsets
 
 DATA = "/data"
@@ -75,6 +75,27 @@ def test_what_a_power_failure_took_of_a_closed_segment_is_mended_if_the_write_ah
     assert waiting == [(0, 300)]
     assert {one.severity for one in check(shard, waiting=waiting).findings} == {MENDED}
     assert check(shard, waiting=[(5, 300)]).corrupt, "offsets 3 and 4 are nowhere"
+
+
+def test_what_an_index_says_of_batches_that_the_next_start_cuts_is_no_damage(shard):
+    """The end of a log was cut, and a power failure has brought the index back that knew more."""
+    log = written(shard)
+    path = log.segments()[-1].path
+    base, index = log.segments()[-1].base_offset, f"{path.removesuffix('.log')}.index"
+    before = read_file(shard.disk, index)
+    shard.call(log.truncate_suffix, base + 5)
+    settle(shard)
+    append(log, 1, 10)
+    settle(shard)
+    replace_file(shard.disk, index, before)
+    waiting = wal_offsets(shard.disk, DATA)[1]
+    assert waiting == [(base + 5, base + 6), (base + 5, NO_END)]
+    assert not check(shard, waiting=waiting).corrupt
+    assert check(shard).corrupt, "without the note of the cut"
+    file = shard.disk.open(path)
+    file.truncate(file.size() // 2)
+    found = [one for one in check(shard, waiting=waiting).findings if one.severity == CORRUPT]
+    assert [one.offset for one in found if one.file == path] and found[0].offset < base + 5
 
 
 def test_a_topic_whose_name_a_power_failure_took_is_named_by_its_id(shard):

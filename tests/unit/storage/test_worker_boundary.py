@@ -124,6 +124,23 @@ def test_a_file_that_raises_in_a_checkpoint_ends_its_log_and_the_others_are_dura
     assert opened_again(shard, log, monkeypatch) == (1, 5)
 
 
+def test_a_log_that_failed_is_set_aside_by_one_checkpoint_although_a_frame_is_on_its_way(bench, monkeypatch):
+    shard, log, other, _ = bench
+    begun, done = [], []
+    request = shard.storage.checkpointer.request
+    monkeypatch.setattr(shard.storage.checkpointer, "request", lambda call: (begun.append(1), request(call)))
+    append(log)
+    append(other)
+    shard.storage.cut_off(log)
+    assert shard.storage.wal.last_sequence >= shard.storage.wal.durable_sequence
+    shard.storage.when_set_aside(log.group, lambda: done.append(1))
+    shard.run(lambda: bool(done))
+    assert not shard.storage.checkpointer.failed_logs
+    assert len(begun) == 1
+    shard.storage.when_set_aside(log.group, lambda: done.append(1))
+    assert len(done) == 2, "at once"
+
+
 @pytest.mark.parametrize("verb", ["cut", "remove"])
 def test_a_change_of_files_that_raises_ends_that_log_and_pins_nothing(bench, monkeypatch, verb):
     shard, log, other, failures = bench

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from millstream.core.raft.leaps import Leaps
 from millstream.core.raft.messages import (
     Append,
     Heartbeat,
@@ -44,7 +45,7 @@ class Answer(NamedTuple):
 class FailedReplica:
     """Lifecycle: made when the owner fails, with the newest term and vote that were to be saved."""
 
-    __slots__ = ("_contact_us", "_leader", "_timeout_us", "end", "term", "voted_for")
+    __slots__ = ("_contact_us", "_leader", "_leaps", "_timeout_us", "end", "term", "voted_for")
 
     def __init__(self, term: Term, voted_for: ReplicaId, end: LogPoint, timeout_us: int, contact_us: TimeUs) -> None:
         """``end`` is the durable end of the log, ``contact_us`` when a leader was there at the latest."""
@@ -53,12 +54,15 @@ class FailedReplica:
         """In ``term``; NO_REPLICA if the vote is free."""
         self.end = end
         self._timeout_us = timeout_us
+        self._leaps = Leaps()
         self._contact_us: int = contact_us
         self._leader = NO_REPLICA
         """Who leads in ``term``, as far as this replica knows."""
 
     def step(self, now: TimeUs, sender: ReplicaId, message: Message) -> Answer | None:
         """Take a message."""
+        if self.end.position and self._leaps.bars(now, self.term, message.term):
+            return None
         match message:
             case VoteRequest():
                 return self._vote(now, sender, message)

@@ -8,7 +8,7 @@ the other files of this room::
     membership   changes of the members            handover      transfer of leadership
     commit       counting                          leader_log    positions of a leader's entries
     rejoining    a replica that has lost its log         forcing         unsafe recovery
-    beginning    new groups with an assigned leader
+    beginning    new groups with an assigned leader      leaps         terms far above
 
 Promises: at most one leader a term; a committed entry is in every later leader's log; nothing is claimed before it is
 on disk. Pre-vote, the check of the quorum, priorities and pipelining are not needed for that (A11).
@@ -36,6 +36,7 @@ from millstream.core.raft import (
     rejoining,
 )
 from millstream.core.raft.leader_log import append_control, append_records
+from millstream.core.raft.leaps import Leaps
 from millstream.core.raft.messages import (
     Append,
     AppendRejected,
@@ -72,7 +73,7 @@ class Raft:
     time never goes back.
     """
 
-    __slots__ = ("_deadline_us", "_role", "replica")
+    __slots__ = ("_deadline_us", "_leaps", "_role", "replica")
 
     def __init__(
         self, me: ReplicaId, recovered: Recovered, seed: Seed, now: TimeUs, options: RaftOptions | None = None
@@ -80,6 +81,7 @@ class Raft:
         """Make the core of replica ``me``. ``seed`` is for waits alone and should differ between replicas."""
         self.replica = Replica(me, recovered, options or RaftOptions(), seed, now)
         beginning.recover(self.replica, recovered)
+        self._leaps = Leaps()
         self._role = RoleChange(Role.FOLLOWER, recovered.state.term, NO_REPLICA)
         """Role in the last Ready."""
         self._deadline_us: TimeUs | None = None
@@ -170,6 +172,8 @@ class Raft:
         replica = self.replica
         replica.now = now
         if rejoining.hears_nothing(replica) and not isinstance(message, Inquiry | InquiryReply):
+            return
+        if replica.log.end and self._leaps.bars(now, replica.ballot.term, message.term):
             return
         if isinstance(message, VoteRequest):
             election.on_vote_request(replica, sender, message)

@@ -114,7 +114,7 @@ class Cutting:
             return
         self._lifecycle.stop_voting(entry.raft_group)
         if entry.raft_group in self._storage.checkpointer.failed_logs:
-            self._storage.checkpoint(self.begin)
+            self._storage.when_set_aside(entry.raft_group, self.begin)
         else:
             self._storage.forget_files(entry.directory, lambda: self._try(self._files))
 
@@ -196,7 +196,7 @@ class Cutting:
             return
         cut_back(disk, entry.directory, kept)
         archived = self._places.config_of(entry).is_archived
-        settle(disk, entry.directory, kept, archived=archived)
+        settle(disk, entry.directory, kept, cut.others_term, archived=archived)
         self._opened(self._places.reopen(entry), cut)
 
     def _opened(self, entry: Partition | Faulty, cut: Cut) -> None:

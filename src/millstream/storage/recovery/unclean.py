@@ -98,9 +98,10 @@ def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str],
     return True
 
 
-def settle(disk: Disk, directory: str, kept: Kept, *, archived: bool) -> None:
+def settle(disk: Disk, directory: str, kept: Kept, term: Term, *, archived: bool) -> None:
     """After ``cut_back``: let what the log remembers beside its segments end where they do. The log counts as a replica
-    again. ``archived``: a part of it is in an object store.
+    again. ``term`` is below that of the cut, and no replica has led in it. ``archived``: a part of it is in an object
+    store.
 
     Raises:
         Corruption: it starts behind its end, or nothing tells what of it is in the object store.
@@ -110,7 +111,7 @@ def settle(disk: Disk, directory: str, kept: Kept, *, archived: bool) -> None:
     state = _state(disk, directory)
     if state is None and archived:
         raise Corruption(f"{directory}/{EPOCHS_FILE} tells nothing, and what the object store has is said there alone")
-    settled = _derived(disk, directory, files, kept) if state is None else _ended(directory, state, files, kept)
+    settled = _derived(disk, directory, files, kept, term) if state is None else _ended(directory, state, files, kept)
     if settled != state:
         replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(settled))
     if exists(disk, f"{directory}/{LOST_FILE}"):
@@ -118,11 +119,12 @@ def settle(disk: Disk, directory: str, kept: Kept, *, archived: bool) -> None:
     disk.sync_directory(directory)
 
 
-def _derived(disk: Disk, directory: str, files: dict[int, str], kept: Kept) -> LogState:
-    """What the batches tell. The positions of control entries count for no one now: every other replica is filled."""
+def _derived(disk: Disk, directory: str, files: dict[int, str], kept: Kept, term: Term) -> LogState:
+    """What the batches tell. Nothing tells where control entries were, so positions are not those of other replicas.
+    The log ends in a term that no other log has: a replica that was not emptied does not match, and is filled.
+    """
     state = derive_state(disk, directory, files, None)
-    term = state.epochs[-1][0] if state.epochs else NO_TERM
-    return msgspec.structs.replace(state, base=RaftBase(kept.end_offset, RaftPosition(kept.end_offset), Term(term)))
+    return msgspec.structs.replace(state, base=RaftBase(kept.end_offset, RaftPosition(kept.end_offset), term))
 
 
 def _ended(directory: str, state: LogState, files: dict[int, str], kept: Kept) -> LogState:

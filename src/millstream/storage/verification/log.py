@@ -70,6 +70,9 @@ _ID_DIGITS: Final = 32
 CORRUPT: Final = "corrupt"
 MENDED: Final = "mended"
 
+NO_END: Final = 1 << 63
+"""No offset is that large."""
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One finding."""
@@ -243,6 +246,8 @@ class _LogCheck:
         self._running = running
         self._settled = settled
         self._waiting = () if settled else waiting
+        self._cut_at = self._waiting[-1][0] if self._waiting and self._waiting[-1][1] == NO_END else NO_END
+        """The next start cuts the log at this offset: what files say of what is behind it does not count."""
         self._newer = _NO_EPOCH  # the newest epoch that the file does not know, and where its first batch is
         self._state = LogState()
 
@@ -276,7 +281,8 @@ class _LogCheck:
             if not self._running and expected >= 0 and (base > expected or (place and base < expected)):
                 gap = f"offsets {expected} to {base - 1} are in no segment"
                 what = gap if base > expected else f"starts at offset {base}, but the previous one ends at {expected}"
-                severity = MENDED if self._is_written_again(expected, base) else CORRUPT
+                is_cut = min(base, expected) >= self._cut_at
+                severity = MENDED if is_cut or self._is_written_again(expected, base) else CORRUPT
                 self._found(severity, f"{directory}/{name}", 0, min(base, expected), what)
             expected = self._segment(name, base, indexes[name], bases[place + 1])
 
@@ -331,9 +337,10 @@ class _LogCheck:
         try:
             size = file.size()
             durable = 0 if summary is None else summary.size_bytes
-            if size < durable:
-                what = f"{size} bytes, {durable} were durable"
-                self._found(CORRUPT, path, size, summary.end_offset if summary else -1, what)
+            end_offset = -1 if summary is None else summary.end_offset
+            is_short = size < durable
+            if is_short and end_offset <= self._cut_at:
+                self._found(CORRUPT, path, size, end_offset, f"{size} bytes, {durable} were durable")
             # Without an index, all of a segment that has a successor was durable.
             limit = min(durable, size) if self._running else size
             whole = durable if following is None or summary is not None else size
@@ -360,16 +367,25 @@ class _LogCheck:
                     walk.end_offset = -1
                     break
             self._progress.checked(size)
+            if is_short and self._cut_at < end_offset and 0 <= walk.end_offset < self._cut_at:
+                self._found(CORRUPT, path, size, walk.end_offset, f"ends here, {self._cut_at} was durable")
             if index is not None:
-                self._indexed(path, index, walk)
+                self._indexed(path, self._before_cut(index), walk)
             elif not self._running:
                 self._found(MENDED, index_path(path), -1, -1, "missing; the next start builds it from the segment")
             return walk.end_offset
         finally:
             file.close()
 
+    def _before_cut(self, index: IndexScan) -> IndexScan:
+        """What an index says of batches in front of the cut of the next start."""
+        if index.summary is None or index.summary.end_offset <= self._cut_at:
+            return index
+        count = bisect_left(index.offsets, self._cut_at)
+        return index._replace(summary=None, offsets=index.offsets[:count], positions=index.positions[:count])
+
     def _stopped(self, path: str, stop: WalkEnd, walk: _Walk, index: IndexScan | None, durable: int) -> None:
-        if stop.position < durable:
+        if stop.position < durable and walk.end_offset < self._cut_at:
             following = walk.next_entry(index, stop.position)
             until = "" if following is None else f"; what follows is readable from offset {following[0]} on"
             self._found(CORRUPT, path, stop.position, walk.end_offset, f"{stop.reason}{until}")
@@ -383,6 +399,7 @@ class _LogCheck:
         tally.batches += 1
         tally.records += batch.records
         is_durable = batch.position < durable and not self._is_written_again(batch.base_offset, batch.last_offset + 1)
+        is_durable = is_durable and batch.base_offset < self._cut_at
         severity = CORRUPT if is_durable else MENDED
         if not batch_crc_ok(view):
             what = "a batch does not match its CRC-32C"

@@ -16,7 +16,7 @@ from millstream.format.names import WAL_DIRECTORY, wal_name
 from millstream.format.wal import Kind, WalState
 from millstream.format.wal_scan import judge
 from millstream.model.quantities import RaftGroupId, ShardId
-from millstream.storage.verification.log import CORRUPT, MENDED, Finding, unreadable
+from millstream.storage.verification.log import CORRUPT, MENDED, NO_END, Finding, unreadable
 from millstream.storage.wal.reading import read_wal_piece, scan_wal_files, wal_numbers
 from millstream.storage.wal.state import look_at_wal_state, nothing_is_known
 
@@ -52,15 +52,22 @@ def wal_batches(disk: Disk, data_dir: str, group: RaftGroupId) -> Iterator[bytes
 
 def wal_offsets(disk: Disk, data_dir: str) -> dict[int, list[tuple[int, int]]]:
     """By Raft group, the offsets of its log that the next start does not need in the segments: it writes them from
-    the write-ahead log, or the log starts after them. (first, end), sorted, ends exclusive.
+    the write-ahead log, or the log starts after them. (first, end), sorted, ends exclusive. The last ends at `NO_END`
+    if the next start cuts the log where it starts.
     """
     found: dict[int, list[tuple[int, int]]] = {}
+    cuts: dict[int, int] = {}
     for record, _ in _sound_records(disk, data_dir):
         if record.kind == Kind.BATCH:
             found.setdefault(record.group, []).append((record.base, record.last + 1))
         elif record.kind in (Kind.TRIM, Kind.ADOPT):
             found.setdefault(record.group, []).append((0, record.base))
-    return {group: _merged(sorted(ranges)) for group, ranges in found.items()}
+            if record.kind == Kind.ADOPT:
+                cuts.pop(record.group, None)  # other files take the place of those that were cut
+        elif record.kind == Kind.TRUNCATE:
+            cuts[record.group] = min(record.base, cuts.get(record.group, NO_END))
+    merged = {group: _merged(sorted(ranges)) for group, ranges in found.items()}
+    return merged | {group: [*merged.get(group, ()), (cut, NO_END)] for group, cut in cuts.items()}
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
