@@ -3,7 +3,9 @@
 Connect runs standalone with a file source and a file sink: what is written to one file arrives in the other, through a
 topic, and goes on where it was after a restart. Streams runs its own smoke test: a driver that writes, an application
 of two instances that filters, joins nothing, aggregates, windows and suppresses over changelog and repartition topics,
-and the driver's verification of every result, at least once here and exactly once in ``conformance.transactions``.
+and the driver's verification of every result, at least once here and exactly once in ``conformance.transactions``. With
+``group.protocol=streams`` it runs at least once, where ``kafka-streams-groups`` is asked about it, and exactly once
+while an instance and the broker are killed.
 """
 
 import contextlib
@@ -12,17 +14,23 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.peers import kafka as peer
 
 from conformance import tools
 from conformance.checks import Bench, Check, CheckFailed, Checks
+from conformance.lists import Outcome
+from conformance.suite import Context
 
 POM = Path(__file__).with_name("pom.xml")
 CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 STREAMS = "org.apache.kafka.streams.tests.StreamsSmokeTest"
+STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
+STREAMS_PROTOCOL = {"group.protocol": "streams"}
+KILLS = 2
+"""Of an instance of the application and of the broker, in turn."""
 FOLDER = f"kafka-suites-{peer.KAFKA_VERSION}-2"
 """Of the class path in the cache. The last number changes with ``pom.xml``."""
 
@@ -158,13 +166,45 @@ def streams_smoke_test_is_verified_by_its_driver(bench: Bench) -> None:
     smoke_test_of_streams(bench, "at_least_once")
 
 
-def smoke_test_of_streams(bench: Bench, guarantee: str) -> None:
-    """The driver and two instances of the application, with this ``processing.guarantee``."""
+def streams_smoke_test_is_verified_with_the_streams_protocol(bench: Bench) -> None:
+    smoke_test_of_streams(bench, "at_least_once", STREAMS_PROTOCOL, _say_what_runs)
+
+
+def streams_smoke_test_is_verified_with_the_streams_protocol_through_kills(bench: Bench) -> None:
+    smoke_test_of_streams(bench, "exactly_once_v2", STREAMS_PROTOCOL, kills=KILLS)
+
+
+def _say_what_runs(bench: Bench) -> None:
+    """What Kafka's tool says of the application: one active member for each of its tasks."""
+    group = ["--bootstrap-server", bench.bootstrap, "--group", "SmokeTest", "--describe"]
+    listed = bench.call(peer.java_command(STREAMS_GROUPS, [*group[:2], "--list", "--state"], level="off"))
+    assert ["SmokeTest", "Stable"] in [line.split() for line in listed.splitlines()], listed
+    state = bench.call(peer.java_command(STREAMS_GROUPS, [*group, "--state"], level="off"))
+    assert "Stable" in state, state
+    members = bench.call(peer.java_command(STREAMS_GROUPS, [*group, "--members"], level="off"))
+    assert members.count("ACTIVE:") == INSTANCES * THREADS, members
+
+
+INSTANCES, THREADS = 2, 2
+
+
+def smoke_test_of_streams(
+    bench: Bench,
+    guarantee: str,
+    more: Mapping[str, str] | None = None,
+    look: Callable[[Bench], None] | None = None,
+    kills: int = 0,
+) -> None:
+    """The driver and two instances of the application, with this ``processing.guarantee`` and ``more`` settings.
+    ``look`` is called when they run; while the driver writes, one of them and the broker are killed in turn.
+    """
     created = [("--create", "--topic", topic, "--partitions", "5") for topic in (*TOPICS, *MORE_TOPICS)]
     for arguments in created:
         bench.call(peer.java_command(peer.TOPIC_COMMAND, ["--bootstrap-server", bench.bootstrap, *arguments]))
     with contextlib.ExitStack() as stack:
-        for number in (1, 2):
+        instances: list[tuple[subprocess.Popen[bytes], list[str], Path]] = []
+        properties = ""
+        for number in range(1, INSTANCES + 1):
             state = bench.folder / f"state-{number}"
             state.mkdir()
             properties = write_properties(
@@ -172,21 +212,53 @@ def smoke_test_of_streams(bench: Bench, guarantee: str) -> None:
                 {
                     "bootstrap.servers": bench.bootstrap,
                     "state.dir": str(state),
-                    "num.stream.threads": "2",
+                    "num.stream.threads": str(THREADS),
                     "processing.guarantee": guarantee,
                     "acceptable.recovery.lag": str(2**63 - 1),
-                    "session.timeout.ms": "10000",
+                    **({"session.timeout.ms": "10000"} if more is None else more),
                 },
             )
             said = bench.folder / f"streams-{number}.log"
-            process = stack.enter_context(
-                started(bench, application_command(bench, STREAMS, properties, "process"), said)
-            )
+            command = application_command(bench, STREAMS, properties, "process")
+            process = stack.enter_context(started(bench, command, said))
+            instances.append((process, command, said))
             running = _started_streams(said)
             _wait("the application runs", running, process, said, WAIT_S * bench.patience)
-        out = bench.call(application_command(bench, STREAMS, properties, "run"), limit_s=300)
+        if look is not None:
+            look(bench)
+        driver = application_command(bench, STREAMS, properties, "run")
+        if not kills:
+            out = bench.call(driver, limit_s=300)
+        else:
+            out = _driven_through_kills(bench, stack, driver, instances[0], kills)
     assert "ALL-RECORDS-DELIVERED" in out, out[-500:]
     assert "SUCCESS" in out.splitlines(), out[-500:]
+
+
+def _driven_through_kills(
+    bench: Bench,
+    stack: contextlib.ExitStack,
+    driver: list[str],
+    instance: "tuple[subprocess.Popen[bytes], list[str], Path]",
+    kills: int,
+) -> str:
+    """What the driver said. While it writes, an instance of the application and the broker are killed in turn."""
+    process, command, said = instance
+    heard = bench.folder / "driver.log"
+    limit_s = 600.0 * bench.patience
+    with started(bench, driver, heard) as driving:
+        for kill in range(kills):
+            written = heard.stat().st_size
+            _wait("the driver writes", lambda known=written: heard.stat().st_size > known, driving, heard, limit_s)
+            if kill % 2:
+                bench.broker.kill()
+                bench.broker.restart()
+            else:
+                process.kill()
+                process.wait()
+                process = stack.enter_context(started(bench, command, said))
+        driving.wait(limit_s)
+    return heard.read_text(encoding="utf-8", errors="replace")
 
 
 def _started_streams(said: Path) -> Callable[[], bool]:
@@ -211,5 +283,17 @@ class Streams(Connect):
     name = "streams"
     about = "the smoke test of Kafka Streams"
 
+    def run(self, context: Context) -> Iterator[Outcome]:
+        """Each check has a broker of its own, because the smoke test names its topics itself."""
+        for check in self.checks():
+            if check.__name__ in context.chosen:
+                with context.broker(self.settings) as broker:
+                    context.say(check.__name__)
+                    yield self.one(context, broker, check)
+
     def checks(self) -> Sequence[Check]:
-        return (streams_smoke_test_is_verified_by_its_driver,)
+        return (
+            streams_smoke_test_is_verified_by_its_driver,
+            streams_smoke_test_is_verified_with_the_streams_protocol,
+            streams_smoke_test_is_verified_with_the_streams_protocol_through_kills,
+        )

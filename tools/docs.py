@@ -221,6 +221,7 @@ def configuration_page() -> str:
     from millstream.config.properties.security import SecurityProperties
     from millstream.config.properties.share_groups import ShareGroupProperties
     from millstream.config.properties.storage import StorageProperties
+    from millstream.config.properties.streams_groups import StreamsGroupProperties
     from millstream.config.properties.tiers import TierProperties
     from millstream.config.properties.tokens import TokenProperties
     from millstream.config.properties.topics import TopicDefaultProperties
@@ -240,6 +241,7 @@ def configuration_page() -> str:
         ("Object store, tiered topics and warm cache", TierProperties),
         ("Groups and producers", GroupProperties),
         ("Share groups", ShareGroupProperties),
+        ("Streams groups", StreamsGroupProperties),
         ("Transactions", TransactionProperties),
         ("Cluster", ClusterProperties),
         ("Defaults of topics", TopicDefaultProperties),

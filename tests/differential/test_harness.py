@@ -10,7 +10,7 @@ from differential.good import GOOD
 from differential.plain import Names, ordered, plain
 from differential.table import Case, Input, all_cases, all_inputs, few
 from differential.talk import batch
-from millstream.kafka.served import SERVED, SHARE_GROUPS, advertised_versions
+from millstream.kafka.served import SERVED, SHARE_GROUPS, STREAMS_GROUPS, advertised_versions
 from millstream.wire.apis import APIS
 from millstream.wire.codec import encode_message
 from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -18,8 +18,10 @@ from millstream.wire.messages.metadata import MetadataResponse, MetadataResponse
 
 OWN_APIS = {key for key in SERVED if key > 15_000}
 """Those of event topics, which Apache Kafka does not have."""
-COMPARED = set(SERVED) - OWN_APIS - SHARE_GROUPS
-"""APIs whose answers are recorded. Those of share groups are compared by the suites of Kafka's clients instead."""
+COMPARED = set(SERVED) - OWN_APIS - SHARE_GROUPS - STREAMS_GROUPS
+"""APIs whose answers are recorded. Those of share groups and of streams groups are compared by the suites of Kafka's
+clients instead.
+"""
 CASE = Case("planted", 3, (0, 1), lambda t: None)
 AT = Input(CASE, 1)
 

@@ -88,5 +88,5 @@ def test_values_are_these_bytes(value: Stored, text: str) -> None:
 
 
 def test_keys_of_other_features_are_skipped() -> None:
-    assert decode_offsets_key(bytes.fromhex("0011 0001 67")) is None
+    assert decode_offsets_key(bytes.fromhex("0018 0001 67")) is None
     assert decode_offsets_key(bytes.fromhex("0004 0001 67")) is None

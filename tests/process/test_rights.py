@@ -11,7 +11,7 @@ from differential.talk import Topic
 from millstream.config.properties.access import STANDARD_AUTHORIZER
 from millstream.core.access.entry import CLUSTER_NAME, AclEntry
 from millstream.kafka.authorize.table import RIGHTS
-from millstream.kafka.served import SERVED, SHARE_GROUPS
+from millstream.kafka.served import SERVED, SHARE_GROUPS, STREAMS_GROUPS
 from millstream.model.access import Operation, PatternType, Permission, ResourceType
 from millstream.testing.process import Broker
 from millstream.wire.apis import APIS
@@ -60,6 +60,13 @@ from millstream.wire.messages.share_acknowledge import AcknowledgePartition, Ack
 from millstream.wire.messages.share_fetch import ShareFetchPartition, ShareFetchRequest, ShareFetchTopic
 from millstream.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from millstream.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from millstream.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsSubtopology,
+    StreamsTopicInfo,
+    StreamsTopology,
+)
 from millstream.wire.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteStatePartition,
@@ -181,7 +188,7 @@ def test_every_served_api_states_its_rights():
 def test_without_any_right_nothing_is_done_and_nothing_is_seen(broker, rights, alice):
     before = all_names(rights.line)
     there, missing = Topic("there", topic_id(rights.line, "there")), Topic("missing", bytes(15) + b"\7")
-    for key in sorted(set(SERVED) - SHARE_GROUPS - {17, 18, 36}):
+    for key in sorted(set(SERVED) - SHARE_GROUPS - STREAMS_GROUPS - {17, 18, 36}):
         version = APIS[key].versions[1]
         for topic in (there, missing):
             answer = alice.ask(request_for(key, version, topic), version)
@@ -204,7 +211,7 @@ def test_each_right_that_is_missing_is_noticed(broker, rights, alice, exists):
     rights.create(*everything)
     topic = Topic("there", topic_id(rights.line, "there")) if exists else Topic("missing", bytes(15) + b"\7")
     unnoticed = []
-    for key in sorted(set(SERVED) - SHARE_GROUPS):
+    for key in sorted(set(SERVED) - SHARE_GROUPS - STREAMS_GROUPS):
         for one in RIGHTS[key]:
             version = APIS[key].versions[1]
             if key == 24 and one.resource != CLUSTER:
@@ -263,7 +270,7 @@ def test_each_missing_right_on_a_share_group_is_noticed(broker, rights, alice):
 def test_with_all_rights_no_error_is_about_rights(broker, rights, alice):
     rights.create(*(entry(resource, Operation.ALL) for resource in (TOPIC, GROUP, CLUSTER, TXN)))
     topic = Topic("hidden", topic_id(rights.line, "hidden"))
-    for key in sorted(set(SERVED) - SHARE_GROUPS - {17, 18, 36, 64, 20}):
+    for key in sorted(set(SERVED) - SHARE_GROUPS - STREAMS_GROUPS - {17, 18, 36, 64, 20}):
         version = APIS[key].versions[1]
         codes = codes_of(alice.ask(request_for(key, version, topic), version))
         assert not codes & AUTHORIZATION, (APIS[key].name, codes)
@@ -396,3 +403,31 @@ def test_the_anonymous_client_of_an_open_listener_has_no_rights_either(broker, r
     with Line(broker.bootstrap) as line:
         assert line.ask(MetadataRequest(None, False)).topics == []
         assert codes_of(line.ask(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000))) == {29, 0}
+
+
+def test_each_missing_right_on_a_streams_group_is_noticed(broker, rights, alice):
+    seek = FindCoordinatorRequest(key_type=0, coordinator_keys=["streams"])
+    until(lambda: codes_of(rights.line.ask(seek)) == {0}, "the group has a coordinator")
+    names = ["streams-1-changelog", "streams-2-changelog"]
+    changelogs = [StreamsTopicInfo(name) for name in names]
+    topology = StreamsTopology(0, [StreamsSubtopology("0", ["there"], state_changelog_topics=changelogs)])
+    joins = StreamsGroupHeartbeatRequest("streams", "m", 0, 0, None, None, 1_000, topology, [], [], [], "p")
+    requests = {88: joins, 89: StreamsGroupDescribeRequest(["streams"])}
+    for request in requests.values():
+        assert codes_of(alice.ask(request)) & AUTHORIZATION
+
+    everything = [entry(resource, Operation.ALL) for resource in (TOPIC, GROUP)]
+    create = [entry(resource, Operation.CREATE, Permission.DENY) for resource in (TOPIC, CLUSTER)]
+    rights.create(*everything, *create)
+    (status,) = [one for one in alice.ask(joins).status if one.status_code == 3]
+    assert status.status_detail.endswith(f"; Unauthorized to CREATE on topics {', '.join(names)}.")
+    assert not set(names) & set(all_names(rights.line))
+    rights.delete(*create)
+    until(lambda: not alice.ask(joins).error_code and set(names) <= set(all_names(rights.line)), "they are created")
+
+    for key, request in requests.items():
+        for one in RIGHTS[key]:
+            denied = entry(one.resource, one.operation, Permission.DENY)
+            rights.create(denied)
+            assert one.error in codes_of(alice.ask(request)), (APIS[key].name, one.resource, one.operation)
+            rights.delete(denied)

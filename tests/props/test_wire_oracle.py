@@ -50,7 +50,21 @@ def _sample(rng: Random, cls: type[Message], version: int) -> Any:
     message = sample(rng, cls, version)
     if isinstance(message, ApiVersionsResponse):  # it reads answers with an error as version 0
         return msgspec.structs.replace(message, error_code=0)
-    return message
+    return _without_empty_tags(message, version)
+
+
+def _without_empty_tags(message: Any, version: int) -> Any:
+    """The message with None for each empty list that a tag carries and that may be null: the oracle leaves it out."""
+    changes: dict[str, Any] = {}
+    for field in fields_of(type(message), version):
+        value = getattr(message, field.name)
+        if field.tag is not None and field.nullable and value == []:
+            changes[field.name] = None
+        elif isinstance(value, Message):
+            changes[field.name] = _without_empty_tags(value, version)
+        elif isinstance(value, list) and value and isinstance(value[0], Message):
+            changes[field.name] = [_without_empty_tags(one, version) for one in value]
+    return msgspec.structs.replace(message, **changes) if changes else message
 
 
 def _encode(message: Any, version: int) -> bytes:

@@ -45,6 +45,20 @@ from millstream.wire.messages.share_state_storage import (
     ShareUpdateKey,
     ShareUpdateValue,
 )
+from millstream.wire.messages.streams_group_storage import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
+)
 from millstream.wire.schema import Kind, Message, Type, fields_of
 
 API_MESSAGES: list[tuple[type[Message], int]] = [
@@ -86,6 +100,18 @@ OTHER_MESSAGES: list[tuple[type[Message], int]] = [
         ShareGroupCurrentMemberAssignmentValue,
         ShareGroupStatePartitionMetadataKey,
         ShareGroupStatePartitionMetadataValue,
+        StreamsGroupMetadataKey,
+        StreamsGroupMetadataValue,
+        StreamsGroupMemberMetadataKey,
+        StreamsGroupMemberMetadataValue,
+        StreamsGroupTargetAssignmentMetadataKey,
+        StreamsGroupTargetAssignmentMetadataValue,
+        StreamsGroupTargetAssignmentMemberKey,
+        StreamsGroupTargetAssignmentMemberValue,
+        StreamsGroupCurrentMemberAssignmentKey,
+        StreamsGroupCurrentMemberAssignmentValue,
+        StreamsGroupTopologyKey,
+        StreamsGroupTopologyValue,
         ShareSnapshotKey,
         ShareSnapshotValue,
         ShareUpdateKey,

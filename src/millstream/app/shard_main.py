@@ -60,6 +60,7 @@ from millstream.coordinator.end_offsets import EndOffsets
 from millstream.coordinator.finding import Coordinators
 from millstream.coordinator.router import GroupRouter
 from millstream.coordinator.share_states import ShareStates
+from millstream.coordinator.streams_topics import StreamsTopics
 from millstream.coordinator.topics_view import everybody_may
 from millstream.coordinator.transactions import Transactions
 from millstream.core.controller.topic_names import GROUP_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -308,6 +309,7 @@ class ShardProcess:
             producer_ids=producer_ids,
             coordinator=coordinator,
             transactions=transactions,
+            streams_topics=StreamsTopics(shard.reactor, self.client),
             share_states=share_states,
             share_partitions=share_partitions,
             share_sessions=ShareSessions(shard, share_partitions, seats, Moves(shard, seats)),

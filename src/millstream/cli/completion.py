@@ -35,13 +35,15 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
     """Consumer groups that start with what was typed."""
     try:
         from millstream.cli.connect import admin_client
-        from millstream.cli.share_group import list_share_groups
+        from millstream.cli.share_group import SHARE_GROUP_DESCRIBE, list_groups_of
+        from millstream.cli.streams_group import STREAMS_GROUP_DESCRIBE
         from millstream.cli.transaction import transaction_cluster
 
         listed = admin_client(_bootstrap(ctx)).list_consumer_groups(request_timeout=_ASK_S).result(_ASK_S + 1)
         found = [group.group_id for group in listed.valid]
         with transaction_cluster(_bootstrap(ctx), _ASK_S) as cluster:
-            found += [group.group_id for group in list_share_groups(cluster, ())]
+            for kind, api in (("share", SHARE_GROUP_DESCRIBE), ("streams", STREAMS_GROUP_DESCRIBE)):
+                found += [group.group_id for group in list_groups_of(cluster, kind, api, ())]
     except Exception:  # noqa: BLE001 - there is nothing to propose
         return []
     return _fitting(found, ctx, param, incomplete)

@@ -1,4 +1,4 @@
-"""``millstream group``: list, describe, reset and delete groups of consumers, share groups included.
+"""``millstream group``: list, describe, reset and delete groups of consumers, share groups and streams groups included.
 
 ``reset`` shows what it would do; only ``--execute`` does it, and only while the group has no members, because running
 consumers would overwrite it. ``delete`` does it at once; the broker refuses it while the group has members.
@@ -19,11 +19,12 @@ from millstream.cli.positions import EXPECTED, parse_position, resolve
 from millstream.model.marks import is_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.cli.confluent import AdminClient, ConsumerGroupDescription
     from millstream.cli.epochs import Epochs
     from millstream.cli.share_group import ShareGroup
+    from millstream.cli.streams_group import StreamsGroup
 
 
 name_argument = click.argument(
@@ -39,6 +40,7 @@ names_argument = click.argument(
 )
 
 SHARE: Final = "SHARE"
+STREAMS: Final = "STREAMS"
 STATES: Final = {
     "empty": "EMPTY",
     "stable": "STABLE",
@@ -46,7 +48,7 @@ STATES: Final = {
     "completing-rebalance": "COMPLETING_REBALANCING",
 }
 """Accepted spellings of a group state → its name in confluent-kafka."""
-TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER", "share": SHARE}
+TYPES: Final = {"classic": "CLASSIC", "consumer": "CONSUMER", "share": SHARE, "streams": STREAMS}
 
 
 class PartitionLag(NamedTuple):
@@ -79,7 +81,7 @@ class PartitionLag(NamedTuple):
     "kind",
     multiple=True,
     metavar="TYPE",
-    help="Only groups of this type: classic, consumer, share; may be repeated.",
+    help="Only groups of this type: classic, consumer, share, streams; may be repeated.",
 )
 @as_json_option
 @bootstrap_option
@@ -93,9 +95,9 @@ def list_groups(state: tuple[str, ...], kind: tuple[str, ...], as_json: bool, bo
     if state:
         wanted["states"] = {ConsumerGroupState[name] for name in _meant("--state", state, STATES)}
     if kind:
-        wanted["types"] = {ConsumerGroupType[name] for name in kinds if name != SHARE}
+        wanted["types"] = {ConsumerGroupType[name] for name in kinds if name not in (SHARE, STREAMS)}
     rows: list[tuple[str, str, str]] = []
-    if set(kinds) != {SHARE}:
+    if not kinds or set(kinds) - {SHARE, STREAMS}:
         client = admin_client(bootstrap)  # kept until the response arrives, because it closes with its last reference
         with explained("groups", bootstrap):
             future = client.list_consumer_groups(request_timeout=timeout, **wanted)
@@ -104,8 +106,7 @@ def list_groups(state: tuple[str, ...], kind: tuple[str, ...], as_json: bool, bo
             with explained("groups", bootstrap):
                 raise listing.errors[0]
         rows += [(group.group_id, group.state.name.lower(), _kind(group)) for group in listing.valid]
-    if not kind or SHARE in kinds:
-        rows += _share_groups(state, bootstrap, timeout)
+    rows += _newer_groups(kinds or [SHARE, STREAMS], state, bootstrap, timeout)
     rows.sort()
     if as_json:
         print_json([{"group": name, "state": state, "type": kind} for name, state, kind in rows])
@@ -128,12 +129,19 @@ def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
     """Show a group's members, committed offsets and lag, and the epochs of a consumer group."""
     if _describe_share_group(name, bootstrap, timeout, as_json=as_json):
         return
+    if _describe_streams_group(name, bootstrap, timeout, as_json=as_json):
+        return
     client = admin_client(bootstrap)
     group = _description(client, name, bootstrap, timeout)
     committed, marks = _committed(name, bootstrap, timeout)
     if group.state.name in ("DEAD", "UNKNOWN") and not committed:
         raise CommandFailed(f"there is no group '{name}'; 'millstream group list' shows those that exist")
-    lags = _lags(client, group, committed, marks, bootstrap, timeout)
+    owners = {
+        (entry.topic, entry.partition): (member.member_id, member.client_id, member.host)
+        for member in group.members
+        for entry in (member.assignment.topic_partitions if member.assignment else None) or ()
+    }
+    lags = _lags(client, name, owners, committed, marks, bootstrap, timeout)
     total = sum(lag.lag or 0 for lag in lags)
     state = group.state.name.lower()
     coordinator = group.coordinator.id if group.coordinator else None
@@ -151,6 +159,10 @@ def describe(name: str, as_json: bool, bootstrap: str, timeout: float) -> None:
     if epochs is not None:
         facts += [("epoch", epochs.group), ("assignment epoch", epochs.assignment)]
     print_facts([*facts, ("coordinator", coordinator), ("members", len(group.members)), ("lag", f"{total:,}")])
+    _print_lags(lags)
+
+
+def _print_lags(lags: Sequence[PartitionLag]) -> None:
     emit("\n")
     columns = ["TOPIC", "#PARTITION", "#COMMITTED", "#END", "#LAG", "MEMBER", "CLIENT", "HOST"]
     rows = [(lag.topic, lag.partition, lag.committed, lag.end_offset, lag.lag, *lag[4:]) for lag in lags]
@@ -190,10 +202,12 @@ def reset(
     position = parse_position(to, "--to")
     client = admin_client(bootstrap)
     shares = _share_group(name, bootstrap, timeout)
-    if shares is None:
+    streams = _streams_group(name, bootstrap, timeout) if shares is None else None
+    newer = shares or streams
+    if newer is None:
         members = len(_description(client, name, bootstrap, timeout).members)
     else:
-        members = len(shares.described.members)
+        members = len(newer.described.members)
     if members and execute:
         raise CommandFailed(
             f"group '{name}' is active with {members} member{'s' if members > 1 else ''}, which would overwrite the "
@@ -239,13 +253,24 @@ def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, bootstrap: st
     report_fates(found, "group", "deleted", "there was no", as_json=as_json)
 
 
-def _share_groups(states: tuple[str, ...], bootstrap: str, timeout: float) -> list[tuple[str, str, str]]:
-    """The share groups in one of these states, as rows of a list: confluent-kafka leaves them out."""
-    from millstream.cli.share_group import list_share_groups
+def _newer_groups(
+    kinds: Sequence[str], states: tuple[str, ...], bootstrap: str, timeout: float
+) -> list[tuple[str, str, str]]:
+    """Share groups and streams groups in one of these states, as rows of a list: confluent-kafka leaves them out."""
+    from millstream.cli.share_group import SHARE_GROUP_DESCRIBE, list_groups_of
+    from millstream.cli.streams_group import STREAMS_GROUP_DESCRIBE
     from millstream.cli.transaction import transaction_cluster
 
+    apis = {SHARE: SHARE_GROUP_DESCRIBE, STREAMS: STREAMS_GROUP_DESCRIBE}
+    wanted = [(kind.lower(), api) for kind, api in apis.items() if kind in kinds]
+    if not wanted:
+        return []
     with transaction_cluster(bootstrap, timeout) as cluster:
-        return [(group.group_id, group.group_state.lower(), "share") for group in list_share_groups(cluster, states)]
+        return [
+            (group.group_id, group.group_state.lower(), kind)
+            for kind, api in wanted
+            for group in list_groups_of(cluster, kind, api, states)
+        ]
 
 
 def _share_group(name: str, bootstrap: str, timeout: float) -> ShareGroup | None:
@@ -286,6 +311,48 @@ def _describe_share_group(name: str, bootstrap: str, timeout: float, *, as_json:
     print_facts(facts)
     emit("\n")
     print_table(["TOPIC", "#PARTITION", "#START", "#LAG", "#MEMBERS"], positions, empty="the group has read nothing")
+    return True
+
+
+def _streams_group(name: str, bootstrap: str, timeout: float) -> StreamsGroup | None:
+    """A streams group; None if the group is none."""
+    from millstream.cli.streams_group import streams_group
+    from millstream.cli.transaction import transaction_cluster
+
+    with transaction_cluster(bootstrap, timeout) as cluster:
+        return streams_group(cluster, name)
+
+
+def _describe_streams_group(name: str, bootstrap: str, timeout: float, *, as_json: bool) -> bool:
+    """Show a streams group: its epochs, its tasks, and how far it has read. False: it is none."""
+    found = _streams_group(name, bootstrap, timeout)
+    if found is None:
+        return False
+    group, topology = found.described, found.described.topology
+    committed, marks = _committed(name, bootstrap, timeout)
+    lags = _lags(admin_client(bootstrap), name, found.owners, committed, marks, bootstrap, timeout)
+    total = sum(lag.lag or 0 for lag in lags)
+    facts: list[tuple[str, object]] = [("group", name), ("state", group.group_state.lower()), ("type", "streams")]
+    facts += [("epoch", group.group_epoch), ("assignment epoch", group.assignment_epoch)]
+    facts += [("topology epoch", None if topology is None else topology.epoch), ("coordinator", found.coordinator)]
+    facts += [("members", len(group.members)), ("lag", total if as_json else f"{total:,}")]
+    kinds = ("active", "standby", "warmup")
+    tasks = [
+        (f"{one.subtopology_id}_{partition}", kind, member.member_id, member.process_id)
+        for member in group.members
+        for kind in kinds
+        for one in getattr(member.assignment, f"{kind}_tasks")
+        for partition in one.partitions
+    ]
+    if as_json:
+        document = {fact.replace(" ", "_"): value for fact, value in facts}
+        shown = [dict(zip(("task", "kind", "member", "process"), task, strict=True)) for task in sorted(tasks)]
+        print_json(document | {"tasks": shown, "partitions": [one._asdict() | {"lag": one.lag} for one in lags]})
+        return True
+    print_facts(facts)
+    emit("\n")
+    print_table(["TASK", "KIND", "MEMBER", "PROCESS"], sorted(tasks), empty="no member runs a task")
+    _print_lags(lags)
     return True
 
 
@@ -335,7 +402,8 @@ def _committed(name: str, bootstrap: str, timeout: float) -> tuple[dict[tuple[st
 
 def _lags(
     client: AdminClient,
-    group: ConsumerGroupDescription,
+    name: str,
+    owners: Mapping[tuple[str, int], tuple[str, str, str]],
     committed: dict[tuple[str, int], int],
     marks: set[tuple[str, int]],
     bootstrap: str,
@@ -343,18 +411,12 @@ def _lags(
 ) -> list[PartitionLag]:
     from millstream.cli.confluent import OffsetSpec, TopicPartition
 
-    owners = {
-        (entry.topic, entry.partition): member
-        for member in group.members
-        for entry in (member.assignment.topic_partitions if member.assignment else None) or ()
-    }
     named_partitions = sorted(committed.keys() | owners.keys())
     specs = {TopicPartition(*place): OffsetSpec.latest() for place in named_partitions}
-    ends = offsets_at(client, specs, f"group '{group.group_id}'", bootstrap, timeout, served_only=True)
+    ends = offsets_at(client, specs, f"group '{name}'", bootstrap, timeout, served_only=True)
     lags: list[PartitionLag] = []
     for place in named_partitions:
-        owner = owners.get(place)
-        who = (None, None, None) if owner is None else (owner.member_id, owner.client_id, owner.host)
+        who = owners.get(place, (None, None, None))
         lags.append(PartitionLag(*place, committed.get(place), None if place in marks else ends.get(place), *who))
     return lags
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from millstream.client.cluster import Cluster
 
-_DESCRIBE, _OFFSETS = 77, 90
+SHARE_GROUP_DESCRIBE, _OFFSETS = 77, 90
 _LIST_VERSION = 5
 """First version of ListGroups with types."""
 
@@ -59,11 +59,13 @@ class ShareGroup(NamedTuple):
     positions: list[SharePosition]
 
 
-def list_share_groups(cluster: Cluster, states: Sequence[str]) -> list[ListedGroup]:
-    """The share groups of all brokers, in one of ``states`` (none: in any)."""
-    if _DESCRIBE not in cluster.any_connection().versions:
+def list_groups_of(cluster: Cluster, kind: str, api: int, states: Sequence[str]) -> list[ListedGroup]:
+    """The groups of one kind on all brokers, in one of ``states`` (none: in any). None where brokers do not know
+    ``api``, which describes them.
+    """
+    if api not in cluster.any_connection().versions:
         return []
-    request = ListGroupsRequest(list(states), ["share"])
+    request = ListGroupsRequest(list(states), [kind])
     found: list[ListedGroup] = []
     for node in cluster.metadata([]).brokers:
         answer = cluster.insist(
@@ -77,7 +79,7 @@ def list_share_groups(cluster: Cluster, states: Sequence[str]) -> list[ListedGro
 
 def share_group(cluster: Cluster, name: str) -> ShareGroup | None:
     """A share group; None if the group is of another kind, or does not exist, or brokers know no share groups."""
-    if _DESCRIBE not in cluster.any_connection().versions:
+    if SHARE_GROUP_DESCRIBE not in cluster.any_connection().versions:
         return None
     coordinators = Coordinators(cluster)
     request = ShareGroupDescribeRequest([name])

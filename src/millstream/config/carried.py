@@ -127,15 +127,6 @@ _FAMILIES: Final[tuple[tuple[str, str], ...]] = (
         metrics.recording.level metrics.sample.window.ms auto.include.jmx.reporter""",
     ),
     (
-        "streams groups are not served",
-        """group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
-        group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
-        group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
-        group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
-        group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
-        group.streams.num.standby.replicas group.streams.session.timeout.ms""",
-    ),
-    (
         "coordinators write when a turn of their shard ends, and load as fast as their log is read",
         """group.coordinator.append.linger.ms group.coordinator.new.enable offsets.commit.timeout.ms
         offsets.commit.required.acks offsets.load.buffer.size transaction.state.log.load.buffer.size

@@ -1,8 +1,8 @@
 """Group properties: configuration of one consumer group, with defaults from the broker's settings.
 
-They apply to groups whose members the coordinator assigns (KIP-848, KIP-932); members of classic groups bring their own
-timeouts. The broker's minimum and maximum settings bound each property, so that no group can overload the broker.
-Kafka's properties of streams groups are refused with the reason. Texts of the errors are Kafka's.
+They apply to groups whose members the coordinator assigns (KIP-848, KIP-932, KIP-1071); members of classic groups bring
+their own timeouts. The broker's minimum and maximum settings bound each property, so that no group can overload the
+broker. Texts of the errors are Kafka's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.config.errors import ConfigError
 from millstream.config.forms import Boolean, Form
 from millstream.config.property import Property, declared
 from millstream.config.settings import Settings
@@ -181,15 +180,54 @@ class ShareGroupConfig:
     )
 
 
+class StreamsGroupConfig:
+    """The properties of a streams group."""
+
+    session_timeout_ms = _inherits(
+        "streams.session.timeout.ms",
+        Settings.group_streams_session_timeout_ms,
+        Settings.group_streams_min_session_timeout_ms,
+        Settings.group_streams_max_session_timeout_ms,
+        doc="Time without a heartbeat after which a member of the streams group is removed.",
+    )
+    heartbeat_interval_ms = _inherits(
+        "streams.heartbeat.interval.ms",
+        Settings.group_streams_heartbeat_interval_ms,
+        Settings.group_streams_min_heartbeat_interval_ms,
+        Settings.group_streams_max_heartbeat_interval_ms,
+        doc="Heartbeat interval that the broker gives to members of the streams group.",
+    )
+    num_standby_replicas = _inherits(
+        "streams.num.standby.replicas",
+        Settings.group_streams_num_standby_replicas,
+        None,
+        Settings.group_streams_max_standby_replicas,
+        doc="Number of members that keep a copy of the state of each task.",
+    )
+    initial_rebalance_delay_ms = _inherits(
+        "streams.initial.rebalance.delay.ms",
+        Settings.group_streams_initial_rebalance_delay_ms,
+        doc="Time for which a group without members waits for more of them when the first one joins.",
+    )
+    assignment_interval_ms = _inherits(
+        "streams.assignment.interval.ms",
+        Settings.group_streams_assignment_interval_ms,
+        Settings.group_streams_min_assignment_interval_ms,
+        Settings.group_streams_max_assignment_interval_ms,
+        doc="Minimum time between two computations of the streams group's target assignment.",
+    )
+
+
 GROUP_PROPERTIES: Final[Mapping[str, Property[Any]]] = MappingProxyType(
-    declared(GroupConfig) | declared(ShareGroupConfig)
+    declared(GroupConfig) | declared(ShareGroupConfig) | declared(StreamsGroupConfig)
 )
 """Every group property, by name."""
 
 SHARE_PREFIX: Final = "share."
 """Of the names of properties that only share groups have."""
 
-_UNSUPPORTED: Final = {"streams.": "streams groups"}
+STREAMS_PREFIX: Final = "streams."
+"""Of the names of properties that only streams groups have."""
 
 
 def group_setting(name: str) -> Property[Any] | None:
@@ -208,6 +246,7 @@ def group_config(configs: Mapping[str, str], settings: Settings) -> dict[str, in
     for heartbeat, session in (
         (GroupConfig.heartbeat_interval_ms, GroupConfig.session_timeout_ms),
         (ShareGroupConfig.heartbeat_interval_ms, ShareGroupConfig.session_timeout_ms),
+        (StreamsGroupConfig.heartbeat_interval_ms, StreamsGroupConfig.session_timeout_ms),
     ):
         if effective(heartbeat) >= effective(session):
             raise Rejected(f"{heartbeat.name} must be less than {session.name}", ErrorCode.INVALID_CONFIG)
@@ -217,9 +256,6 @@ def group_config(configs: Mapping[str, str], settings: Settings) -> dict[str, in
 def _checked(name: str, text: str, settings: Settings) -> int:
     declaration = GROUP_PROPERTIES.get(name)
     if declaration is None:
-        reason = next((what for prefix, what in _UNSUPPORTED.items() if name.startswith(prefix)), None)
-        if reason is not None:
-            raise ConfigError(name, f"is not supported: {reason} are not part of this version")
         raise Rejected(f"Unknown group config name: {name}", ErrorCode.INVALID_CONFIG)
     value = int(declaration.read(text, plain=True))
     _, low, high = _BOUNDS.get(name, (None, None, None))

@@ -46,7 +46,7 @@ def check_relations(settings: Settings) -> None:
     _ordered(settings, "checkpoint.bytes", "wal.bytes")
     _ordered(settings, "raft.heartbeat.interval.ms", "raft.election.timeout.ms", factor=4)
     _ordered(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         for what in ("session.timeout", "heartbeat.interval", "assignment.interval"):
             _ordered(settings, f"group.{kind}.min.{what}.ms", f"group.{kind}.{what}.ms")
             _ordered(settings, f"group.{kind}.{what}.ms", f"group.{kind}.max.{what}.ms")
@@ -55,6 +55,7 @@ def check_relations(settings: Settings) -> None:
     for what in ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks"):
         _ordered(settings, f"group.share.min.{what}", f"group.share.{what}")
         _ordered(settings, f"group.share.{what}", f"group.share.max.{what}")
+    _ordered(settings, "group.streams.num.standby.replicas", "group.streams.max.standby.replicas")
     if settings.cache_warmup == (settings.cache_fill == "write") and {"cache.warmup", "cache.fill"} <= settings.given:
         raise ConfigError("cache.warmup", "contradicts cache.fill, expected cache.fill alone")
     # Otherwise no topic's configuration could be built, because these are every topic's defaults.

@@ -21,6 +21,7 @@ from millstream.config.properties.node import NodeProperties
 from millstream.config.properties.security import SecurityProperties
 from millstream.config.properties.share_groups import ShareGroupProperties
 from millstream.config.properties.storage import StorageProperties
+from millstream.config.properties.streams_groups import StreamsGroupProperties
 from millstream.config.properties.tiers import TierProperties
 from millstream.config.properties.tokens import TokenProperties
 from millstream.config.properties.topics import TopicDefaultProperties
@@ -48,6 +49,7 @@ class Settings(
     TopicDefaultProperties,
     GroupProperties,
     ShareGroupProperties,
+    StreamsGroupProperties,
     TransactionProperties,
     StorageProperties,
     TierProperties,

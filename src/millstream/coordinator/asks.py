@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.core.group.streams.heartbeat import StreamsBeaten
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ApiKey
 from millstream.wire.messages.alter_share_group_offsets import (
@@ -35,6 +36,8 @@ from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDe
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from millstream.wire.messages.share_group_describe import DescribedShareGroup, ShareGroupDescribeRequest
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from millstream.wire.messages.streams_group_describe import DescribedStreamsGroup, StreamsGroupDescribeRequest
+from millstream.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from millstream.wire.schema import Message
@@ -52,6 +55,8 @@ CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 SHARE_GROUP_HEARTBEAT: Final = 76
 SHARE_GROUP_DESCRIBE: Final = 77
+STREAMS_GROUP_HEARTBEAT: Final = 88
+STREAMS_GROUP_DESCRIBE: Final = 89
 DESCRIBE_SHARE_GROUP_OFFSETS: Final = 90
 ALTER_SHARE_GROUP_OFFSETS: Final = 91
 DELETE_SHARE_GROUP_OFFSETS: Final = 92
@@ -75,6 +80,8 @@ _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
     CONSUMER_GROUP_DESCRIBE: (ConsumerGroupDescribeRequest, DescribedConsumerGroup),
     SHARE_GROUP_HEARTBEAT: (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
     SHARE_GROUP_DESCRIBE: (ShareGroupDescribeRequest, DescribedShareGroup),
+    STREAMS_GROUP_HEARTBEAT: (StreamsGroupHeartbeatRequest, StreamsBeaten),
+    STREAMS_GROUP_DESCRIBE: (StreamsGroupDescribeRequest, DescribedStreamsGroup),
     DESCRIBE_SHARE_GROUP_OFFSETS: (DescribeShareGroupOffsetsGroup, ShareOffsetsGroup),
     ALTER_SHARE_GROUP_OFFSETS: (AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
     DELETE_SHARE_GROUP_OFFSETS: (DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),

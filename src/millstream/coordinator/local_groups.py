@@ -33,6 +33,7 @@ from millstream.core.group.outputs import (
     DeleteShareOffsets,
     DescribeConsumer,
     DescribeShare,
+    DescribeStreams,
     FetchOffsets,
     GroupSettings,
     Heartbeat,
@@ -41,6 +42,7 @@ from millstream.core.group.outputs import (
     Leave,
     ShareHeartbeat,
     ShareStatesOf,
+    StreamsHeartbeat,
     Sync,
 )
 from millstream.core.group.state import GroupState
@@ -68,6 +70,8 @@ from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from millstream.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from millstream.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from millstream.wire.schema import ZERO_UUID, Message
@@ -255,6 +259,11 @@ def _input(
         return DeleteOffsets(done, request)
     if isinstance(request, OffsetFetchRequestGroup):
         return FetchOffsets(done, request, require_stable)
+    if isinstance(request, StreamsGroupHeartbeatRequest):
+        return StreamsHeartbeat(done, request, client_id, client_host)
+    if isinstance(request, StreamsGroupDescribeRequest):
+        (group_id,) = request.group_ids
+        return DescribeStreams(done, group_id)
     return _share_input(client_id, client_host, request, done)
 
 

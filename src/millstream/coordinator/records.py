@@ -2,8 +2,8 @@
 
 Written exactly as by Apache Kafka 4.3, so that each reads the other's logs: offsets in version 4 (with the topic id as
 a tagged field), or in version 1 if the commit has its own retention time; groups in version 3; consumer groups
-(KIP-848) and share groups (KIP-932) in their only version. A null value deletes. All versions that Kafka ever wrote are
-read. Keys of other features are skipped.
+(KIP-848), share groups (KIP-932) and streams groups (KIP-1071) in their only version. A null value deletes. All
+versions that Kafka ever wrote are read. Keys of other features are skipped.
 
 A record that does not decode raises ``Corruption``, because skipping it could lose committed offsets.
 """
@@ -47,6 +47,20 @@ from millstream.wire.messages.share_group_storage import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
+from millstream.wire.messages.streams_group_storage import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
+)
 from millstream.wire.records import Record
 from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key, encode_versioned
 
@@ -70,6 +84,12 @@ _VALUES: Final[dict[type[Key], type[Value]]] = {
     ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
     ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
     ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
+    StreamsGroupMetadataKey: StreamsGroupMetadataValue,
+    StreamsGroupMemberMetadataKey: StreamsGroupMemberMetadataValue,
+    StreamsGroupTargetAssignmentMetadataKey: StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey: StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupCurrentMemberAssignmentKey: StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupTopologyKey: StreamsGroupTopologyValue,
 }
 """The value type of each key type."""
 

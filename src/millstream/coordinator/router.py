@@ -47,9 +47,11 @@ from millstream.coordinator.topics_view import MayDescribe, MetadataTopics, ever
 from millstream.core.group.outputs import (
     ASSIGNMENT_INTERVAL,
     SHARE_ASSIGNMENT_INTERVAL,
+    STREAMS_ASSIGNMENT_INTERVAL,
     ConsumerSettings,
     GroupSettings,
     ShareSettings,
+    StreamsSettings,
 )
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
@@ -105,6 +107,7 @@ class _LiveSettings(MetadataListener):
     def settings_changed(self, settings: "Settings") -> None:
         self.values[ASSIGNMENT_INTERVAL] = settings.group_consumer_assignment_interval_ms
         self.values[SHARE_ASSIGNMENT_INTERVAL] = settings.group_share_assignment_interval_ms
+        self.values[STREAMS_ASSIGNMENT_INTERVAL] = settings.group_streams_assignment_interval_ms
 
 
 class GroupRouter:
@@ -349,6 +352,16 @@ def group_settings(
             max_size=settings.group_share_max_size,
             assignor=settings.group_share_assignors[0],
             assignment_interval_ms=settings.group_share_assignment_interval_ms,
+            of_groups=of_groups,
+            live=live,
+        ),
+        streams=StreamsSettings(
+            session_timeout_ms=settings.group_streams_session_timeout_ms,
+            heartbeat_interval_ms=settings.group_streams_heartbeat_interval_ms,
+            max_size=settings.group_streams_max_size,
+            num_standby_replicas=settings.group_streams_num_standby_replicas,
+            initial_rebalance_delay_ms=settings.group_streams_initial_rebalance_delay_ms,
+            assignment_interval_ms=settings.group_streams_assignment_interval_ms,
             of_groups=of_groups,
             live=live,
         ),

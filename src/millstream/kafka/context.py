@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.coordinator.finding import Coordinators
     from millstream.coordinator.router import GroupRouter
     from millstream.coordinator.share_states import ShareStates
+    from millstream.coordinator.streams_topics import StreamsTopics
     from millstream.coordinator.transactions import Transactions
     from millstream.core.fetch_session import FetchSessions
     from millstream.core.quota.mutations import MutationClient
@@ -87,6 +88,7 @@ class Node:
     end_offsets: "EndOffsets"
     producer_ids: "ProducerIds"
     transactions: "Transactions"
+    streams_topics: "StreamsTopics"
     share_states: "ShareStates"
     share_partitions: "SharePartitions"
     share_sessions: "ShareSessions"

@@ -26,9 +26,10 @@ it is decoded. Produce is not counted: its records have the budgets of the arena
 import importlib
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
-from millstream.core.controller.features import has_share_groups
+from millstream.core.controller.features import has_share_groups, has_streams_groups
 from millstream.iobuf import IoBuf
 from millstream.kafka.access import Access
 from millstream.kafka.audit import CHANGES, Audit, audited, note_refusals, noting
@@ -37,7 +38,17 @@ from millstream.kafka.context import GuardedContext, Node, RequestContext
 from millstream.kafka.cost import COSTLY_BYTES, Api, Handle
 from millstream.kafka.logins.gate import Gate
 from millstream.kafka.rights import Asker, Guard
-from millstream.kafka.served import API_VERSIONS_KEY, FETCH, PRODUCE, PUSH_EVENTS, SERVED, SHARE_GROUPS, handler_module
+from millstream.kafka.served import (
+    API_VERSIONS_KEY,
+    FETCH,
+    PRODUCE,
+    PUSH_EVENTS,
+    SERVED,
+    SHARE_GROUPS,
+    STREAMS_GROUPS,
+    handler_module,
+)
+from millstream.model.cluster import FeatureLevel
 from millstream.net.connection import Connection
 from millstream.net.member import Request as InProgress
 from millstream.telemetry.log import RateLimit, log
@@ -75,7 +86,9 @@ class Dispatcher:
         for key, row in SERVED.items():
             handle: Handle = importlib.import_module(handler_module(row)).handle
             if key in SHARE_GROUPS:
-                handle = _where_known(handle)
+                handle = _where_known(handle, has_share_groups)
+            elif key in STREAMS_GROUPS:
+                handle = _where_known(handle, has_streams_groups)
             if audit is not None and key in CHANGES:
                 handle = audited(audit, key, handle)
             if node.access is not None:
@@ -208,13 +221,13 @@ class Dispatcher:
             raise ProtocolError(f"{context.api.name} version {version} is not served")
 
 
-def _where_known(handle: Handle) -> Handle:
-    """``handle`` of an API of share groups, which is served when all brokers of the cluster know it. Before that it is
-    not announced, and who asks all the same is answered as by a broker that does not have it.
+def _where_known(handle: Handle, has: Callable[[FeatureLevel], bool]) -> Handle:
+    """``handle`` of an API that is served when all brokers of the cluster know it. Before that it is not announced, and
+    who asks all the same is answered as by a broker that does not have it.
     """
 
     def checked(node: Node, ctx: RequestContext, request: Request) -> None:
-        if has_share_groups(node.metadata.state.feature_level):
+        if has(node.metadata.state.feature_level):
             handle(node, ctx, request)
         else:
             ctx.connection.intake.refuse(ctx.connection, f"asked for {ctx.api.name}, which not every broker knows yet")

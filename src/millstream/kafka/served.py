@@ -125,6 +125,8 @@ _TABLE: Final = (
     Served(85, "groups.share_group_states", gathers=True),
     Served(86, "groups.share_group_states", gathers=True),
     Served(87, "groups.share_group_states", gathers=True),
+    Served(88, "groups.streams_group_heartbeat"),
+    Served(89, "groups.streams_group_describe", gathers=True),
     Served(90, "groups.describe_share_group_offsets", gathers=True),
     Served(91, "groups.alter_share_group_offsets", effect=True),
     Served(92, "groups.delete_share_group_offsets", effect=True),
@@ -145,6 +147,9 @@ SERVED: Final[dict[int, Served]] = {row.key: row for row in _TABLE}
 
 SHARE_GROUPS: Final = frozenset({76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92})
 """APIs of share groups: see ``core.controller.features.has_share_groups``."""
+
+STREAMS_GROUPS: Final = frozenset({88, 89})
+"""APIs of streams groups: see ``core.controller.features.has_streams_groups``."""
 
 
 def handler_module(row: Served) -> str:

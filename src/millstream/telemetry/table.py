@@ -150,6 +150,8 @@ API: Final = Label(
         "WriteShareGroupState",
         "DeleteShareGroupState",
         "ReadShareGroupStateSummary",
+        "StreamsGroupHeartbeat",
+        "StreamsGroupDescribe",
         "DescribeShareGroupOffsets",
         "AlterShareGroupOffsets",
         "DeleteShareGroupOffsets",
@@ -165,7 +167,8 @@ TRANSACTION_STATE: Final = Label(
     "state", ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 )
 GROUP_STATE: Final = Label(
-    "state", ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
+    "state",
+    ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling", "NotReady"),
 )
 ACKNOWLEDGEMENT: Final = Label("kind", ("gap", "accept", "release", "reject", "renew"))
 BACKGROUND: Final = Label("work", ("housekeeping", "checkpoint", "compaction", "expiry", "loading", "other"))

@@ -130,6 +130,14 @@ from millstream.wire.messages.share_acknowledge import ShareAcknowledgeRequest, 
 from millstream.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from millstream.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from millstream.wire.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from millstream.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -223,6 +231,8 @@ APIS: Final[dict[int, Api]] = {
         _api(WriteShareGroupStateRequest, WriteShareGroupStateResponse),
         _api(DeleteShareGroupStateRequest, DeleteShareGroupStateResponse),
         _api(ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse),
+        _api(StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse),
+        _api(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse),
         _api(DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
         _api(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
         _api(DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),

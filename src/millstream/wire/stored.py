@@ -29,6 +29,14 @@ from millstream.wire.messages.share_group_storage import (
     ShareGroupTargetAssignmentMetadataKey,
 )
 from millstream.wire.messages.share_state_storage import ShareSnapshotKey, ShareUpdateKey
+from millstream.wire.messages.streams_group_storage import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTopologyKey,
+)
 from millstream.wire.messages.transaction_storage import TransactionLogKey
 from millstream.wire.schema import Embedded, Piece, Stored, StoredKey
 
@@ -50,7 +58,15 @@ ShareGroupKey: TypeAlias = (
     | ShareGroupCurrentMemberAssignmentKey
     | ShareGroupStatePartitionMetadataKey
 )
-OffsetsKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey
+StreamsGroupKey: TypeAlias = (
+    StreamsGroupMetadataKey
+    | StreamsGroupMemberMetadataKey
+    | StreamsGroupTargetAssignmentMetadataKey
+    | StreamsGroupTargetAssignmentMemberKey
+    | StreamsGroupCurrentMemberAssignmentKey
+    | StreamsGroupTopologyKey
+)
+OffsetsKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey | StreamsGroupKey
 
 _OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
     0: OffsetCommitKey,
@@ -68,6 +84,12 @@ _OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
     14: ShareGroupCurrentMemberAssignmentKey,
     15: ShareGroupStatePartitionMetadataKey,
     16: ConsumerGroupRegularExpressionKey,
+    17: StreamsGroupMetadataKey,
+    19: StreamsGroupMemberMetadataKey,
+    20: StreamsGroupTargetAssignmentMetadataKey,
+    21: StreamsGroupTargetAssignmentMemberKey,
+    22: StreamsGroupCurrentMemberAssignmentKey,
+    23: StreamsGroupTopologyKey,
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from cli_fakes import FakeAdmin, FakeCluster, FakeConsumer, FakeProducer, FakeReader
 
-from millstream.cli import confluent, share_group
+from millstream.cli import confluent, share_group, streams_group
 from millstream.cli.__main__ import main
 from millstream.client import record_reader, transactional
 
@@ -47,5 +47,6 @@ def cluster(monkeypatch):
         monkeypatch.setattr(record_reader, "RecordReader", lambda *given, **named: FakeReader(fake, *given, **named))
         monkeypatch.setattr(transactional, "committed_offsets", fake.committed_offsets)
         monkeypatch.setattr(share_group, "share_group", lambda _cluster, _name: None)
-        monkeypatch.setattr(share_group, "list_share_groups", lambda _cluster, _states: [])
+        monkeypatch.setattr(share_group, "list_groups_of", lambda _cluster, _kind, _api, _states: [])
+        monkeypatch.setattr(streams_group, "streams_group", lambda _cluster, _name: None)
         yield fake

@@ -35,6 +35,18 @@ WITHIN = {
             "partition.max.record.locks",
         )
     },
+    **{
+        f"group.streams.{what}": "a bound on a property of groups, and on its default"
+        for what in (
+            "min.session.timeout.ms",
+            "max.session.timeout.ms",
+            "min.heartbeat.interval.ms",
+            "max.heartbeat.interval.ms",
+            "min.assignment.interval.ms",
+            "max.assignment.interval.ms",
+            "max.standby.replicas",
+        )
+    },
     "group.consumer.min.session.timeout.ms": "a bound on a property of groups, and on its default",
     "group.consumer.max.session.timeout.ms": "a bound on a property of groups, and on its default",
     "group.consumer.min.heartbeat.interval.ms": "a bound on a property of groups, and on its default",

@@ -120,7 +120,7 @@ def _of(offset: CommittedOffset) -> CommittedOffset:
 
 
 def test_records_of_other_features_are_skipped():
-    assert decode_record(Record(0, 0, bytes.fromhex("0011000167"), b"anything")) is None
+    assert decode_record(Record(0, 0, bytes.fromhex("0018000167"), b"anything")) is None
     assert decode_record(Record(0, 0, bytes.fromhex("7fff"), None)) is None
 
 

@@ -5,10 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.core.controller.commands import FEATURE_LEVEL, SHARE_GROUPS
+from millstream.core.controller.commands import FEATURE_LEVEL, SHARE_GROUPS, STREAMS_GROUPS
 from millstream.kafka.handlers.admin import api_versions
 from millstream.kafka.handlers.admin.api_versions import SOFTWARE_KEPT
 from millstream.kafka.served import SHARE_GROUPS as APIS
+from millstream.kafka.served import STREAMS_GROUPS as STREAMS_APIS
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 
 
@@ -25,11 +26,12 @@ def _settings() -> Any:
     return SimpleNamespace(client_telemetry_topic="", transaction_version=2)
 
 
-@pytest.mark.parametrize("level", [0, 2, int(SHARE_GROUPS) - 1, int(SHARE_GROUPS)])
+@pytest.mark.parametrize("level", [0, 2, int(SHARE_GROUPS) - 1, int(SHARE_GROUPS), int(STREAMS_GROUPS)])
 def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int) -> None:
     node = SimpleNamespace(settings=_settings(), metadata=_metadata(level))
-    shares = level in (0, SHARE_GROUPS)
+    shares, streams = level in (0, SHARE_GROUPS, STREAMS_GROUPS), level in (0, STREAMS_GROUPS)
     share = [("share.version", 1, 1)] if shares else []
+    share += [("streams.version", 1, 1)] if streams else []
     shown = [("millstream.version", level, level)] if level else []
     answers: list[Any] = []
     context = SimpleNamespace(api_version=4, connection=unknown_client(), respond=answers.append)
@@ -38,9 +40,10 @@ def test_the_feature_level_of_the_cluster_is_a_feature_in_force(level: int) -> N
     assert in_force == [("group.version", 1, 1), *share, ("transaction.version", 2, 2), *shown]
     supported = [(one.name, one.min_version, one.max_version) for one in answers[0].supported_features]
     assert ("millstream.version", 1, int(FEATURE_LEVEL)) in supported
-    assert ("share.version", 0, 1) in supported
+    assert {("share.version", 0, 1), ("streams.version", 0, 1)} <= set(supported)
     keys = {one.api_key for one in answers[0].api_keys}
     assert keys & APIS == (APIS if shares else set()), "share groups are announced where every broker knows them"
+    assert keys & STREAMS_APIS == (STREAMS_APIS if streams else set())
 
 
 def test_of_a_long_name_of_its_library_the_beginning_is_kept_with_a_connection() -> None:

@@ -35,10 +35,18 @@ WITHOUT_EFFECT = {
     "events_metadata",
     "describe_verifiers",
     "share_group_describe",
+    "streams_group_describe",
     "share_fetch",
     "describe_share_group_offsets",
 }
-TAKEN_UP_IN_ORDER = {"join_group", "sync_group", "heartbeat", "consumer_group_heartbeat", "share_group_heartbeat"}
+TAKEN_UP_IN_ORDER = {
+    "join_group",
+    "sync_group",
+    "heartbeat",
+    "consumer_group_heartbeat",
+    "share_group_heartbeat",
+    "streams_group_heartbeat",
+}
 """By the coordinator, which answers when other clients have done their part."""
 SENT_ON_IN_ORDER = {"share_acknowledge", "share_group_states"}
 """To the shards and coordinators, each of which takes what a connection asks of it in order."""

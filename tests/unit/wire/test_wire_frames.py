@@ -77,7 +77,7 @@ class TestStored:
         assert decode_offsets_key(b"\0\0" + encode_key(offset)[2:]) == offset
 
     def test_keys_of_other_features_are_none(self) -> None:
-        assert decode_offsets_key(b"\0\x11whatever") is None
+        assert decode_offsets_key(b"\0\x18whatever") is None
         assert decode_offsets_key(b"\xff\xff") is None
 
     @pytest.mark.parametrize("version", range(5))

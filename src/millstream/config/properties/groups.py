@@ -128,9 +128,9 @@ class GroupProperties:
         "group.coordinator.rebalance.protocols",
         RebalanceProtocols("consumer", "classic", "share", "streams"),
         ("classic", "consumer", "streams"),
-        doc="Protocols that groups may use. Without consumer, KIP-848 is refused. As in Kafka, "
-        "classic cannot be left out, and share has no effect here: the feature `share.version` decides. Groups with "
-        "the streams protocol are not served.",
+        doc="Protocols that groups may use. Without consumer, KIP-848 is refused, without streams "
+        "KIP-1071. As in Kafka, classic cannot be left out, and share has no effect here: the feature `share.version` "
+        "decides.",
     )
     offsets_topic_num_partitions = Property(
         "offsets.topic.num.partitions",

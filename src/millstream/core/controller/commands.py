@@ -351,7 +351,10 @@ CUTTING_PARTITIONS: Final = FeatureLevel(7)
 SHARE_GROUPS: Final = FeatureLevel(8)
 """Share groups: every broker reads their records of groups and of state, and asks another one for the latter."""
 
-FEATURE_LEVEL: Final = SHARE_GROUPS
+STREAMS_GROUPS: Final = FeatureLevel(9)
+"""Streams groups: every broker reads their records."""
+
+FEATURE_LEVEL: Final = STREAMS_GROUPS
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)

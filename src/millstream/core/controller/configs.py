@@ -15,20 +15,21 @@ from typing import Any, Final
 from millstream.config.client_metrics import check_client_metrics
 from millstream.config.errors import ConfigError
 from millstream.config.forms import TYPE_LIST
-from millstream.config.group_properties import SHARE_PREFIX, group_config
+from millstream.config.group_properties import SHARE_PREFIX, STREAMS_PREFIX, group_config
 from millstream.config.property import Property
 from millstream.config.settings import NODE_PROPERTIES, Settings, node_property
 from millstream.config.topic_properties import TOPIC_PROPERTIES, TopicConfig, default_of, topic_config
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
     SHARE_GROUPS,
+    STREAMS_GROUPS,
     AnyCommand,
     ClientMetricsChanged,
     GroupConfigsChanged,
     NodeConfigsChanged,
     TopicConfigsChanged,
 )
-from millstream.core.controller.features import has_share_groups
+from millstream.core.controller.features import has_share_groups, has_streams_groups
 from millstream.core.controller.requests import (
     AlterClientMetrics,
     AlterConfigs,
@@ -195,12 +196,16 @@ def _altered_group(state: ControllerState, resource: AlterGroup, rules: Rules) -
     wanted = _wanted(resource, before, {}, _no_default, NOT_A_LIST)
     if not resource.group:
         raise Rejected("Default group resources are not allowed.", ErrorCode.INVALID_REQUEST)
-    if any(name.startswith(SHARE_PREFIX) for name in wanted) and not has_share_groups(state.feature_level):
-        raise Rejected(
-            f"Share groups need feature level {SHARE_GROUPS}, the cluster has {state.feature_level}: upgrade all "
-            "brokers first",
-            ErrorCode.UNSUPPORTED_VERSION,
-        )
+    for what, prefix, level, has in (
+        ("Share", SHARE_PREFIX, SHARE_GROUPS, has_share_groups),
+        ("Streams", STREAMS_PREFIX, STREAMS_GROUPS, has_streams_groups),
+    ):
+        if any(name.startswith(prefix) for name in wanted) and not has(state.feature_level):
+            raise Rejected(
+                f"{what} groups need feature level {level}, the cluster has {state.feature_level}: upgrade all brokers "
+                "first",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
     group_config(merged(before, wanted), rules.settings)
     changes = _differing(wanted, before)
     if changes:

@@ -4,6 +4,7 @@
 |---|---|
 | ``group.version`` | 1: consumer groups of the next generation (KIP-848). Always in force. |
 | ``share.version`` | 1: share groups (KIP-932). In force when all brokers of a cluster know them. |
+| ``streams.version`` | 1: streams groups (KIP-1071). In force when all brokers of a cluster know them. |
 | ``transaction.version`` | 2: every transaction ends with a new epoch (KIP-890). The setting lowers it for clients. |
 | ``millstream.version`` | The feature level of the cluster (``commands.FEATURE_LEVEL``). A single broker has none. |
 
@@ -17,7 +18,13 @@ from typing import Final
 import msgspec
 
 from millstream.config.settings import Settings
-from millstream.core.controller.commands import FEATURE_LEVEL, SHARE_GROUPS, AnyCommand, FeatureLevelRaised
+from millstream.core.controller.commands import (
+    FEATURE_LEVEL,
+    SHARE_GROUPS,
+    STREAMS_GROUPS,
+    AnyCommand,
+    FeatureLevelRaised,
+)
 from millstream.core.controller.requests import Result, UpdateFeatures
 from millstream.core.controller.rules import Decision, Rules
 from millstream.core.controller.state import ControllerState
@@ -27,6 +34,7 @@ from millstream.model.error_code import ErrorCode
 
 CLUSTER: Final = "millstream.version"
 SHARE: Final = "share.version"
+STREAMS: Final = "streams.version"
 TRANSACTIONS: Final = "transaction.version"
 
 UPGRADE: Final = 1
@@ -45,6 +53,7 @@ class Feature(msgspec.Struct, frozen=True):
 FEATURES: Final = (
     Feature("group.version", 0, 1),
     Feature(SHARE, 0, 1),
+    Feature(STREAMS, 0, 1),
     Feature(TRANSACTIONS, 0, 2),
     Feature(CLUSTER, 1, int(FEATURE_LEVEL)),
 )
@@ -56,7 +65,6 @@ _OF_KAFKA_ALONE: Final = {
     "metadata.version": f"the controllers' log is Millstream's own, and its level is {CLUSTER}, which rises by itself",
     "kraft.version": f"the controllers' log is Millstream's own, and its level is {CLUSTER}, which rises by itself",
     "eligible.leader.replicas.version": "a majority of the replicas elects a leader, which then has every record",
-    "streams.version": "streams groups (KIP-1071) are not served",
 }
 """Kafka's other features, and why they have no level here."""
 
@@ -67,12 +75,19 @@ def level_in_force(feature: Feature, cluster_level: FeatureLevel, settings: Sett
         return int(cluster_level)
     if feature.name == SHARE:
         return feature.highest if has_share_groups(cluster_level) else feature.lowest
+    if feature.name == STREAMS:
+        return feature.highest if has_streams_groups(cluster_level) else feature.lowest
     return settings.transaction_version if feature.name == TRANSACTIONS else feature.highest
 
 
 def has_share_groups(cluster_level: FeatureLevel) -> bool:
     """Whether a cluster of ``cluster_level`` has share groups; a single broker, which is of level 0, has them."""
     return not cluster_level or cluster_level >= SHARE_GROUPS
+
+
+def has_streams_groups(cluster_level: FeatureLevel) -> bool:
+    """Whether a cluster of ``cluster_level`` has streams groups; a single broker, which is of level 0, has them."""
+    return not cluster_level or cluster_level >= STREAMS_GROUPS
 
 
 def decide_update_features(state: ControllerState, request: UpdateFeatures, rules: Rules) -> Decision:

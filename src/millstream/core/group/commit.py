@@ -17,8 +17,9 @@ from millstream.core.group.outputs import Commit, Key, Value
 from millstream.core.group.rebalance import renew_session
 from millstream.core.group.state import GroupState
 from millstream.core.group.step import Step
+from millstream.core.group.streams_state.offsets import check_streams_commit
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import Offset
+from millstream.model.quantities import ApiVersion, Offset
 from millstream.wire.messages.group_storage import OffsetCommitKey, OffsetCommitValue
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -66,7 +67,7 @@ def commit_offsets(step: Step, group: Group, commit: Commit) -> None:
         step.out.answer(commit.token, commit_error(request, error))
         return
     if (
-        group.consumer is None
+        group.assigned is None
         and request.member_id in group.members
         and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
     ):
@@ -105,13 +106,20 @@ def _check_all(group: Group, commit: Commit) -> ErrorCode:
         request.generation_id_or_member_epoch < 0 and not request.member_id and request.group_instance_id is None
     ):
         return ErrorCode.NONE
-    if group.consumer is not None:
-        error = check_commit(group.consumer, request, commit.version)
+    if group.consumer is not None or group.streams is not None:
+        error = _check_assigned(group, request, commit.version)
         stale = error is ErrorCode.STALE_MEMBER_EPOCH and commit.producer is not None
         return ErrorCode.ILLEGAL_GENERATION if stale else error
     error = _check(group, request)
     # A member without an assignment may commit what it processed before, as part of its transaction.
     return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS and commit.producer is not None else error
+
+
+def _check_assigned(group: Group, request: OffsetCommitRequest, version: ApiVersion) -> ErrorCode:
+    if group.streams is not None:
+        return check_streams_commit(group.streams, request, version)
+    assert group.consumer is not None
+    return check_commit(group.consumer, request, version)
 
 
 def _check(group: Group, request: OffsetCommitRequest) -> ErrorCode:

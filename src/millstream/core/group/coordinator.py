@@ -51,6 +51,7 @@ from millstream.core.group.outputs import (
     DeleteShareOffsets,
     DescribeConsumer,
     DescribeShare,
+    DescribeStreams,
     Due,
     Expire,
     ExpressionsResolved,
@@ -68,6 +69,8 @@ from millstream.core.group.outputs import (
     ShareHeartbeat,
     ShareStatesOf,
     StateAnswered,
+    StreamsGroupValue,
+    StreamsHeartbeat,
     Sync,
     TopicDeleted,
     TransactionEnded,
@@ -88,6 +91,8 @@ from millstream.core.group.share.change import SHARE_SESSION
 from millstream.core.group.share.deleting import delete_share_group
 from millstream.core.group.share.heartbeat import SHARE_ANSWER
 from millstream.core.group.step import Asks, Forget, Pending, RemovalPending, Step, Waiting
+from millstream.core.group.streams import requests as streams_requests
+from millstream.core.group.streams.change import STREAMS_KINDS
 from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
 from millstream.model.error_code import ErrorCode
@@ -102,7 +107,7 @@ from millstream.wire.messages.leave_group import LeaveGroupResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchResponseGroup
 from millstream.wire.schema import ZERO_UUID
-from millstream.wire.stored import ConsumerGroupKey, ShareGroupKey
+from millstream.wire.stored import ConsumerGroupKey, ShareGroupKey, StreamsGroupKey
 
 _GATED: Final = (*requests.GATED, RemovalPending)
 """Writes that the other requests of their group wait for."""
@@ -156,6 +161,8 @@ class GroupCoordinator:
                 requests.heartbeat(step, self.groups.get(given.request.group_id), given)
             case ShareHeartbeat():
                 share_requests.heartbeat(step, self.groups.get(given.request.group_id), given)
+            case StreamsHeartbeat():
+                streams_requests.heartbeat(step, self.groups.get(given.request.group_id), given)
             case Heartbeat():
                 self._heartbeat(step, given)
             case Commit():
@@ -200,10 +207,12 @@ class GroupCoordinator:
             case Expire():
                 self._expire(step, given.group_ids)
             case _:
-                self._take_of_share(step, given)
+                self._take_of_newer(step, given)
 
-    def _take_of_share(self, step: Step, given: Input) -> None:
+    def _take_of_newer(self, step: Step, given: Input) -> None:
         match given:
+            case DescribeStreams():
+                streams_requests.describe(step, self.groups.get(given.group_id), given)
             case DescribeShare():
                 share_requests.describe(step, self.groups.get(given.group_id), given)
             case ShareStatesOf():
@@ -245,6 +254,8 @@ class GroupCoordinator:
         group = self.groups.get(request.group_id)
         if group is not None and group.share is not None:
             step.out.answer(join.token, join_error("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif group is not None and group.streams is not None:
+            streams_requests.join(step, group, join, lambda step: self._join(step, join))
         elif group is not None and group.consumer is not None:
             requests.join(step, group, join, lambda step: self._join(step, join))
         elif group is not None:
@@ -330,9 +341,9 @@ class GroupCoordinator:
             step.out.answer(delete.token, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
 
     def _member_group(self, group_id: str) -> Group | None:
-        """A group that may have members of the classic protocol. A share group has none."""
+        """A group that may have members of the classic protocol. A share group and a streams group have none."""
         group = self.groups.get(group_id)
-        return None if group is None or group.share is not None else group
+        return None if group is None or group.share is not None or group.streams is not None else group
 
     def _enter(self, group: Group) -> Group:
         self.groups[group.group_id] = group
@@ -458,6 +469,8 @@ class GroupCoordinator:
             requests.time_is_over(step, deadline)
         elif deadline.kind in _SHARE_KINDS:
             share_requests.time_is_over(step, deadline)
+        elif deadline.kind in STREAMS_KINDS:
+            streams_requests.time_is_over(step, deadline)
         elif deadline.kind == JOIN:
             join_deadline_came(step, deadline.group)
         elif deadline.kind == SYNC:
@@ -524,6 +537,8 @@ class GroupCoordinator:
                 requests.loaded(step, group)
             elif group.share is not None:
                 share_requests.loaded(step, group)
+            elif group.streams is not None:
+                streams_requests.loaded(step, group)
             for member in group.members.values():
                 renew_session(step, member)
             if len(group.members) > self.settings.max_size:
@@ -554,11 +569,16 @@ class GroupCoordinator:
         return tokens
 
 
-def _replay_assigned(group: Group, key: ConsumerGroupKey | ShareGroupKey, value: Value | None) -> None:
+def _replay_assigned(
+    group: Group, key: ConsumerGroupKey | ShareGroupKey | StreamsGroupKey, value: Value | None
+) -> None:
     """A record of a group whose members the coordinator assigns."""
     if isinstance(key, ShareGroupKey):
         assert value is None or isinstance(value, ShareGroupValue)
         share_requests.replay(group, key, value)
+    elif isinstance(key, StreamsGroupKey):
+        assert value is None or isinstance(value, StreamsGroupValue)
+        streams_requests.replay(group, key, value)
     else:
         assert value is None or isinstance(value, ConsumerGroupValue)
         requests.replay(group, key, value)

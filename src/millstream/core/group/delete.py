@@ -2,15 +2,15 @@
 
 Only a group without members can be deleted. Its offsets are deleted with it, including those of commits in flight to
 the log and those in open transactions, which then commit nothing for the group. Single offsets may also be deleted from
-an active consumer group, if no member subscribes to their topic. The response is sent when the tombstones are durable,
-so that nothing deleted comes back. A deletion that cannot be written is answered with an error, and may have happened
-in part.
+an active consumer or streams group, if no member subscribes to their topic. The response is sent when the tombstones
+are durable, so that nothing deleted comes back. A deletion that cannot be written is answered with an error, and may
+have happened in part.
 """
 
 from collections.abc import Callable
 
 from millstream.core.group.commit import offsets_under_way
-from millstream.core.group.group import CONSUMER_PROTOCOL, Group
+from millstream.core.group.group import CONSUMER_PROTOCOL, STREAMS_PROTOCOL, Group
 from millstream.core.group.image import group_tombstones
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import Delete, DeleteOffsets
@@ -36,6 +36,10 @@ def delete_group(step: Step, group: Group | None, delete: Delete, forgotten: lis
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NON_EMPTY_GROUP
         step.out.answer(delete.token, answer(error))
         return
+    if group.streams is not None and is_being_deleted(step, group):
+        # If this one failed and the other one did not, the group would be here and not in the log.
+        step.out.answer(delete.token, answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        return
     for deadline in group.pending_joins.values():
         step.cancel(deadline)
     group.pending_joins.clear()
@@ -47,12 +51,18 @@ def delete_group(step: Step, group: Group | None, delete: Delete, forgotten: lis
     _remove(step, group, topic_partitions, forgotten, delete.token, answer)
 
 
+def is_being_deleted(step: Step, group: Group) -> bool:
+    """Whether the tombstones of the whole group are in flight to the log."""
+    removals = (one.removal if isinstance(one, DeletionPart) else one for one in step.writes.values())
+    return any(one.group is group and isinstance(one, PendingRemoval) and one.forgotten is not None for one in removals)
+
+
 def delete_offsets(step: Step, group: Group | None, delete: DeleteOffsets) -> None:
     """Handle an OffsetDelete. Its topics exist."""
     error = ErrorCode.NONE
     if group is None or group.share is not None:
         error = ErrorCode.GROUP_ID_NOT_FOUND
-    elif not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL:
+    elif not group.is_empty and group.protocol_type not in (CONSUMER_PROTOCOL, STREAMS_PROTOCOL):
         error = ErrorCode.NON_EMPTY_GROUP  # the topics that its members consume are unknown
     if group is None or error is not ErrorCode.NONE:
         step.out.answer(delete.token, OffsetDeleteResponse(error_code=error))

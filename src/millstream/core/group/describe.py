@@ -10,7 +10,7 @@ from millstream.model.quantities import ApiVersion
 from millstream.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from millstream.wire.messages.list_groups import ListedGroup
 
-CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 UNKNOWN_GROUP_IS_ERROR_FROM = 6
 
 
@@ -35,6 +35,8 @@ def type_of(group: Group) -> str:
     """The type of a group, as ListGroups names it."""
     if group.share is not None:
         return SHARE
+    if group.streams is not None:
+        return STREAMS
     return CLASSIC if group.consumer is None else CONSUMER
 
 

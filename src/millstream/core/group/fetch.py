@@ -13,6 +13,7 @@ from millstream.core.group.consumer_state.offsets import check_fetch
 from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.group import Group
 from millstream.core.group.offsets import NO_OFFSET, CommittedOffset, PendingOffsets
+from millstream.core.group.streams_state.offsets import check_streams_fetch
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
@@ -38,8 +39,8 @@ def fetch_offsets(
     ``require_stable`` an offset that an open transaction may change is refused with UNSTABLE_OFFSET_COMMIT.
     """
     topics: list[OffsetFetchResponseTopics] = []
-    if group is not None and group.consumer is not None:
-        error = check_fetch(group.consumer, asked)
+    if group is not None:
+        error = _check(group, asked)
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     pending = group.pending_offsets if group is not None and require_stable else _NOTHING_PENDING
@@ -67,6 +68,13 @@ def fetch_offsets(
             topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=found))
     answer = OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
     return answer if metadata_characters(answer) <= METADATA_CHARACTERS_MAX else metadata_too_large(asked.group_id)
+
+
+def _check(group: Group, asked: OffsetFetchRequestGroup) -> ErrorCode:
+    """Whether a member of an assigned group asks with its epoch."""
+    if group.consumer is not None:
+        return check_fetch(group.consumer, asked)
+    return ErrorCode.NONE if group.streams is None else check_streams_fetch(group.streams, asked)
 
 
 def metadata_characters(answer: OffsetFetchResponseGroup) -> int:

@@ -11,6 +11,7 @@ from millstream.core.group.member import Member, Protocols
 from millstream.core.group.offsets import GroupOffsets, PendingOffsets
 from millstream.core.group.share_records.group import ShareGroup
 from millstream.core.group.state import MAY_FOLLOW, GroupState
+from millstream.core.group.streams_state.group import StreamsGroup
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import decode_message
@@ -18,6 +19,7 @@ from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscript
 
 CONSUMER_PROTOCOL = "consumer"
 SHARE_PROTOCOL = "share"
+STREAMS_PROTOCOL = "streams"
 
 
 class Rebalance:
@@ -137,7 +139,8 @@ class Group:
     """A classic group, or only the committed offsets of one (``protocol_type`` None: no member ever joined).
 
     If ``consumer`` is set, the group is a consumer group (KIP-848), whose members are there; its offsets, and its
-    durable state, are here. If ``share`` is set, it is a share group (KIP-932), which has no offsets.
+    durable state, are here. So it is with ``streams``, a streams group (KIP-1071). If ``share`` is set, it is a share
+    group (KIP-932), which has no offsets.
 
     Invariants: ``awaiting_join`` counts the members with a ``join_token``; ``supporters`` counts the members that name
     each assignor; ``leader_id`` names a member, or is None without a leader; ``statics`` maps instance ids to
@@ -169,8 +172,8 @@ class Group:
     def __init__(self, group_id: str, wall_ms: int) -> None:
         self.group_id = group_id
         self.standing = Standing(group_id, wall_ms)
-        self.assigned: ConsumerGroup | ShareGroup | None = None
-        """Set for a group whose members the coordinator assigns (KIP-848, KIP-932)."""
+        self.assigned: ConsumerGroup | ShareGroup | StreamsGroup | None = None
+        """Set for a group whose members the coordinator assigns (KIP-848, KIP-932, KIP-1071)."""
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -204,6 +207,11 @@ class Group:
         """The content of a share group."""
         return self.assigned if isinstance(self.assigned, ShareGroup) else None
 
+    @property
+    def streams(self) -> StreamsGroup | None:
+        """The content of a streams group."""
+        return self.assigned if isinstance(self.assigned, StreamsGroup) else None
+
     def forget_generations(self) -> None:
         """Reset to a group without generations: nothing of it is left in the log, and later commits come from consumers
         without membership.
@@ -219,6 +227,12 @@ class Group:
         """Become a share group. A group of another kind never does."""
         self.assigned = share
         self.protocol_type = SHARE_PROTOCOL
+
+    def begin_streams(self, streams: StreamsGroup) -> None:
+        """Become a streams group. From now on no request is parked here."""
+        self._forget_classic()
+        self.assigned = streams
+        self.protocol_type = STREAMS_PROTOCOL
 
     def follow_assigned(self) -> None:
         """Show the state and the size of a group whose members the coordinator assigns."""
@@ -381,8 +395,8 @@ class Group:
 
     def consumes(self, topic: str) -> bool:
         """Whether members may be reading ``topic`` now. True if a consumer group's topics are unknown."""
-        if self.consumer is not None:
-            return self.consumer.consumes(topic)
+        if isinstance(self.assigned, ConsumerGroup | StreamsGroup):
+            return self.assigned.consumes(topic)
         topics = self.subscriptions.topics
         if topics is not None:
             return topic in topics

@@ -8,6 +8,7 @@ import msgspec
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.member import Token
 from millstream.core.group.share_records.group import ShareGroupValue
+from millstream.core.group.streams_state.group import StreamsGroupValue
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerId
 from millstream.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
@@ -42,12 +43,14 @@ from millstream.wire.messages.offset_commit import OffsetCommitRequest
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from millstream.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.schema import Message
-from millstream.wire.stored import ConsumerGroupKey, ShareGroupKey
+from millstream.wire.stored import ConsumerGroupKey, ShareGroupKey, StreamsGroupKey
 
 ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
 SHARE_ASSIGNMENT_INTERVAL: Final = "group.share.assignment.interval.ms"
+STREAMS_ASSIGNMENT_INTERVAL: Final = "group.streams.assignment.interval.ms"
 
 
 class ConsumerSettings(msgspec.Struct, frozen=True):
@@ -111,6 +114,41 @@ class ShareSettings(msgspec.Struct, frozen=True):
         return default if own is None else own.get(name, default)
 
 
+class StreamsSettings(msgspec.Struct, frozen=True):
+    """Settings of streams groups (KIP-1071). ``of_groups`` overrides them for single groups."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 2**31 - 1
+    num_standby_replicas: int = 0
+    initial_rebalance_delay_ms: int = 3_000
+    assignment_interval_ms: int = 1_000
+    of_groups: Mapping[str, Mapping[str, int]] = {}
+    """Group id → property → value; follows changes."""
+    live: Mapping[str, int] = {}
+    """Settings of the broker that change while it runs, by Kafka's name; follows changes."""
+
+    def session_timeout_of(self, group_id: str) -> int:
+        return self._of(group_id, "streams.session.timeout.ms", self.session_timeout_ms)
+
+    def heartbeat_interval_of(self, group_id: str) -> int:
+        return self._of(group_id, "streams.heartbeat.interval.ms", self.heartbeat_interval_ms)
+
+    def standby_replicas_of(self, group_id: str) -> int:
+        return self._of(group_id, "streams.num.standby.replicas", self.num_standby_replicas)
+
+    def initial_rebalance_delay_of(self, group_id: str) -> int:
+        return self._of(group_id, "streams.initial.rebalance.delay.ms", self.initial_rebalance_delay_ms)
+
+    def assignment_interval_of(self, group_id: str) -> int:
+        default = self.live.get(STREAMS_ASSIGNMENT_INTERVAL, self.assignment_interval_ms)
+        return self._of(group_id, "streams.assignment.interval.ms", default)
+
+    def _of(self, group_id: str, name: str, default: int) -> int:
+        own = self.of_groups.get(group_id)
+        return default if own is None else own.get(name, default)
+
+
 class GroupSettings(msgspec.Struct, frozen=True):
     """The settings that group decisions depend on."""
 
@@ -126,6 +164,7 @@ class GroupSettings(msgspec.Struct, frozen=True):
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     consumer: ConsumerSettings = ConsumerSettings()
     share: ShareSettings = ShareSettings()
+    streams: StreamsSettings = StreamsSettings()
 
 
 StateRequest: TypeAlias = InitializeShareGroupStateRequest | DeleteShareGroupStateRequest
@@ -270,6 +309,22 @@ class DeleteShareOffsets(msgspec.Struct, frozen=True):
     request: DeleteShareGroupOffsetsRequest
 
 
+class StreamsHeartbeat(msgspec.Struct, frozen=True):
+    """A StreamsGroupHeartbeat. The response is a ``StreamsBeaten``."""
+
+    token: Token
+    request: StreamsGroupHeartbeatRequest
+    client_id: str
+    client_host: str
+
+
+class DescribeStreams(msgspec.Struct, frozen=True):
+    """One group of a StreamsGroupDescribe. The response is a ``DescribedStreamsGroup``."""
+
+    token: Token
+    group_id: str
+
+
 class StateAnswered(msgspec.Struct, frozen=True):
     """The response to a ``StateAsk``."""
 
@@ -347,6 +402,8 @@ Input: TypeAlias = (
     | ShareStatesOf
     | AlterShareOffsets
     | DeleteShareOffsets
+    | StreamsHeartbeat
+    | DescribeStreams
     | StateAnswered
     | ForgetStates
     | ExpressionsResolved
@@ -361,7 +418,7 @@ Input: TypeAlias = (
 
 # Outputs.
 
-Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey
+Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey | StreamsGroupKey
 Value: TypeAlias = (
     OffsetCommitValue
     | GroupMetadataValue
@@ -372,6 +429,7 @@ Value: TypeAlias = (
     | ConsumerGroupCurrentMemberAssignmentValue
     | ConsumerGroupRegularExpressionValue
     | ShareGroupValue
+    | StreamsGroupValue
 )
 
 

@@ -64,7 +64,7 @@ def expire_group(step: Step, group: Group, forgotten: list[Group]) -> None:
 
 
 def _is_expired(group: Group, topic: str, offset: CommittedOffset, wall_ms: int, retention_ms: int) -> bool:
-    if group.protocol_type is None or group.consumer is not None:
+    if group.protocol_type is None or group.assigned is not None:
         since_ms = offset.commit_ms
     elif group.is_empty:
         since_ms = offset.commit_ms if group.standing.since_ms < 0 else group.standing.since_ms

@@ -25,9 +25,11 @@ class GroupState(Enum):
     STABLE = "Stable"
     DEAD = "Dead"
     ASSIGNING = "Assigning"
-    """Consumer groups only: the target assignment must be computed."""
+    """Consumer groups and streams groups: the target assignment must be computed."""
     RECONCILING = "Reconciling"
-    """Consumer groups only: some members do not have their target assignment yet."""
+    """Consumer groups and streams groups: some members do not have their target assignment yet."""
+    NOT_READY = "NotReady"
+    """Streams groups only: topics of the topology are missing or do not match."""
 
 
 MAY_FOLLOW: dict[GroupState, frozenset[GroupState]] = {

@@ -34,12 +34,17 @@ from millstream.wire.messages import (
     offset_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
 )
 from millstream.wire.messages.operations import OPERATIONS_NOT_ASKED
 from millstream.wire.schema import Request, Response
 
 _Heartbeat = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest | share_group_heartbeat.ShareGroupHeartbeatRequest
-_Describe = consumer_group_describe.ConsumerGroupDescribeRequest | share_group_describe.ShareGroupDescribeRequest
+_Describe = (
+    consumer_group_describe.ConsumerGroupDescribeRequest
+    | share_group_describe.ShareGroupDescribeRequest
+    | streams_group_describe.StreamsGroupDescribeRequest
+)
 
 
 def _group_member(key: ApiKey) -> None:
@@ -229,27 +234,26 @@ def member_heartbeat(asker: Asker, key: ApiKey, request: _Heartbeat) -> Passed |
     return refusal(key, T29)
 
 
+def assigned_topics(assignments: Iterable[consumer_group_describe.DescribedAssignment]) -> set[str]:
+    """The topics of assignments."""
+    return {part.topic_name for assignment in assignments for part in assignment.topic_partitions}
+
+
 def groups_with_topics(
     asker: Asker,
     request: _Describe,
     kind: type[Any],
-    assignments: Callable[[Any], Iterable[consumer_group_describe.DescribedAssignment]],
+    named: Callable[[Any], Iterable[str]],
+    message: str = "The group has described topic(s) that the client is not authorized to describe.",
 ) -> Passed:
-    """A description of groups, each a ``kind``. The topics that ``assignments`` of its members name have to be seen."""
+    """A description of groups, each a ``kind``. The topics that are ``named`` in a group have to be seen."""
     allowed, refused = split(request.group_ids, lambda name: asker.group(Op.DESCRIBE, name))
     errors = [kind(error_code=G30, error_message=MESSAGES[G30], group_id=name) for name in refused]
     with_operations = with_group_operations(asker, errors)
 
     def shown(group: Any) -> Any:
-        names = {
-            part.topic_name
-            for member in group.members
-            for assignment in assignments(member)
-            for part in assignment.topic_partitions
-        }
-        if all(asker.topic(Op.DESCRIBE, name) for name in names):
+        if all(asker.topic(Op.DESCRIBE, name) for name in set(named(group))):
             return group
-        message = "The group has described topic(s) that the client is not authorized to describe."
         return kind(error_code=T29, error_message=message, group_id=group.group_id)
 
     def merge(response: Any) -> Response:
@@ -271,5 +275,8 @@ def _consumer_group_describe(asker: Asker, request: consumer_group_describe.Cons
         asker,
         request,
         consumer_group_describe.DescribedConsumerGroup,
-        lambda member: (member.assignment, member.target_assignment),
+        lambda group: (
+            assigned_topics(member.assignment for member in group.members)
+            | assigned_topics(member.target_assignment for member in group.members)
+        ),
     )

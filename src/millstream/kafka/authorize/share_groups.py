@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from millstream.coordinator.share_states import StateRequest, response_to
-from millstream.kafka.authorize.groups import groups_with_topics, member_heartbeat
+from millstream.kafka.authorize.groups import assigned_topics, groups_with_topics, member_heartbeat
 from millstream.kafka.authorize.shared import (
     C31,
     CLUSTER,
@@ -41,7 +41,10 @@ def _share_group_heartbeat(
 @guard(77, right(GROUP, Op.DESCRIBE), right(TOPIC, Op.DESCRIBE, "of each topic of the group"))
 def _share_group_describe(asker: Asker, request: share_group_describe.ShareGroupDescribeRequest) -> Passed:
     return groups_with_topics(
-        asker, request, share_group_describe.DescribedShareGroup, lambda member: (member.assignment,)
+        asker,
+        request,
+        share_group_describe.DescribedShareGroup,
+        lambda group: assigned_topics(member.assignment for member in group.members),
     )
 
 

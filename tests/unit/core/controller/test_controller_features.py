@@ -36,7 +36,8 @@ def asked(bench, *updates, validate_only=False):
         ("group.version", 0, SAFE_DOWNGRADE, "It is at level 1, and no level is lowered here."),
         ("transaction.version", 1, UNSAFE_DOWNGRADE, "It is at level 2, and no level is lowered here."),
         ("group.version", 1, 0, "The controller does not support the given upgrade type."),
-        (OURS, 9, UPGRADE, "Local controller 1 only supports versions 1-8"),
+        (OURS, 10, UPGRADE, "Local controller 1 only supports versions 1-9"),
+        ("streams.version", 1, UPGRADE, "It rises with millstream.version, when all brokers run this release."),
         ("share.version", 1, UPGRADE, "It rises with millstream.version, when all brokers run this release."),
         (OURS, 2, SAFE_DOWNGRADE, "Can't downgrade to a newer version."),
         (OURS, 2, UPGRADE, "Broker 1 runs release 0.1.0 and only supports versions up to 1"),
@@ -86,9 +87,17 @@ def test_a_single_broker_has_no_level_of_a_cluster():
     assert "a cluster" in asked(Bench(), (OURS, 1, UPGRADE))[0][1]
 
 
-@pytest.mark.parametrize(("level", "error"), [(7, "UNSUPPORTED_VERSION"), (8, "NONE")])
-def test_properties_of_share_groups_wait_until_every_broker_knows_them(level, error):
+@pytest.mark.parametrize(
+    ("level", "name", "value", "error"),
+    [
+        (7, "share.isolation.level", "read_committed", "UNSUPPORTED_VERSION"),
+        (8, "share.isolation.level", "read_committed", "NONE"),
+        (8, "streams.num.standby.replicas", "1", "UNSUPPORTED_VERSION"),
+        (9, "streams.num.standby.replicas", "1", "NONE"),
+    ],
+)
+def test_properties_of_newer_groups_wait_until_every_broker_knows_them(level, name, value, error):
     bench = Bench(brokers=(1, 2), level=level)
-    wanted = AlterConfigs((AlterGroup("g", (ConfigChange("share.isolation.level", 0, "read_committed"),)),))
+    wanted = AlterConfigs((AlterGroup("g", (ConfigChange(name, 0, value),)),))
     (result,) = bench.do(wanted)
     assert result.error.name == error

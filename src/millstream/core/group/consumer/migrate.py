@@ -263,9 +263,9 @@ class ConversionPending:
             return
         holder = self.group
         group = holder.consumer
-        assert group is not None
-        for member_id in list(group.timers):
-            forget_timers(step, group, member_id)
+        if group is not None:
+            for member_id in list(group.timers):
+                forget_timers(step, group, member_id)
         holder.begin_classic(self._image)
         if holder.members:
             for member in holder.members.values():
@@ -280,8 +280,8 @@ class ConversionPending:
 
 
 def begin_classic_group(step: Step, holder: Group, token: Token, done: Done, failed: Failed) -> None:
-    """Turn an empty consumer group into an empty classic one."""
-    group = holder.consumer
+    """Turn an empty consumer or streams group into an empty classic one."""
+    group = holder.assigned
     assert group is not None
     assert not group.members
     image = Group(holder.group_id, step.wall_ms)

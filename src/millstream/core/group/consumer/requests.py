@@ -38,6 +38,7 @@ from millstream.core.group.outputs import (
     Leave,
     ShareHeartbeat,
     StateAnswered,
+    StreamsHeartbeat,
     Sync,
 )
 from millstream.core.group.rebalance import join_error
@@ -56,7 +57,7 @@ def waits_for(given: Input) -> str | None:
     match given:
         case Heartbeat() | ConsumerHeartbeat() | Commit() | Join() | Sync() | Leave() | DeleteOffsets():
             return given.request.group_id
-        case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets():
+        case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets() | StreamsHeartbeat():
             return given.request.group_id
         case Delete() | ExpressionsResolved():
             return given.group_id
@@ -71,7 +72,7 @@ def token_of(given: Input) -> Token | None:
     match given:
         case Heartbeat() | ConsumerHeartbeat() | Commit() | Join() | Sync() | Leave() | DeleteOffsets() | Delete():
             return given.token
-        case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets():
+        case ShareHeartbeat() | AlterShareOffsets() | DeleteShareOffsets() | StreamsHeartbeat():
             return given.token
         case _:
             return None
@@ -107,7 +108,7 @@ def _change(step: Step, holder: Group | None, beat: ConsumerHeartbeat) -> Change
         raise Rejected(f"{kind} {group_id} not found.", ErrorCode.GROUP_ID_NOT_FOUND)
     if holder.consumer is not None:
         return Change(holder, holder.consumer)
-    if epoch != JOINS or holder.share is not None:
+    if epoch != JOINS or holder.assigned is not None:
         raise Rejected(f"Group {group_id} is not a consumer group.", ErrorCode.GROUP_ID_NOT_FOUND)
     return begin_consumer_group(step, holder)
 

@@ -7,9 +7,9 @@ that this version does not have are not listed, and neither is a feature that is
 import struct
 from typing import Final
 
-from millstream.core.controller.features import FEATURES, has_share_groups, level_in_force
+from millstream.core.controller.features import FEATURES, has_share_groups, has_streams_groups, level_in_force
 from millstream.kafka.context import Node, RequestContext
-from millstream.kafka.served import API_VERSIONS_KEY, SHARE_GROUPS, advertised_versions
+from millstream.kafka.served import API_VERSIONS_KEY, SHARE_GROUPS, STREAMS_GROUPS, advertised_versions
 from millstream.model.error_code import ErrorCode
 from millstream.wire.codec import encode_response
 from millstream.wire.messages.api_versions import (
@@ -54,6 +54,8 @@ def _table(node: Node, version: int) -> ApiVersionsResponse:
     unsaid = frozenset[int]() if node.settings.client_telemetry_topic else _TELEMETRY
     if not has_share_groups(cluster_level):
         unsaid |= SHARE_GROUPS
+    if not has_streams_groups(cluster_level):
+        unsaid |= STREAMS_GROUPS
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=low, max_version=high)

@@ -1,4 +1,4 @@
-"""What descriptions of consumer groups and of share groups have in common: each group's coordinator is asked."""
+"""What descriptions of groups with assigned members have in common: each group's coordinator is asked."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,9 +11,10 @@ from millstream.kafka.handlers.groups.describe_groups import ALL_GROUP_OPERATION
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import DescribedConsumerGroup
 from millstream.wire.messages.share_group_describe import DescribedShareGroup
+from millstream.wire.messages.streams_group_describe import DescribedStreamsGroup
 from millstream.wire.schema import Message
 
-_Described = TypeVar("_Described", DescribedConsumerGroup, DescribedShareGroup)
+_Described = TypeVar("_Described", DescribedConsumerGroup, DescribedShareGroup, DescribedStreamsGroup)
 
 
 def describe(
