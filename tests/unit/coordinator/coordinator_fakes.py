@@ -381,7 +381,7 @@ class Context:
         self.local_host = "10.9.9.9"
         self.listener = "PLAINTEXT"
         self.local_port = 9092
-        self.connection = SimpleNamespace(leaderless=0)
+        self.connection = SimpleNamespace(client=SimpleNamespace(leaderless=0))
 
 
 class Answers(list):
