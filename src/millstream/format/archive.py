@@ -78,10 +78,10 @@ class Block(msgspec.Struct, frozen=True):
 def ends_before(gathered_bytes: int, batch_bytes: int, block_bytes: int = BLOCK_BYTES) -> bool:
     """Whether a block that has so many bytes ends before a batch of this size.
 
-    A block that is not filled to three quarters may be larger by a fifth, which still fits a slot of the warm cache:
-    with batches of half a mebibyte its slots would be half empty otherwise.
+    A block that is not filled to three quarters may be as large as a slot of the warm cache: with batches of half a
+    mebibyte its slots would be less than half full otherwise.
     """
-    limit = block_bytes if 4 * gathered_bytes >= 3 * block_bytes else block_bytes + block_bytes // 5
+    limit = block_bytes if 4 * gathered_bytes >= 3 * block_bytes else block_bytes * 319 // 256
     return gathered_bytes > 0 and gathered_bytes + batch_bytes > limit
 
 

@@ -43,6 +43,7 @@ def blocks_of(sizes):
         pytest.param([131_072], id="128 KiB"),
         pytest.param([262_144, 300_000, 349_525], id="a third"),
         pytest.param([400_000, 524_288, 600_000], id="around a half"),
+        pytest.param([630_000, 650_000], id="two fill a slot"),
         pytest.param([700_000, 786_432, 900_000], id="three quarters"),
         pytest.param([999_900, 1_000_000], id="librdkafka's batch.size, Spark's sink"),
         pytest.param([1_048_576], id="message.max.bytes"),
@@ -57,6 +58,14 @@ def test_slots_are_more_than_half_full_and_no_block_of_a_mebibyte_needs_two(size
         assert sum(blocks) > 0.53 * len(blocks) * PIECE_BYTES, (chosen, sum(blocks) / len(blocks))
         if max(chosen) <= BLOCK_BYTES // 4:
             assert max(blocks) <= BLOCK_BYTES, "a fetch of a mebibyte takes it whole"
+
+
+def test_batches_of_any_one_size_fill_half_of_a_slot():
+    for size in range(100, BLOCK_BYTES + 1, 997):
+        block = 0
+        while not ends_before(block, size):
+            block += size
+        assert PIECE_BYTES // 2 <= block <= PIECE_BYTES, size
 
 
 class World:
