@@ -8,6 +8,8 @@ import json
 import pytest
 
 from millstream.cli.__main__ import main
+from millstream.console.application import create as create_console
+from millstream.console.settings import Settings
 from millstream.testing.process import Broker
 from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
@@ -187,6 +189,13 @@ def test_an_application_gets_its_topics_and_its_tasks_and_keeps_them_through_a_k
     assert [part["committed"] for part in shown["partitions"] if part["topic"] == "words"].count(7) == 1
     assert main(["group", "list", "--type", "streams", "--json", "--bootstrap", broker.bootstrap]) == 0
     assert [row["group"] for row in json.loads(capsys.readouterr().out)] == [GROUP]
+
+    application = create_console(Settings(broker.bootstrap))
+    pages = application.test_client()
+    assert ">streams<" in pages.get("/groups").text
+    page = pages.get(f"/group?id={GROUP}").text
+    assert all(f">{word}<" in page for word in ("one", "two", "sticky", "streams", "Reset offsets"))
+    application.extensions["console"].close()
 
     assert line.ask(DeleteGroupsRequest([GROUP])).results[0].error_code == 68, "NON_EMPTY_GROUP"
     for app in (one, two):

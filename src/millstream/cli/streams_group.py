@@ -1,7 +1,6 @@
 """Streams groups (KIP-1071) for ``millstream group``, by our own client: confluent-kafka does not know them.
 
-A streams group has committed offsets as a consumer group has. Its members run tasks; the active task of a partition
-reads that partition of every source topic of its subtopology.
+A streams group has committed offsets as a consumer group has. Its members run tasks.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.cli.failure import CommandFailed
 from millstream.client.coordinators import GROUP, Coordinators
+from millstream.client.streams_tasks import sources_of
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.streams_group_describe import (
     DescribedStreamsGroup,
@@ -32,18 +32,10 @@ class StreamsGroup(NamedTuple):
     @property
     def owners(self) -> dict[tuple[str, int], tuple[str, str, str]]:
         """Source partition → member id, client id and host of the active task that reads it."""
-        topology = self.described.topology
-        subtopologies = () if topology is None else topology.subtopologies or ()
-        sources = {
-            one.subtopology_id: [*one.source_topics, *(topic.name for topic in one.repartition_source_topics)]
-            for one in subtopologies
-        }
         return {
-            (topic, partition): (member.member_id, member.client_id, member.client_host)
+            place: (member.member_id, member.client_id, member.client_host)
             for member in self.described.members
-            for tasks in member.assignment.active_tasks
-            for topic in sources.get(tasks.subtopology_id, ())
-            for partition in tasks.partitions
+            for place in sources_of(self.described, member)
         }
 
 

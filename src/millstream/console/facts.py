@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from millstream.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition, error_of
+from millstream.client.streams_tasks import sources_of
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -42,6 +43,10 @@ from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+)
+from millstream.wire.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
 )
 from millstream.wire.schema import Request, Response
 from millstream.wire.stored import decode_versioned
@@ -86,8 +91,8 @@ class BrokerLoad(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group as its coordinator lists it. ``kind`` is ``classic``, ``consumer``, ``share`` or empty (older
-    brokers).
+    """A group as its coordinator lists it. ``kind`` is ``classic``, ``consumer``, ``share``, ``streams`` or empty
+    (older brokers).
     """
 
     group_id: str
@@ -257,7 +262,7 @@ def list_groups(cluster: Cluster, snapshot: Snapshot) -> dict[str, Group]:
 
 
 def describe_groups(cluster: Cluster, groups: Sequence[Group]) -> dict[str, Described]:
-    """Members of groups, by id. Groups of kinds other than classic and consumer are left out."""
+    """Members of groups, by id. Share groups are left out."""
     found: dict[str, Described] = {}
     for node_id, kind, ids in _by_coordinator(groups):
         if kind == "consumer":
@@ -275,6 +280,20 @@ def describe_groups(cluster: Cluster, groups: Sequence[Group]) -> dict[str, Desc
                         for member in one.members
                     ]
                     found[one.group_id] = Described(one.group_state, one.assignor_name, members)
+        elif kind == "streams":
+            for one in ask(cluster, node_id, StreamsGroupDescribeRequest(ids), StreamsGroupDescribeResponse).groups:
+                if not one.error_code:
+                    members = [
+                        Member(
+                            member.member_id,
+                            member.instance_id,
+                            member.client_id,
+                            member.client_host,
+                            sources_of(one, member),
+                        )
+                        for member in one.members
+                    ]
+                    found[one.group_id] = Described(one.group_state, "sticky", members)
         elif kind in ("classic", ""):
             classic = ask(cluster, node_id, DescribeGroupsRequest(ids), DescribeGroupsResponse)
             for one in classic.groups:
