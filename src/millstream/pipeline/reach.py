@@ -7,6 +7,7 @@ is noticed by the query that reads or writes it.
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from millstream.client.cluster import TOPIC_RESOURCE
@@ -23,6 +24,8 @@ PATIENCE_S: Final = 5.0
 
 RUN_PATIENCE_S: Final = 30.0
 """A pipeline that is started together with its broker waits this long for it."""
+_SOON_S: Final = 2.0
+"""After this time a run says what it waits for."""
 
 _POLICY: Final = "cleanup.policy"
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
@@ -73,6 +76,15 @@ def require_topics(
             raise Missing(f"topic {name} {CREATE_IT.format(name)}", path, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if found[name]:
             raise topic_error(name, found[name])
+
+
+def await_topics(pipeline: Pipeline, say: Callable[[str], None]) -> None:
+    """``require_topics`` of a run, which waits for a broker. ``say`` gets the news soon that none answers."""
+    try:
+        require_topics(pipeline, patience_s=_SOON_S)
+    except NoBroker as error:
+        say(f"{error.message}. Waiting {RUN_PATIENCE_S:.0f} s for one")
+        require_topics(pipeline, patience_s=RUN_PATIENCE_S)
 
 
 def is_compacted(pipeline: Pipeline, topic: str) -> bool:

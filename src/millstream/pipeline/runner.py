@@ -33,7 +33,7 @@ from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.ranges import Bounds
-from millstream.pipeline.reach import RUN_PATIENCE_S, require_topics
+from millstream.pipeline.reach import await_topics
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, SinkRun, Watch
 from millstream.pipeline.start import open_logs
@@ -175,7 +175,7 @@ class Run:
         from millstream.pipeline.query import make_side_tables
 
         self._watch.phase(f"asking {self._pipeline.brokers} for the topics")
-        require_topics(self._pipeline, patience_s=RUN_PATIENCE_S)
+        await_topics(self._pipeline, self._watch.phase)
         self._pipeline = pinned(with_kept_columns(inferred(self._pipeline, self._state, pin=True), self._state))
         self._pipeline = keep_columns(self._pipeline, self._state)
         self._inspect_tables()

@@ -21,7 +21,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-UNREADABLE = {("DuckDB", "delta", "a b.c")}
+UNREADABLE = {("DuckDB", "delta", "a b.c"), ("polars", "delta", "deep")}
 """Columns that a reader cannot filter in any table."""
 OPERATORS = ("=", "<=", ">=")
 

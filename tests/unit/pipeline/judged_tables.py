@@ -53,6 +53,18 @@ PLAIN = {
     "many": (pa.list_(pa.int64()), [[1, None], []]),
     "map": (pa.map_(pa.string(), pa.int64()), [[("k", 1)], []]),
 }
+LINE = pa.struct([("item", pa.string()), ("tags", pa.list_(pa.string()))])
+NESTED = {
+    "lines": (pa.list_(LINE), [[{"item": "a", "tags": ["x", None]}, None, {"item": None, "tags": None}], []]),
+    "by": (pa.map_(pa.string(), LINE), [[("k", {"item": "a", "tags": []}), ("n", None)], []]),
+    "deep": (
+        pa.struct([("inner", pa.list_(LINE)), ("n", pa.int64())]),
+        [{"inner": [{"item": "a", "tags": []}], "n": 1}, {"inner": None, "n": None}, {"inner": [], "n": 2}],
+    ),
+    "rows": (pa.list_(pa.list_(LINE)), [[[{"item": "a", "tags": None}], None, []], []]),
+    "n": (pa.int64(), [1, 2, 3]),
+}
+"""Each is null in some rows, and empty in others."""
 DECIMALS = {f"d{p}": exact(p, (0, p // 2, p)[p % 3]) for p in range(1, 39)}
 FLOATS = {
     "real": (pa.float32(), [1.5, math.inf, math.nan, -math.inf, -0.0]),
@@ -89,7 +101,15 @@ PARTS = {name: PLAIN[name] for name in ("flag", "byte", "short", "tiny", "real",
     "a b%": (pa.int64(), [-1, 2]),
 }
 """Columns that Delta tables are partitioned by, one each."""
-GROUPS = {"plain": PLAIN, "decimals": DECIMALS, "floats": FLOATS, "long": LONG, "names": NAMES, "far": FAR}
+GROUPS = {
+    "plain": PLAIN,
+    "decimals": DECIMALS,
+    "floats": FLOATS,
+    "long": LONG,
+    "names": NAMES,
+    "far": FAR,
+    "nested": NESTED,
+}
 """``far`` is compared by its rows and by whether a value is there."""
 
 
@@ -124,7 +144,10 @@ def filters(group, column, *, everything):
         values = []
     if pa.types.is_struct(kind):
         members = [kind.field(index) for index in range(kind.num_fields)]
-        inner = [_filters((column, one.name), one.type, [value[one.name] for value in values], True) for one in members]
+        inner = [
+            _filters((column, one.name), one.type, [value[one.name] for value in values if not _nested(one)], True)
+            for one in members
+        ]
         return [*_filters((column,), kind, [], everything), *(each for some in inner for each in some)]
     return _filters((column,), kind, [] if pa.types.is_nested(kind) else values, everything)
 
@@ -138,6 +161,10 @@ def _filters(path, kind, values, everything):
     if not everything and values and _ordered(kind):
         found += [Filter(path, operator, value, kind) for operator, value in zip(("<=", ">="), values, strict=False)]
     return found
+
+
+def _nested(field):
+    return pa.types.is_nested(field.type)
 
 
 def _ordered(kind):

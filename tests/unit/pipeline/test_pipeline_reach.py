@@ -11,7 +11,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.pipeline import reach
 from millstream.pipeline.missing import Missing
 from millstream.pipeline.model import Errors, Pipeline, SideTable, Sink, Source
-from millstream.pipeline.reach import NoBroker, require_topics
+from millstream.pipeline.reach import NoBroker, await_topics, require_topics
 
 PIPELINE = Pipeline(
     pipeline="p",
@@ -60,6 +60,29 @@ def test_all_topics_are_asked_for_at_once(cluster):
 def test_a_person_hears_soon_that_no_broker_answers_and_a_run_waits_for_one(cluster, patience_s, limit_s):
     require_topics(PIPELINE, **({} if patience_s is None else {"patience_s": patience_s}))
     assert cluster.timeout_s == limit_s
+
+
+def test_a_run_says_soon_that_it_waits_for_a_broker(cluster):
+    said, limits = [], []
+
+    def metadata(names):
+        limits.append(cluster.timeout_s)
+        if len(limits) == 1:
+            raise Unavailable("metadata: no broker answers at h:1: [Errno 111] Connection refused", NETWORK)
+        return SimpleNamespace(topics={n: SimpleNamespace(error_code=0) for n in names})
+
+    def open_logs(_):
+        cluster.timeout_s = 30.0
+        return SimpleNamespace(cluster=cluster, close=lambda: None)
+
+    cluster.metadata = metadata
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reach, "open_logs", open_logs)
+        await_topics(PIPELINE, said.append)
+    assert limits == [2, 30]
+    assert len(said) == 1
+    assert said[0].startswith("no broker answers at 127.0.0.1:9092 (Connection refused); start the broker")
+    assert said[0].endswith("Waiting 30 s for one")
 
 
 @pytest.mark.parametrize("name", PLACES)

@@ -5,12 +5,15 @@ this environment; ``test_pipeline_read_back_engines`` has DuckDB and Spark, and 
 """
 
 import math
+import warnings
 
 import pyarrow as pa
 import pytest
 from judged_readers import ArrowReader, DataFusionReader, PolarsReader, PyicebergReader, judge
 from judged_tables import GROUPS, ID, PARTS, filters, judged, judged_parts
 from table_support import Writer
+
+from millstream.pipeline.tables import iceberg, merging
 
 READERS = (ArrowReader(), DataFusionReader(), PolarsReader(), PyicebergReader())
 EDGES = {f"d{precision}" for precision in (1, 9, 10, 18, 19, 37, 38)}
@@ -30,6 +33,21 @@ def test_libraries_find_every_row_through_a_filter_on_each_column(tmp_path, grou
                     wrong += judge(reader, table, filters(group, column, everything=False), names)
                     names = []
     assert not wrong
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("group", list(GROUPS))
+def test_every_reader_sees_the_rows_that_it_saw_before_files_were_joined(tmp_path, monkeypatch, group, kind):
+    for module in (merging, iceberg):
+        monkeypatch.setattr(module, "_SMALL_FILES", 2)
+    table, names = judged(tmp_path, group, kind), [ID, *GROUPS[group]]
+    readers = [reader for reader in READERS if kind in reader.kinds]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = [reader.rows(table, table.ours, names) for reader in readers]
+        assert Writer(tmp_path / "ours", kind).table.compact() > 0
+        for reader, rows in zip(readers, before, strict=True):
+            assert reader.rows(table, table.ours, names) == rows, reader.name
 
 
 @pytest.mark.parametrize("column", PARTS)

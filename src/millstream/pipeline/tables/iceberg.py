@@ -36,6 +36,7 @@ from millstream.pipeline.tables.columns import Change, changes, plain, require_c
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.iceberg_creation import create
 from millstream.pipeline.tables.iceberg_files import IcebergFiles
+from millstream.pipeline.tables.iceberg_nulls import keep_nulls
 from millstream.pipeline.tables.merging import TableFile, joined, known, merged, without_earlier
 from millstream.pipeline.tables.table import CommitRecord, Declared, RecordOffsets, TableChanged, made_again
 from millstream.pipeline.upkeep import Unreferenced
@@ -63,6 +64,7 @@ def open_catalog(declared: Mapping[str, str] | None, directory: str) -> Any:
     need_extra("pyiceberg", "Iceberg tables")
     from pyiceberg.catalog import load_catalog
 
+    keep_nulls()
     if declared is None:
         location = absolute(".millstream/iceberg", directory)
         misread = [character for character in "%#?" if character in location]
