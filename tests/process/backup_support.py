@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -14,6 +15,8 @@ from millstream.client.cluster import EARLIEST, LATEST
 from millstream.client.record_reader import RecordReader
 
 QUIET = {"log_level": 0}
+WRITTEN_MS = int(time.time() * 1000) - 3_600_000
+"""Time of the records: retention deletes none of them while a slow test runs."""
 
 _KILLED = """
 import os, signal, sys
@@ -77,7 +80,7 @@ def produce(broker, topic, values, partition=0, **settings):
             key=f"k{value[-1]}".encode(),
             partition=partition,
             headers=[("h", value.encode())],
-            timestamp=1_700_000_000_000 + len(value),
+            timestamp=WRITTEN_MS + len(value),
         )
     assert producer.flush(120) == 0
 

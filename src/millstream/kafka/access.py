@@ -32,10 +32,14 @@ Question = tuple[Operation, ResourceType, str]
 
 
 class Refusals(Protocol):
-    """Records refusals (``kafka.audit``)."""
+    """Records refusals, and changes that no API of changes makes (``kafka.audit``)."""
 
     def refused(self, principal: str, host: str, api: str, error: str, name: str) -> None:
         """Rights on ``name`` are missing."""
+        ...
+
+    def changed(self, principal: str, host: str, api: str, what: list[str], errors: list[str]) -> None:
+        """A client has asked for a change."""
         ...
 
 

@@ -203,6 +203,11 @@ CHANGES: Final[dict[int, Callable[[Any], list[str]]]] = {
     19: lambda request: _named(request.topics),
     20: lambda request: request.topic_names or [one.name or one.topic_id.hex() for one in request.topics],
     21: lambda request: _named(request.topics),
+    27: lambda request: [
+        f"{'commit' if one.transaction_result else 'abort'} of producer {one.producer_id} in {topic.name}"
+        for one in request.markers
+        for topic in one.topics
+    ],
     30: lambda request: [_acl(one) for one in request.creations],
     31: lambda request: [f"{one.principal_filter} on {one.resource_name_filter}" for one in request.filters],
     33: _configs,
@@ -217,6 +222,8 @@ CHANGES: Final[dict[int, Callable[[Any], list[str]]]] = {
     51: lambda request: [*(f"{one.name} removed" for one in request.deletions), *_named(request.upsertions)],
     57: lambda request: [f"{one.feature}: {one.max_version_level}" for one in request.feature_updates],
     64: lambda request: [str(request.broker_id)],
+    91: lambda request: [f"{request.group_id}: {topic.topic_name}" for topic in request.topics],
+    92: lambda request: [f"{request.group_id}: {topic.topic_name}" for topic in request.topics],
     15200: lambda request: [type(request).__name__.removesuffix("Request")],
     15300: lambda request: [f"{request.topic_id.hex()}-{request.partition_index}"],
     15301: lambda request: [str(request.count)],

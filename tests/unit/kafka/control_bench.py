@@ -24,6 +24,7 @@ from millstream.kafka.handlers.admin import (
 )
 from millstream.kafka.handlers.data import metadata
 from millstream.kafka.served import SERVED, handler_module
+from millstream.wire.apis import APIS
 from millstream.wire.codec import decode_request, decode_response, encode_request, encode_response
 from millstream.wire.schema import Request
 
@@ -51,6 +52,8 @@ class Context:
     def __init__(self, api_key: int, api_version: int) -> None:
         self.api_key = api_key
         self.api_version = api_version
+        self.api = SimpleNamespace(name=APIS[api_key].name)
+        self.principal, self.host = "User:ANONYMOUS", "10.0.0.9"
         self.local_host = "10.0.0.7"
         self.local_port = 9092
         self.listener = "PLAINTEXT"
@@ -88,10 +91,17 @@ class ControlBench:
 
     def __init__(self, shards: int = 2, **settings: object) -> None:
         self.world = World(shards, **settings).start()
+        self.recorded: list[tuple[Any, ...]] = []
+        self.audit = SimpleNamespace(changed=lambda *facts: self.recorded.append(facts))
 
     def node(self, shard: int = 1) -> Any:
         each = self.world.nodes[shard]
-        return SimpleNamespace(metadata=each.cache, controller=each.client, settings=self.world.settings)
+        return SimpleNamespace(
+            metadata=each.cache,
+            controller=each.client,
+            settings=self.world.settings,
+            access=SimpleNamespace(audit=self.audit),
+        )
 
     def begin(self, request: Request, version: int, shard: int = 1) -> Context:
         """Hand the request to its handler, without letting anything else happen."""

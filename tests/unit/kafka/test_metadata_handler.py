@@ -154,6 +154,9 @@ def test_what_does_not_exist_is_created_and_in_the_same_answer(version):
         ("new", 0, 3),
         ("bad name", ErrorCode.INVALID_TOPIC_EXCEPTION, 0),
     ]
+    assert bench.recorded == [("User:ANONYMOUS", "10.0.0.9", "Metadata", ["new"], [])]
+    bench.ask(named("new"), version)
+    assert len(bench.recorded) == 1, "asking for what exists is no change"
 
 
 def test_the_first_to_ask_after_a_deletion_sees_it_and_the_second_a_new_topic():
@@ -164,6 +167,7 @@ def test_the_first_to_ask_after_a_deletion_sees_it_and_the_second_a_new_topic():
     assert first.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     (second,) = bench.ask(named("t"), 12).topics
     assert second.error_code == 0
+    assert [what for _, _, _, what, _ in bench.recorded] == [["t"], ["t"]]
     assert second.topic_id != before.topic_id
 
 

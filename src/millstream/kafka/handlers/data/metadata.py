@@ -122,7 +122,7 @@ class _Names:
             elif create and name in metadata.deleted:
                 del metadata.deleted[name]
                 self.failures[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                self.node.controller.ensure_topic(name, _created_beside)
+                self.node.controller.ensure_topic(name, lambda outcome, name=name: self.record(name, outcome))
             elif create and name not in NEVER_CREATED:
                 self.missing += 1
                 self.node.controller.ensure_topic(name, lambda outcome, name=name: self.created(name, outcome))
@@ -135,7 +135,16 @@ class _Names:
             self.failures[name] = outcome.code
         elif isinstance(outcome, MillstreamError):
             self.failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
+        self.record(name, outcome)
         self.one_less()
+
+    def record(self, name: str, outcome: TopicMeta | MillstreamError) -> None:
+        """Record in the audit that a client has had a topic created. An answer that does not wait asks again."""
+        access = self.node.access
+        audit = None if access is None else access.audit
+        if audit is not None:
+            errors = [outcome.code.name] if isinstance(outcome, MillstreamError) else []
+            audit.changed(self.ctx.principal, self.ctx.host, self.ctx.api.name, [name], errors)
 
     def one_less(self) -> None:
         self.missing -= 1
@@ -159,11 +168,6 @@ class _Names:
             topic_authorized_operations=operations,
         )
         return _encode_topic(missing, version)
-
-
-def _created_beside(outcome: TopicMeta | MillstreamError) -> None:
-    """The answer did not wait for the creation; the client asks again."""
-    _ = outcome
 
 
 def _by_id(node: Node, ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> bytes:
