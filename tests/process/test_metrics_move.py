@@ -66,6 +66,7 @@ NOT_HERE = {
     "insecure_listeners": "only where other machines reach a clear listener; test_security_command does that",
     "archive_lag_bytes": "0 again as soon as everything is archived",
     "transaction_late_partitions": "only when a partition is late to learn how a transaction ended",
+    "archive_parts": "only once thousands of segments of a partition are archived; test_part_files does that",
     "archive_read_failures": STORE,
     "archive_upload_failures": STORE,
     "object_request_failures": STORE,

@@ -12,10 +12,14 @@ from millstream.errors import Rejected
 from millstream.format.archive import part_key
 from millstream.format.manifest import ArchiveId, encode_part
 from millstream.objects import ObjectKey
+from millstream.storage.disk import SystemDisk
+from millstream.telemetry.metrics import StatsSlab
 from millstream.tiers import part_files
 from millstream.tiers.manifest import MEMORY_BYTES_MAX, Archive
+from millstream.tiers.messages import Done, Remove, RemoveKeys
 from millstream.tiers.part_files import BYTES_MAX, PartFiles
 from millstream.tiers.parts import Parts
+from millstream.tiers.process import ArchiveWorker
 from sim.engine.objects import MemoryStore
 
 OTHER = ArchiveId(uuid.UUID(int=2), 3)
@@ -204,3 +208,18 @@ def test_the_files_are_for_the_broker_alone(tmp_path):
     lives(directory, store, archived(store, 1_000, 2_000))
     assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
     assert {stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(directory)} == {0o600}
+
+
+def test_the_archive_process_keeps_parts_and_drops_what_it_removes(tmp_path):
+    store, stats = Counting(), StatsSlab(0, "archive")
+    parts = archived(store, 2_000, 2_000)
+    files = PartFiles(f"{tmp_path}/cache", BYTES_MAX)
+    worker = ArchiveWorker(store, store, SystemDisk(), memoryview(bytearray(4096)), 1e12, stats=stats, part_files=files)
+    read_back(worker.reader, parts)
+    assert stats.counter("archive_parts", source="store").value == len(parts)
+    read_back(worker.reader, parts[-3:])
+    assert stats.counter("archive_parts", source="memory").value == 3
+    assert isinstance(worker.carry_out(Remove(1, OWNER, (), (parts[0],), (parts[1],))), Done)
+    assert [files.get(OWNER, part) is None for part in parts[:3]] == [True, True, False]
+    assert isinstance(worker.carry_out(RemoveKeys(2, (), OWNER)), Done)
+    assert not os.listdir(f"{tmp_path}/cache")
