@@ -108,7 +108,7 @@ def _facts(group: ReplicatedGroup, metadata: MetadataCache) -> GroupFacts:
 
 
 def _lead_alone(peers: PeerShard, metadata: MetadataCache, order: LeadAlone) -> list[int]:
-    """Carry out what concerns this shard; the groups that are led from here now. Raises Rejected."""
+    """Carry out what concerns this shard. Returns the groups that it leads now. Raises Rejected."""
     lost = frozenset(order.lost)
     connected = lost & peers.network.connected
     if connected:

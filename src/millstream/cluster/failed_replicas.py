@@ -6,9 +6,9 @@
                                   └──FAILED_OF──► the shards of its broker ◄──FAILED_OF──┘
 
 Shards look once a second; a broker tells the others on a change, and again every ten seconds, because a message may be
-lost and a broker may have started since. One that has started again tells that nothing has failed: the others remember
-what failed before. A broker that is not alive is offline with all its replicas anyway. A broker of an older release
-refuses the call, which has no effect.
+lost and a broker may have started since. One that has started again reports that nothing has failed, because the
+others remember what had failed before. A broker that is not alive is offline with all its replicas anyway. A broker of
+an older release refuses the call, which has no effect.
 """
 
 from __future__ import annotations
@@ -128,4 +128,4 @@ class FailedReplicas:
 
 
 def _ignore(_: bytes | MillstreamError) -> None:
-    """It is sent again."""
+    """Ignore the answer: the report is sent again anyway."""

@@ -10,9 +10,9 @@
 The partition is Kafka's hash of ``group:topicId:partition``. One request may name many share partitions; they are sent
 together to each place. ``__share_group_state`` is created by the first request that initialises a share partition.
 
-**What cannot be asked** has an error of its own: without a coordinator, an answer or the topic it is
-COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR, after which the asker tries again. To ask twice is harmless: an old report
-changes nothing that a newer one said. **Crash:** nothing is kept here. **Overload:** a full mailbox or connection
+**Errors.** Without a coordinator, an answer or the state topic, a request gets COORDINATOR_NOT_AVAILABLE or
+NOT_COORDINATOR, and its sender tries again. Sending it twice is harmless: an old report changes nothing that a newer
+one said. **Crash:** nothing is kept here. **Overload:** a full mailbox or connection
 refuses at once.
 """
 
@@ -91,7 +91,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
 
 
 Asked: TypeAlias = tuple[int, Ask]
-"""An ask, behind the partition of the state topic."""
+"""(partition of the state topic, ask)"""
 Answered: TypeAlias = tuple[int, Image | None]
 """Error code, and the state if it was asked for."""
 Done: TypeAlias = Callable[[Sequence[Answered]], None]

@@ -96,7 +96,7 @@ class EventCluster:
         return await self.insist("metadata", ask)
 
     async def topic(self, name: str) -> EventsMetadataTopic:
-        """One topic. Rejected if there is none."""
+        """One topic. Raises Rejected if it does not exist."""
         found = (await self.topics([name])).get(name)
         if found is None:
             raise Rejected(f"there is no event topic {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

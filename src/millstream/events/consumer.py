@@ -8,9 +8,9 @@ their size allows, into the buffers of the allocator.
 An event whose selector, allocator or data failed is not skipped: pulling it raises its error, and the next pull goes
 on. A lost connection or a moved leader costs a repetition. A pull that times out loses nothing.
 
-A consumer begins behind the last event that was acknowledged under its name, else at the first one. Acknowledgements
+A consumer starts after the last event that was acknowledged under its name, else at the first one. Acknowledgements
 are durable and only move forward; ``seek`` moves anywhere. Consumers of one name share the partitions (``membership``):
-each feeds those that it is assigned, and a partition that changes hands goes on behind its last acknowledged event. A
+each feeds those that it is assigned, and a partition that changes hands continues after its last acknowledged event. A
 consumer with ``targets`` feeds those and shares nothing.
 """
 
@@ -82,7 +82,7 @@ class Consumer:
         targets: Sequence[int] | None = None,
         max_bytes: int = FEED_BYTES_MAX,
     ) -> None:
-        """Begin to feed. ``data_selector`` and ``data_allocator`` come together; without them all data are fetched.
+        """Start to feed. ``data_selector`` and ``data_allocator`` come together; without them all data are fetched.
 
         Args:
             topic: what is consumed.
@@ -141,7 +141,7 @@ class Consumer:
 
         Raises:
             TimeoutError: none came in time. The next pull gets it.
-            MillstreamError: this event's selector, allocator or data failed, or the topic is gone.
+            MillstreamError: this event's selector, allocator or data failed, or the topic was deleted.
         """
         ready = self._mailbox.take()
         if ready is not None:
@@ -190,7 +190,7 @@ class Consumer:
         return done
 
     def seek(self, partition_index: int, event_id: int) -> None:
-        """Go on at an event of a partition, forwards or backwards; durable. What waits to be pulled is dropped."""
+        """Continue at an event of a partition, forwards or backwards; durable. What waits to be pulled is dropped."""
         if partition_index not in self.targets:
             raise Rejected(f"{self.name} does not consume partition {partition_index}")
         self._engine.start(self._seek(partition_index, event_id)).result()
@@ -200,7 +200,7 @@ class Consumer:
         return self._engine.start(self._lag()).result()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Stop feeding; acknowledgements under way are waited for. Closing twice is allowed."""
+        """Stop feeding; acknowledgements in progress are waited for. Closing twice is allowed."""
         if not self._closed:
             self._closed = True
             self._engine.start(self._stop()).result(timeout_s)

@@ -49,7 +49,7 @@ class Engine:
         self._thread.start()
 
     def check(self) -> None:
-        """Refuse to go on in a process that this engine's thread is not in.
+        """Refuse to continue in a process that this engine's thread is not in.
 
         Raises:
             Rejected: the process was forked since.
@@ -123,7 +123,7 @@ def _finish() -> None:
 
 def _after_fork() -> None:
     """The child's lock is new: another thread may have held it."""
-    global _lock  # noqa: PLW0603 (a fork copies a held lock, which nobody in the child releases)
+    global _lock  # noqa: PLW0603 (a fork copies a held lock, which no thread of the child releases)
     _lock = threading.Lock()
     for one in _current:
         one.abandon()

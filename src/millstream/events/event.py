@@ -39,7 +39,7 @@ class Event(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def descriptor(self) -> DataDescriptor:
-        """Where all data of the event are, whatever was selected."""
+        """Where all data of the event are, the unselected included."""
         return decode_descriptor(self.stored_descriptor)
 
     def acknowledge(self) -> Pending[None]:

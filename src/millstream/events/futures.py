@@ -21,7 +21,7 @@ class Pending(Future[_T]):
         self._cause = cause
 
     def result(self, timeout: float | None = None) -> _T:
-        """The result; TimeoutError after ``timeout`` seconds, and what is pending goes on."""
+        """The result; TimeoutError after ``timeout`` seconds, and what is pending continues."""
         self._begin()
         return super().result(timeout)
 
@@ -101,7 +101,7 @@ def fail(future: Future[Any], error: BaseException) -> None:
 
 
 def all_of(futures: list[Future[Any]]) -> Pending[None]:
-    """Done when all are done, whatever became of them."""
+    """Done when all are done, failed ones included."""
     whole: Pending[None] = Pending()
     left = [len(futures)]
     if not futures:

@@ -165,7 +165,7 @@ class Link:
             due.set_result(response)
 
     def lost(self, reason: Exception | None) -> None:
-        """Nothing is received any more."""
+        """Nothing more will be received."""
         why = reason or "it closed the connection"
         self._fail(Unavailable(f"lost the broker at {self.address}: {why}", ErrorCode.NETWORK_EXCEPTION))
 

@@ -6,7 +6,7 @@ an event topic, and a consumer that comes, goes or dies moves partitions within 
 of the group if it died without a word.
 
 A partition that is to go is given up first (``take`` returns), then the next heartbeat says so, and only then another
-member gets it. A member that the coordinator does not know any more gives all up and joins again. Whatever else the
+member gets it. A member that the coordinator no longer knows gives all up and joins again. Anything else that the
 coordinator refuses ends the consumer with that error.
 
 Runs on the engine's loop.
@@ -42,7 +42,7 @@ _NOT_KNOWN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 class Membership:
-    """One member of a group. ``join`` begins, ``leave`` ends it."""
+    """One member of a group. ``join`` starts, ``leave`` ends it."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class Membership:
         idle: Callable[[], Awaitable[None]],
         failed: Callable[[Exception], None],
     ) -> None:
-        """``take`` gives up and begins partitions until exactly those that it gets are owned. ``idle`` is called with
-        each heartbeat while there are none. ``failed`` gets the error that ends the membership.
+        """``take`` gives up and starts partitions until exactly those that it gets are owned. ``idle`` is called with
+        each heartbeat without any. ``failed`` gets the error that ends the membership.
         """
         self.id = uuid.uuid4().hex
         self.epoch = _JOINS

@@ -1,6 +1,6 @@
 """Where a consumer stands in each partition: asked for and stored at the coordinator of its name.
 
-An acknowledgement only moves forward, ``seek`` moves anywhere. Acknowledgements that come while one is under way go
+An acknowledgement only moves forward, ``seek`` moves anywhere. Acknowledgements that come while one is in flight go
 together in the next request. A consumer that shares its partitions (``membership``) stores as a member of its group;
 a request from before the last change of the group is repeated.
 
@@ -59,7 +59,7 @@ class Positions:
         self._acknowledged.pop(partition_index, None)
 
     async def ask(self, partitions: Sequence[int]) -> dict[int, int]:
-        """The stored positions; -1 where there is none."""
+        """The stored positions; -1 without one."""
         return await self._exchange(dict.fromkeys(partitions, -1), seek=False)
 
     async def seek(self, partition_index: int, event_id: int) -> None:

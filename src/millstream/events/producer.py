@@ -2,14 +2,14 @@
 
 ``push`` validates, selects and serializes on the caller's thread, puts the event into the partition's open batch, and
 returns a ``Pending`` of its id. A batch is sent when it is full, when a caller waits for one of its events, or on
-``flush``; with an adaptive size (None) it leaves whenever the line is free, with all that came meanwhile.
+``flush``; with an adaptive size (None) it leaves whenever the line is free, with all that came in between.
 
 Bounds: a line holds ``max_num_batches`` batches that wait; then ``push`` blocks. Data are not copied: the caller keeps
 them unchanged until the event's future is done.
 
 Order. With ``Ordering.STRICT`` one batch of a line is in flight, with a producer id and sequence, so that a batch
 whose answer was lost is sent again and stored once. With ``LOOSE`` several are in flight without one: a lost answer is
-``OutcomeUnknown``. A batch that is refused fails its own events only; those behind it go on.
+``OutcomeUnknown``. A batch that is refused fails its own events only; those after it continue.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from millstream.events.topic import TopicFacts
 
 BATCH_BYTES_MAX: Final = 4 << 20
-"""A batch with as many bytes is full, whatever its number of events."""
+"""A batch with as many bytes is full, with any number of events."""
 LOOSE_IN_FLIGHT: Final = 4
 _ADAPTIVE_EVENTS_MAX: Final = 1 << 16
 _INIT_PRODUCER_ID: Final = 22
@@ -69,7 +69,7 @@ class _Batch:
         self.urgent = False
         """Whether a caller waits for it."""
         self.done: Future[int] = Future()
-        """The id of its first event, or why there is none."""
+        """The id of its first event, or why it has none."""
 
 
 class _Line:

@@ -115,7 +115,7 @@ def _endpoint_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _section(path: str, name: str) -> dict[str, str]:
-    """One section of an INI file; empty if there is none."""
+    """One section of an INI file; empty without one."""
     parser = configparser.ConfigParser(interpolation=None, default_section="\0")
     try:
         with open(path, encoding="utf-8") as file:

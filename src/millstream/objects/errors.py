@@ -15,7 +15,7 @@ class NotFound(Rejected):
 
 
 class Conflict(Rejected):
-    """The condition of a ``put`` does not hold: the object exists, is gone, or has another version. Nothing changed."""
+    """The condition of a ``put`` does not hold: the object is there, is missing, or has changed. Nothing happened."""
 
     default_code = ErrorCode.KAFKA_STORAGE_ERROR
 

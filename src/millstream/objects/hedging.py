@@ -32,7 +32,7 @@ _SHARE_MAX: Final = 1 / 20
 
 
 class _Race:
-    """Requests for the same bytes. The first answer wins; the first error counts if there is none."""
+    """Requests for the same bytes. The first answer wins; without one, the first error counts."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -41,7 +41,7 @@ class _Race:
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """One more request is under way."""
+        """One more request is in flight."""
         with self._changed:
             self._running += 1
 
@@ -54,7 +54,7 @@ class _Race:
             self._changed.notify_all()
 
     def is_over(self, wait_s: float) -> bool:
-        """Whether there is an answer, or nothing is under way any more; waits for it."""
+        """Whether there is an answer, or nothing is in flight; waits for it."""
         with self._changed:
             return self._changed.wait_for(self._over, wait_s)
 
@@ -72,7 +72,7 @@ class _Race:
 
 
 class Hedging:
-    """``store`` with second requests. ``hedged`` hears of each of them."""
+    """``store`` with second requests. ``hedged`` is called for each of them."""
 
     def __init__(self, store: ObjectStore, hedged: Callable[[], object] = lambda: None) -> None:
         self._store = store
@@ -116,7 +116,7 @@ class Hedging:
         self._store.delete(keys)
 
     def close(self) -> None:
-        """Waits for the requests that are under way."""
+        """Waits for the requests in flight."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -124,7 +124,7 @@ class Hedging:
         self._store.close()
 
     def _ask(self, race: _Race, key: ObjectKey, start: FilePosition, end: FilePosition) -> bool:
-        """Begin a request on a thread. False if all are taken."""
+        """Start a request on a thread. False if all are taken."""
         if not self._free.acquire(blocking=False):
             return False
         with self._lock:

@@ -12,7 +12,7 @@ file to its key and syncs the directory. A crash at any point leaves the old obj
 bytes.
 
 A version is made of inode, size and modification time. The time is set to at least 1 ns after that of the replaced
-object, so two successive objects never have the same version, whatever the clock does.
+object, so two successive objects never have the same version, even if the clock jumps.
 
 A failed write or sync of an upload is ``Unavailable``: no object changed. A failure from the rename on is
 ``OutcomeUnknown``. The caller's next attempt writes a new file, and so trusts no sync that failed.
@@ -104,7 +104,7 @@ class LocalStore:
                 self._remove(key)
 
     def remove_abandoned(self, before_ms: TimestampMs) -> int:
-        """Remove uploads that began before ``before_ms`` and never ended. Returns their number.
+        """Remove uploads that started before ``before_ms`` and never ended. Returns their number.
 
         The caller chooses a time that no upload in progress can have.
         """

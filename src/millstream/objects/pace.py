@@ -20,7 +20,7 @@ _REFUND: Final = 1
 _CUT: Final = 0.7
 _GROWTH: Final = 0.1
 _RATE_MIN: Final = 2.0
-"""Requests a second that remain whatever happens: progress is slow, and still progress."""
+"""Requests a second that remain in any case: progress is slow, and still progress."""
 
 _CALM_S: Final = 60.0
 _WINDOW_S: Final = 1.0
@@ -53,13 +53,13 @@ class Rate:
         self._step = 0.0  # growth of the limit, in requests a second, each second
         self._throttled_at = 0.0
         self._grown_at = 0.0
-        self._next_at = 0.0  # when the next request may begin, while there is a limit
+        self._next_at = 0.0  # when the next request may start, while there is a limit
         self._window_at = 0.0
         self._window_count = 0
         self._measured = 0.0  # requests a second in the last whole window
 
     def wait_s(self, now_s: float) -> float:
-        """Reserve a request. Returns how long the caller waits before it begins."""
+        """Reserve a request. Returns how long the caller waits before it starts."""
         self._measure(now_s)
         limit = self.limit = self._grown(now_s)
         if limit is None:

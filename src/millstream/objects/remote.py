@@ -7,7 +7,7 @@ A conditional ``put`` is one request with If-None-Match or If-Match, which the s
 is a multipart upload; the library cancels it after an error. Errors are translated in ``objects.remote_errors``.
 
 **Credentials that are renewed.** Before each call the files that hold credentials are checked, and a file that has
-changed makes another client. One that is half written, or has no keys any more, leaves the client as it is, and is read
+changed makes another client. One that is half written, or has no keys now, leaves the client as it is, and is read
 again by the next call. A call that is denied while the file changes is repeated once.
 
 This module needs the extra ``millstream[objects]``.

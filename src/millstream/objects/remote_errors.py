@@ -1,7 +1,7 @@
 """From errors of the client library to errors of ``objects.errors``.
 
 The library has a type for a missing object and for a failed precondition; for the rest, the HTTP status stands only in
-its text. Whatever has no status is a failed connection or a time-out, after which a change may have taken effect.
+its text. An error without a status is a failed connection or a time-out, after which a change may have taken effect.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def is_missing_bucket(error: Exception) -> bool:
 
 
 def translate(error: Exception, url: str, what: str, unclear: type[OutcomeUnknown | Unavailable]) -> MillstreamError:
-    """The error to raise. ``unclear`` is for failures after which nobody knows what the store did."""
+    """The error to raise. ``unclear`` is for failures after which it is unknown what the store did."""
     text = str(error)
     found = _STATUS.search(text)
     status = int(found[1]) if found else 0

@@ -80,7 +80,7 @@ class Retrying:
         return self._call(attempt)
 
     def put_stream(self, key: ObjectKey, parts: Iterable[Buffer]) -> Version:
-        """One attempt only: the parts are gone after it. The caller repeats it with new ones."""
+        """One attempt only: the parts are used up by it. The caller repeats it with new ones."""
         self._wait_for_turn()
         try:
             version = self._store.put_stream(key, parts)

@@ -1,7 +1,7 @@
 """The protocol of an object store, and the rules for keys that all stores share.
 
 **Keys** are names with ``/`` between parts, such as ``topics/t1/3/00000000000000000000.log``. A part is not empty, does
-not begin with a dot, has no control character and at most 200 bytes; a key has at most 900 bytes. A key is never a
+not start with a dot, has no control character and at most 200 bytes; a key has at most 900 bytes. A key is never a
 folder of another key. These are the rules of the strictest store, so that a bucket can be copied to any other.
 
 **Versions** are opaque and change with every change of the object's bytes. ``put`` compares them, atomically for all
@@ -60,7 +60,7 @@ class ObjectStore(Protocol):
         """Write a whole object, durably, in one step. Returns its version. The buffers are free after the return.
 
         Args:
-            expect: None: replace whatever is there. ``ABSENT``: the object must not exist. Else its present version.
+            expect: None: replace what is there. ``ABSENT``: the object must not exist. Else its present version.
 
         Raises:
             Conflict: the expectation does not hold. Nothing changed.
@@ -119,6 +119,6 @@ def check_folder(folder: str) -> None:
 
 
 def check_range(key: ObjectKey, start: FilePosition, end: FilePosition) -> None:
-    """Raises Rejected for a range that is empty or begins before the object."""
+    """Raises Rejected for a range that is empty or starts before the object."""
     if not 0 <= start < end:
         raise Rejected(f"the range {start}–{end} of the object {key} is empty or begins before the object")

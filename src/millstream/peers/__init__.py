@@ -1,7 +1,7 @@
 """The wire between brokers: frames, their messages, and the identity of the sender.
 
 Without sockets, bytes in and messages out: ``frames`` (bounds and checksums), ``hello`` (who speaks), ``items`` (what a
-turn says), ``beats`` (heartbeats in a few bytes), ``formation`` (how a cluster begins). On the reactor: ``receiving``,
+turn says), ``beats`` (heartbeats in a few bytes), ``formation`` (how a cluster starts). On the reactor: ``receiving``,
 ``link`` (one connection), ``dial`` (keeps one), ``accepting`` (first frames), ``calls`` (requests), ``network`` (all of
 a shard).
 

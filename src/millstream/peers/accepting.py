@@ -104,7 +104,7 @@ class PeerListener:
             try:
                 sock, _ = self._listener.accept()
             except OSError:
-                return  # none waits, the peer is gone already, or no descriptor is free: the next turn asks again
+                return  # none waits, the peer has left already, or no descriptor is free: the next turn asks again
             sock.setblocking(False)
             if len(self._openings) >= OPENINGS_MAX:
                 self._drop(next(iter(self._openings)))

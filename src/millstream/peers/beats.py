@@ -7,10 +7,10 @@
     every group's beat   ◄── BeatsIn.expand ◄──────────┘
 
 Both ends keep the beats that were sent last. A turn whose beats are those of the last one, with all rounds higher by
-the same step, is sent as ``BeatsAgain``, whatever the number of groups. Any other turn is sent in full and is kept
+the same step, is sent as ``BeatsAgain``, for any number of groups. Any other turn is sent in full and is kept
 instead. Groups with fresh traffic are left out by the caller, which changes the set and costs one full item.
 
-The two ends agree because a connection loses and reorders nothing; both begin with nothing kept on each connection. A
+The two ends agree because a connection loses and reorders nothing; both start with nothing kept on each connection. A
 repetition of nothing is ``Corruption``. Memory: one ``Beat`` a group.
 """
 

@@ -80,7 +80,7 @@ def encode_contact(item: ContactItem) -> bytes:
 
 
 def decode_contact(view: memoryview, position: int) -> tuple[ContactItem, int]:
-    """The item at ``position``, and where the next one begins.
+    """The item at ``position``, and where the next one starts.
 
     Raises:
         Corruption: it does not add up.

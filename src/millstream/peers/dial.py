@@ -43,7 +43,7 @@ QUEUE_BYTES_MAX: Final = 8 << 20
 """Twice the window of a group (``RaftOptions.max_in_flight_bytes``): two groups may fill it, and no peer holds more."""
 
 FRAME_BODY_BYTES: Final = 4 << 20
-"""Size from which a further item begins another frame. A single append may be larger."""
+"""Size from which a further item starts another frame. A single append may be larger."""
 
 BACKOFF_MIN_US: Final = 50_000
 BACKOFF_MAX_US: Final = 1_000_000
@@ -130,7 +130,7 @@ class TurnFrame:
         link.send(frame, _Chains(chains) if chains else None)
 
     def drop(self) -> None:
-        """The link is gone: release everything."""
+        """The link has ended: release everything."""
         for chain in self._chains:
             chain.release()
         self._chains = []
@@ -161,7 +161,7 @@ class Way(msgspec.Struct, frozen=True):
 class Dial:
     """The connection to one shard of one peer.
 
-    Lifecycle: ``start`` once, ``stop`` when the peer is not needed any more. Shard: the one that made it.
+    Lifecycle: ``start`` once, ``stop`` when the peer is no longer needed. Shard: the one that made it.
     Invariants: at most one of ``link`` and ``_retry`` is set. ``turn`` is empty without an open link.
     """
 
@@ -176,7 +176,7 @@ class Dial:
         turn: Callable[["Dial", memoryview], None],
         lost: Callable[["Dial", ReplicaId], None],
     ) -> None:
-        """``where`` gives the peer's present address, None while nobody knows it. ``turn`` gets the heads of frames
+        """``where`` gives the peer's present address, None while it is unknown. ``turn`` gets the heads of frames
         that come back; they carry no bodies. ``opened`` and ``lost`` are called when the link opens and when an open
         link ends.
         """
@@ -214,7 +214,7 @@ class Dial:
         self._shard.reactor.resolve(address.host, address.port, self._resolved)
 
     def stop(self) -> None:
-        """Close the connection for good."""
+        """Close the connection permanently."""
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()

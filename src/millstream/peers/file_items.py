@@ -36,7 +36,7 @@ class FilesPart(Struct, frozen=True, tag=11):
     offset: Offset
     """Repeats the request's."""
     next_offset: Offset
-    """Where the next part begins."""
+    """Where the next part starts."""
     description: bool = False
     failed: bool = False
     """This attempt is over; there is no body."""

@@ -18,7 +18,7 @@ that they have. (With one disk in three lost, one round fails in the simulation 
 
 A founder that crashes before it has an outcome asks again. The others answer that they belong to a cluster, with its
 founders, and a broker that finds itself among them (node id *and* disk) forms the same one. With a disk that was
-emptied in between it is no founder any more: it joins, and the controller decides whether its node id is free.
+emptied in between it is no longer a founder: it joins, and the controller decides whether its node id is free.
 
 Each broker answers probes at any time with what it is (``probe``), also while it asks itself. **Crash**: the caller
 makes an outcome durable before it acts on it; without one, the next start asks again. **Bad input**: answers that were
@@ -65,7 +65,7 @@ Outcome: TypeAlias = Form | Join | Refuse
 
 def cluster_id_of(founders: Iterable[Founder]) -> str:
     """The id of the cluster that ``founders`` form: a UUID in URL-safe base 64 as Kafka writes one, made of their
-    node ids and disks. It does not begin with ``-``, which would look like an option on a command line.
+    node ids and disks. It does not start with ``-``, which would look like an option on a command line.
     """
     ordered = sorted(founders)
     for attempt in range(256):
@@ -154,7 +154,7 @@ class Formation:
         return None
 
     def _formed(self) -> Outcome | None:
-        """Every seed is empty and agrees: the outcome if the round before said the same, else a new round begins."""
+        """Every seed is empty and agrees: the outcome if the round before said the same, else a new round starts."""
         founders = tuple(sorted(answer.founder for answer in self._answers.values()))
         if self.probe.founder not in founders:
             return Refuse(
@@ -170,7 +170,7 @@ class Formation:
 
 
 def _same(one: Founder, other: Founder) -> bool:
-    """Whether it is the same broker with the same disk, at whatever address."""
+    """Whether it is the same broker with the same disk, at any address."""
     return one.node == other.node and one.incarnation == other.incarnation
 
 

@@ -35,7 +35,7 @@ MAGIC: Final = b"MSP1"
 HEADER_BYTES: Final = 24
 
 HEAD_BYTES_MAX: Final = 1 << 20
-"""Enough for the heartbeats of 20,000 groups; a sender begins another frame before this."""
+"""Enough for the heartbeats of 20,000 groups; a sender starts another frame before this."""
 
 BODY_BYTES_MAX: Final = 128 << 20
 """Of the format. A connection has a lower bound of its own, the memory that a frame may reserve."""

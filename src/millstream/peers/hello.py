@@ -116,7 +116,7 @@ class Probe(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_hello(hello: Hello) -> list[Buffer]:
-    """The frame with which a connection begins."""
+    """The frame with which a connection starts."""
     return encode_frame(FrameKind.HELLO, (_encode(hello),))
 
 

@@ -305,7 +305,7 @@ def _decode_home(view: memoryview, position: int) -> tuple[Item, int]:
 
 
 def _columns(view: memoryview, position: int, width: int) -> tuple[list[Any], int]:
-    """``width`` columns of as many 8-byte integers as the item says, and where the next item begins."""
+    """``width`` columns of as many 8-byte integers as the item says, and where the next item starts."""
     _, _, count = _COUNT.unpack_from(view, position)
     begin = position + _COUNT.size
     end = _inside(view, begin + 8 * width * count)

@@ -109,7 +109,7 @@ class Link:
         self._writing = False
         self.closed = False
         self.dialled = False
-        """Whether this side began the connection."""
+        """Whether this side started the connection."""
         self.remote: Hello | None = None
         """The hello of the other side."""
         self.refusal: Refusal | None = None
@@ -372,7 +372,7 @@ def refuse(sock: Any, refusal: Refusal) -> None:
         sock.setblocking(False)
         sock.sendmsg(encode_refusal(refusal))
     except OSError:
-        pass  # the peer is gone, or does not read: it finds the connection closed
+        pass  # the peer has left, or does not read: it finds the connection closed
     sock.close()
 
 

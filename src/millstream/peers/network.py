@@ -91,11 +91,11 @@ class Inbound(msgspec.Struct, frozen=True):
     followed: Callable[[ReplicaId, ShardId, Followed], None]
     """An answer to such a set, of a shard of a peer."""
     leaders: Callable[[ReplicaId, Sequence[Leadership], bool], None]
-    """Leaderships that began; with True all that the sender knows."""
+    """Leaderships that started; with True all that the sender knows."""
     status: Callable[[ReplicaId, Status], None]
     """A sign of life."""
     lost: Callable[[ReplicaId], None]
-    """The connection to a peer has ended: what was under way to it is lost."""
+    """The connection to a peer has ended: what was in flight to it is lost."""
     home_of: Callable[[int], int | None]
     """The group's home shard on this broker; None if this broker has no replica of it."""
 
@@ -210,7 +210,7 @@ class Network:
         self._dial(node, 0)
 
     def forget(self, node: NodeId) -> None:
-        """``node`` is no member any more: close what was dialled to it."""
+        """``node`` is no longer a member: close what was dialled to it."""
         for key in [key for key in self._dials if key[0] == node]:
             self._dials.pop(key).stop()
 

@@ -1,6 +1,6 @@
 """Sends probes to the seeds until the formation of the cluster has an outcome.
 
-A pass asks every seed that has not answered in this round, all at once; a new pass begins `PASS_US` after the last one.
+A pass asks every seed that has not answered in this round, all at once; a new pass starts `PASS_US` after the last one.
 Each question is a connection of its own, which ends with the answer or after `ANSWER_TIMEOUT_US`. A seed that is down,
 refuses, or says something else is asked again in the next pass, for ever; one line says which seeds are awaited when
 that changes, and every `REMIND_US`.
@@ -34,7 +34,7 @@ _failures: Final = RateLimit(per_minute=6)
 class Probing:
     """The questions of one broker.
 
-    Lifecycle: ``start`` once; ``done`` is called once, then nothing is open any more. Process: one with a reactor and
+    Lifecycle: ``start`` once; ``done`` is called once, nothing is open then. Process: one with a reactor and
     no shard. Invariants: every question that is open is in ``_open``.
     """
 
@@ -51,7 +51,7 @@ class Probing:
         self._over = False
 
     def start(self) -> None:
-        """Begin the next pass."""
+        """Start the next pass."""
         if self._over:
             return
         busy = {question.seed for question in self._open}
@@ -83,7 +83,7 @@ class Probing:
 class _Question:
     """One connection to one seed.
 
-    Lifecycle: begins when it is made, ends with ``ended``, unless it is closed before.
+    Lifecycle: starts when it is made, ends with ``ended``, unless it is closed before.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """Raft messages as items of a frame's head: fixed fields by kind, little-endian, and a table that says which.
 
-The kind of an item is the tag of its message class (``core.raft.messages``), below 32. Every item begins alike::
+The kind of an item is the tag of its message class (``core.raft.messages``), below 32. Every item starts alike::
 
     kind 1 │ flags 1 │ zero 6 │ group 8 │ term 8 │ numbers 8 × n │ variable part
 
-``flags`` are the booleans of the message in their order, lowest bit first. An append goes on with counts and with its
+``flags`` are the booleans of the message in their order, lowest bit first. An append continues with counts and with its
 runs and control entries; an install offer with the configuration in force; a part of files with the size of its body. A
 control entry is its kind, its length and its fields, so that a reader may bound it before it looks inside.
 
@@ -92,7 +92,7 @@ def encode_raft(group: int, message: GroupMessage, body_bytes: int = 0) -> bytes
 
 
 def decode_raft(view: memoryview, position: int, body_start: int) -> tuple[RaftItem, int]:
-    """The item at ``position``, and where the next one begins; its record batches begin at ``body_start``.
+    """The item at ``position``, and where the next one starts; its record batches start at ``body_start``.
 
     Raises:
         Corruption: it is not what `encode_raft` makes.

@@ -137,7 +137,7 @@ class FrameReceiver:
         self._frame = frame
 
     def _reserve(self, size: int) -> IoBuf | None:
-        """Memory for a body of ``size`` bytes; None if there is none."""
+        """Memory for a body of ``size`` bytes; None without room."""
         if not size:
             return IoBuf()
         body = receive_buffer(self._arena, size) if size <= BODY_BYTES_MAX else None

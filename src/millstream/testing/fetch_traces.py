@@ -36,10 +36,10 @@ class Read(msgspec.Struct, frozen=True):
     """False for the scan, which no cache should serve."""
 
     goes_on_at: Offset | None
-    """Where the reader goes on, told to the policy; None if the trace says that in an entry of its own."""
+    """Where the reader continues, as the policy is told; None if another entry of the trace says it."""
 
     is_read: bool = True
-    """False for an entry that only says where the reader goes on."""
+    """False for an entry that only says where the reader continues."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ def hit_rate(name: str, reads: Sequence[Read], slots_max: int) -> float:
     """Share of the counted reads that a cache with this policy serves, filled by misses."""
     policy = make_policy(name, slots_max, AGE_MAX_MS)
     cached: set[BlockKey] = set()
-    missed: dict[ReaderId, list[Block]] = {}  # offered when the reader has gone on
+    missed: dict[ReaderId, list[Block]] = {}  # offered when the reader has continued
     hits = counted = 0
     swept_ms = 0
     for read in reads:

@@ -127,7 +127,7 @@ def encode_response_vectored(message: Response, version: int, head: bytes = b"")
     """Encode for a vectored send: ``head`` and the body, as buffers in order.
 
     Buffers of record batches are passed through, except small ones, which are copied. The caller keeps their memory
-    alive until the last byte is sent. The first buffer is always a bytearray that begins with ``head``.
+    alive until the last byte is sent. The first buffer is always a bytearray that starts with ``head``.
     """
     key = (type(message), version)
     encode = _vectored.get(key)

@@ -12,7 +12,7 @@ sections and the first byte of a length behind them (ProduceResponse v9, shorten
         out += pack_ihqqqB(partition.index, partition.error_code, ...)
 
 With ``vectored`` the function also takes a list of ``parts``. A records field ends the current bytearray, its pieces
-are passed through without a copy, and a new bytearray begins behind them. Pieces of up to ``JOIN_BELOW`` bytes are
+are passed through without a copy, and a new bytearray starts after them. Pieces of up to ``JOIN_BELOW`` bytes are
 copied, because an entry of a vectored send costs more than the copy.
 
 A field that the version lacks is not read. A value that does not fit its field raises ``struct.error``, ``TypeError``

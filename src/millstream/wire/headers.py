@@ -35,7 +35,7 @@ _FLEXIBLE_ANSWER_FROM: Final = _FLEXIBLE_FROM | {API_VERSIONS_KEY: 1 << 16}
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """Header of a request. Its body begins at ``body_pos``."""
+    """Header of a request. Its body starts at ``body_pos``."""
 
     api_key: int
     api_version: int
@@ -45,7 +45,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_request_header(buf: Piece, pos: int, end: int) -> RequestHeader:
-    """Parse the header of the request in ``buf[pos:end]``, which begins behind the frame's size.
+    """Parse the header of the request in ``buf[pos:end]``, which starts after the frame's size.
 
     Raises:
         ProtocolError: the bytes end early, or the client id is not UTF-8.
@@ -116,5 +116,5 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 def flexible_from(api_key: int) -> int:
-    """First flexible version of an API's requests; above every version if there is none."""
+    """First flexible version of an API's requests; above every version if no version has it."""
     return _FLEXIBLE_FROM.get(api_key, 1 << 16)

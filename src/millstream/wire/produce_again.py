@@ -1,7 +1,7 @@
 """A fast decoder for Produce requests that repeat the previous request of their connection.
 
 A producer repeats itself: the same transactional id, acks, timeout, topic and partition precede every batch, byte for
-byte. ``ProduceAgain`` keeps these bytes and their decoded values. A request that begins with them, holds one batch
+byte. ``ProduceAgain`` keeps these bytes and their decoded values. A request that starts with them, holds one batch
 behind them and ends there is built from the known values. Any other request goes to the generated decoder, which alone
 decides what is invalid. The result equals the generated decoder's.
 

@@ -104,7 +104,7 @@ class _Walk:
     __slots__ = ("at", "by_id", "chain", "charge_left", "flexible", "taken", "window")
 
     def __init__(self, chain: Chain, version: int, taken: list[Chain]) -> None:
-        self.chain = chain  # begins with the window
+        self.chain = chain  # starts with the window
         self.charge_left = OBJECT_BYTES_MAX
         self.flexible = version >= ProduceRequest.FLEXIBLE
         self.by_id = version >= _TOPIC_ID_FROM

@@ -26,7 +26,7 @@ import msgspec
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
-"""Kafka's bounds. A client of ours computes no more, whatever a server says."""
+"""Kafka's bounds. A client of ours computes no more, even if a server asks for it."""
 
 TOKEN_BYTES_MAX: Final = 64 << 10
 NAME_CHARACTERS_MAX: Final = 1024
@@ -101,7 +101,7 @@ class ClientFirst(NamedTuple):
 
 
 class ServerFirst(NamedTuple):
-    """``nonce`` begins with the client's."""
+    """``nonce`` starts with the client's."""
 
     data: bytes
     nonce: str
@@ -267,7 +267,7 @@ def _text(data: bytes) -> str:
 
 
 def _attributes(data: bytes, *names: str, last: str = "") -> dict[str, str]:
-    """The attributes of a message, which begins with ``names`` in order; ``last`` may follow others."""
+    """The attributes of a message, which starts with ``names`` in order; ``last`` may follow others."""
     pairs = [part.partition("=") for part in _text(data).split(",")]
     found = {name: value for name, _, value in pairs}
     order = [name for name, _, _ in pairs]

@@ -12,7 +12,7 @@ Fields stand in wire order. A field without ``F`` is in every version; ``F("3+")
 tagged section of the flexible versions. Defaults are Kafka's: a decoder uses them for a field that the version lacks,
 and an encoder omits a tagged field that has its default.
 
-The encoder drops a field that the version lacks, whatever its value, because answering an older client is normal. One
+The encoder drops a field that the version lacks, with any value, because answering an older client is normal. One
 struct serves all versions, so handlers do not depend on the version.
 
 ``fields_of`` returns the fields of a class at one version, for the code generators. An invalid declaration (an unknown
@@ -165,7 +165,7 @@ class Message(msgspec.Struct, metaclass=MessageMeta, frozen=True, gc=False):
     VERSIONS: ClassVar[tuple[int, int]]
     """Lowest and highest declared version, both inclusive."""
     FLEXIBLE: ClassVar[int]
-    """First version with compact lengths and tagged fields; above every version if there is none."""
+    """First version with compact lengths and tagged fields; above every version if no version has it."""
 
 
 class Request(Message):

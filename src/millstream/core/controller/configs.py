@@ -1,5 +1,5 @@
 """Decisions about configurations: set, delete, append to and subtract from properties of topics, brokers, consumer
-groups and subscriptions to clients' metrics, or replace what a resource says altogether.
+groups and subscriptions to clients' metrics, or replace all properties of a resource.
 
 All changes of one resource are made or none. What results is validated as a whole, so that a change that is good by
 itself but contradicts another property is refused. Deleting what was not set is no error, as in Kafka.
@@ -80,7 +80,7 @@ def effective_settings(state: ControllerState, start_settings: Settings, node: i
     """The settings of ``node`` with what the state says of every broker, and over that of this one.
 
     Raises:
-        ConfigError: a stored value is none that this release takes; it was stored by another.
+        ConfigError: this release refuses a stored value, which another release has stored.
     """
     dynamic = state.node_configs.get(CLUSTER_DEFAULT, {}) | state.node_configs.get(node, {})
     return start_settings.with_dynamic(dynamic) if dynamic else start_settings
@@ -223,7 +223,7 @@ def _wanted(
     default: Callable[[Property[Any]], str | None],
     not_a_list: str,
 ) -> Changes:
-    """The value that each named property shall have of its own afterwards; None for none."""
+    """The new value of each named property; None removes it."""
     wanted: Changes = dict.fromkeys(before) if resource.replace else {}
     for change in resource.changes:
         name = _canonical(change.name, known)

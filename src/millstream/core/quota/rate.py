@@ -2,8 +2,8 @@
 
 The rate of now is what was recorded in the current window and the ``windows - 1`` before it, divided by the time since
 the start of the oldest; a younger history counts as ``windows - 1`` full windows, so that a first burst is not
-mistaken for a high rate. A rate of ``r`` over a bound of ``b`` waits ``(r - b) / b`` of that time: after it the same
-amount is exactly ``b``.
+mistaken for a high rate. A rate of ``r`` over a bound of ``b`` waits ``(r - b) / b`` of that time: after that
+time the same amount makes a rate of exactly ``b``.
 """
 
 from collections import deque

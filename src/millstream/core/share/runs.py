@@ -72,8 +72,10 @@ class Run:
             self.whole = 0
 
     def report(self) -> Batch | None:
-        """What a write says of the run: what will hold once it is done. Of one that is acquired it says that it was
-        given back before, for it is stored only when it is given back; None if it never was.
+        """The batch that a write stores for the run: its state once the write is done. None: nothing is stored.
+
+        Acquiring a run is not stored, so an acquired run is stored as it was when it was last given back. One that was
+        never given back is not stored.
         """
         if self.pending is not None:
             return Batch(self.first, self.last, self.pending, self.count)

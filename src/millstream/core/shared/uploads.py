@@ -60,8 +60,8 @@ class Uploads:
         return list(self._queue)
 
     def begin(self, object_id: ObjectId, pack: Pack, partitions: frozenset[SharedPartition] | None = None) -> Upload:
-        """Start an upload under a number. ``partitions`` are those of the pack that the object has; without it all of
-        them. Raises Rejected if the numbers do not rise.
+        """Start an upload under a number. ``partitions`` are those of the pack that the object has records of; None
+        means all of them. Raises Rejected if the numbers do not rise.
         """
         if self._queue and object_id <= self._queue[-1].object_id:
             raise Rejected(f"object {object_id} was prepared before object {self._queue[-1].object_id}")
@@ -81,6 +81,6 @@ class Uploads:
         return self._queue[0] if self._queue and self._queue[0].verified else None
 
     def committed(self, upload: Upload) -> None:
-        """The controller has it."""
+        """The logs of all its partitions have the entry."""
         assert self._queue and self._queue[0] is upload, "commits follow the order of preparation"
         self._queue.popleft()

@@ -29,7 +29,7 @@ class AcknowledgeEventsRequest(Request, api_key=15103, versions=(0, 0), flexible
 
 
 class AcknowledgedPartitionResult(Message):
-    """The stored position after the request; -1 if there is none."""
+    """The stored position after the request; -1 without one."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

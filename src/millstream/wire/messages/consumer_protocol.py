@@ -1,6 +1,6 @@
 """What consumers of a classic group say to each other inside JoinGroup and SyncGroup.
 
-The broker passes these bytes through; it looks inside only to name the topics of a group. Both begin with an int16
+The broker passes these bytes through; it looks inside only to name the topics of a group. Both start with an int16
 version, and a reader that meets a newer version reads the fields that it knows and ignores the rest.
 """
 

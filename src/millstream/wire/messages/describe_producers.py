@@ -19,7 +19,7 @@ class DescribeProducersRequest(Request, api_key=61, versions=(0, 0), flexible=0)
 
 
 class ActiveProducer(Message):
-    """One producer: its last batch, and where its open transaction began (-1: none)."""
+    """One producer: its last batch, and where its open transaction started (-1: none)."""
 
     producer_id: Int64 = 0
     producer_epoch: Int32 = 0

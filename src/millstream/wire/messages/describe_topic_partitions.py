@@ -53,7 +53,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
 
 
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions=(0, 0), flexible=0):
-    """A page of topics by name, and where the next one begins."""
+    """A page of topics by name, and where the next one starts."""
 
     throttle_time_ms: Int32 = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []

@@ -1,6 +1,6 @@
 """Records of ``__consumer_offsets`` that the classic groups and offset commits write.
 
-Key and value each begin with an int16: for a key the type of the record (1 an offset, 2 a group; 0 an offset of very
+Key and value each start with an int16: for a key the type of the record (1 an offset, 2 a group; 0 an offset of very
 old brokers), for a value its version. A null value is a tombstone. Unknown key types are other features' records and
 are skipped by readers.
 """

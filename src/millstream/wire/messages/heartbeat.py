@@ -15,7 +15,7 @@ class HeartbeatRequest(Request, api_key=12, versions=(0, 4), flexible=4):
 
 
 class HeartbeatResponse(Response, api_key=12, versions=(0, 4), flexible=4):
-    """Go on, or rejoin."""
+    """Continue, or rejoin."""
 
     throttle_time_ms: Annotated[Int32, F("1+")] = 0
     error_code: Int16 = 0

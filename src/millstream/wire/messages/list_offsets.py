@@ -36,7 +36,7 @@ class ListOffsetsRequest(Request, api_key=2, versions=(1, 11), flexible=6):
 
 
 class ListOffsetsPartitionResponse(Message):
-    """The first offset at or after the time; -1 and -1 where there is none."""
+    """The first offset at or after the time; -1 and -1 without one."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0

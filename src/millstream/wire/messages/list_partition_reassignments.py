@@ -1,4 +1,4 @@
-"""API key 46, ListPartitionReassignments: the moves that are under way (KIP-455)."""
+"""API key 46, ListPartitionReassignments: the moves in progress (KIP-455)."""
 
 # ruff: noqa: RUF012 (msgspec copies an empty list that is a default)
 

@@ -45,7 +45,7 @@ class OffsetFetchRequest(Request, api_key=9, versions=(1, 10), flexible=6):
 
 
 class OffsetFetchResponsePartition(Message):
-    """A committed offset, -1 where there is none, up to version 7."""
+    """A committed offset, -1 without one, up to version 7."""
 
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
@@ -62,7 +62,7 @@ class OffsetFetchResponseTopic(Message):
 
 
 class OffsetFetchResponsePartitions(Message):
-    """A committed offset, -1 where there is none, from version 8."""
+    """A committed offset, -1 without one, from version 8."""
 
     partition_index: Int32 = 0
     committed_offset: Int64 = 0

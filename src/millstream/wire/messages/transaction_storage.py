@@ -1,6 +1,6 @@
 """Records of ``__transaction_state``: one transactional id each.
 
-Key and value each begin with an int16: for the key the type of the record (0), for the value its version. A null value
+Key and value each start with an int16: for the key the type of the record (0), for the value its version. A null value
 is a tombstone.
 """
 

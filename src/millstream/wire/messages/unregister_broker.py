@@ -1,4 +1,4 @@
-"""API key 64, UnregisterBroker: forget a broker that is gone for good."""
+"""API key 64, UnregisterBroker: forget a broker that left permanently."""
 
 from millstream.wire.schema import Int16, Int32, Request, Response
 
