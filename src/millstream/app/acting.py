@@ -12,6 +12,7 @@ changed. Each request has connections of its own, which end with it.
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -208,11 +209,12 @@ class ActingCluster:
             found = committed_offsets(Coordinators(cluster), group, stable=False)
             places = sorted(place for place, one in found.items() if one.offset >= 0)
             ends: dict[TopicPartition, int] = {}
-            for place in places:
+            for _, some in groupby(places, key=lambda place: place[0]):
                 try:
-                    ends[place] = cluster.list_offsets({place: LATEST})[place].offset
+                    found_ends = cluster.list_offsets(dict.fromkeys(some, LATEST))
                 except Rejected:
                     continue  # the topic is deleted, or may not be described
+                ends |= {place: one.offset for place, one in found_ends.items()}
         return resources.GroupOffsets(
             group, [resources.GroupOffset(*place, found[place].offset, ends.get(place)) for place in places]
         )

@@ -80,6 +80,7 @@ def flipped(part):
     return ".".join(parts)
 
 
+STRANGER = ec_key(7)
 DEEP = b'{"alg":"ES256","a":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
 
 BROKEN = {
@@ -98,6 +99,9 @@ BROKEN = {
     "alg is a number": lambda: sign(claims(now_s=NOW), alg=1),
     "alg of another key": lambda: sign(claims(now_s=NOW), KEYS[1], kid=KEYS[0].kid),
     "signed by a stranger": lambda: sign(claims(now_s=NOW), ec_key(7), kid=KEYS[0].kid),
+    "a key of its own": lambda: sign(claims(now_s=NOW), STRANGER, kid=KEYS[0].kid, jwk=STRANGER.as_dict(private=False)),
+    "where its keys are": lambda: sign(claims(now_s=NOW), STRANGER, kid=KEYS[0].kid, jku="http://127.0.0.1:1/keys"),
+    "where its certificate is": lambda: sign(claims(now_s=NOW), STRANGER, kid=KEYS[0].kid, x5u="file:///etc/passwd"),
     "kid is a list": lambda: sign(claims(now_s=NOW), kid=["a"]),
     "crit": lambda: sign(claims(now_s=NOW), crit=["exp"]),
     "b64": lambda: sign(claims(now_s=NOW), b64=False),
