@@ -94,14 +94,17 @@ class JsonDecoder:
         self.fields = tuple(Field(field.name, stored(field.type), field.required) for field in fields)
         self._declared = tuple(fields)
         self._converts = [_converter(field.type) for field in fields]
-        self._decoder = msgspec.json.Decoder(_record_type(self._declared))
+        self._decoder = msgspec.json.Decoder(_record_type(self._declared, dt.datetime))
+        # msgspec rounds what is finer than microseconds, so a record that may have such times is read with their text.
+        texts = msgspec.json.Decoder(_record_type(self._declared, str))
+        self._finer = texts if any(_has_times(field.type) for field in fields) else None
         required = next((field.name for field in fields if field.required), None)
         self._tombstone = None if required is None else Fault(f"no value, and {required} is required", required)
 
     def decode(self, values: Array) -> Decoded:
         rows: list[Any] = []
         faults: dict[int, Fault] = {}
-        decode, empty = self._decoder.decode, _Nothing()
+        decode, finer, empty = self._decoder.decode, self._finer, _Nothing()
         for index, value in enumerate(values.to_pylist()):
             row: Any = empty
             if value is None:
@@ -109,7 +112,7 @@ class JsonDecoder:
                     faults[index] = self._tombstone
             else:
                 try:
-                    row = decode(value)
+                    row = finer.decode(value) if finer is not None and _FINER.search(value) else decode(value)
                 except msgspec.DecodeError as problem:
                     faults[index] = Fault(str(problem), _place(str(problem)))
                 except Exception as problem:  # noqa: BLE001 (of any kind: a record never ends its batch)
@@ -153,9 +156,9 @@ def _no_faults(length: int) -> tuple[Array, Array]:
 
 _FLOAT_END: Final = (2 - 2**-24) * 2.0**127
 """The least number that is no ``float`` of 32 bits; smaller ones are rounded to the largest ``float``."""
-_FINER: Final = re.compile(r"(\.\d{6})\d+")
-"""A fraction of a second with more than microseconds."""
-_MICROS: Final = len("2026-01-02T03:04:05.123456")
+_FINER: Final = re.compile(rb'\.\d{7,}["Zz+-]')
+"""What may be the end of a time with more than microseconds."""
+_BEYOND: Final = re.compile(r"(\.\d{6})\d+")
 _PLACE: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 _MISSING: Final = re.compile(r"missing required field `([^`]+)`")
 
@@ -183,8 +186,9 @@ def _converted(convert: Any, value: Any, index: int, name: str, faults: dict[int
         return None
 
 
-def _timestamp(text: str) -> dt.datetime:
-    value = msgspec.convert(_FINER.sub(r"\1", text) if len(text) > _MICROS else text, dt.datetime)
+def _timestamp(value: dt.datetime | str) -> dt.datetime:
+    if isinstance(value, str):
+        value = msgspec.convert(_BEYOND.sub(r"\1", value), dt.datetime)
     if value.tzinfo is None:
         return value.replace(tzinfo=dt.UTC)
     return value if value.tzinfo is dt.UTC else value.astimezone(dt.UTC)
@@ -257,8 +261,16 @@ def _leaf(convert: Any) -> Any:
     return leaf
 
 
-def _record_type(fields: Sequence[Field]) -> Any:
-    """A msgspec type for a JSON object with these fields; attribute ``f<n>`` holds field n."""
+def _has_times(kind: ArrowType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_times(kind.field(index).type) for index in range(kind.num_fields))
+    return pa.types.is_timestamp(kind)
+
+
+def _record_type(fields: Sequence[Field], time: type) -> Any:
+    """A msgspec type for a JSON object with these fields; attribute ``f<n>`` holds field n. ``time`` is that of
+    timestamps.
+    """
     members: list[Any] = []
     names: dict[str, str] = {}
     required = sorted(range(len(fields)), key=lambda index: not fields[index].required)
@@ -266,7 +278,7 @@ def _record_type(fields: Sequence[Field]) -> Any:
         field = fields[index]
         name = f"f{index}"
         names[name] = field.name
-        kind = _python_type(field.type)
+        kind = _python_type(field.type, time)
         if kind is msgspec.Raw:  # which also takes null, and stands in no union
             members.append((name, kind) if field.required else (name, kind, msgspec.Raw(b"null")))
         else:
@@ -280,24 +292,26 @@ def _integer(bits: int) -> Any:
     return Annotated[int, msgspec.Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)]
 
 
-def _or_null(kind: ArrowType) -> Any:
-    found = _python_type(kind)
+def _or_null(kind: ArrowType, time: type) -> Any:
+    found = _python_type(kind, time)
     return found if found is msgspec.Raw else found | None
 
 
-def _python_type(kind: ArrowType) -> Any:
+def _python_type(kind: ArrowType, time: type) -> Any:
     if is_json_text(kind):
         return msgspec.Raw
     if pa.types.is_struct(kind):
-        return _record_type([Field(kind.field(i).name, kind.field(i).type) for i in range(kind.num_fields)])
+        return _record_type([Field(kind.field(i).name, kind.field(i).type) for i in range(kind.num_fields)], time)
     if pa.types.is_map(kind):
-        return dict[str, _or_null(kind.item_type)]
+        return dict[str, _or_null(kind.item_type, time)]
     if pa.types.is_list(kind):
-        return list[_or_null(kind.value_type)]
+        return list[_or_null(kind.value_type, time)]
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width)
     if pa.types.is_decimal(kind):
         return decimal.Decimal
+    if pa.types.is_timestamp(kind):
+        return time
     if pa.types.is_date(kind):
         return dt.date
     if pa.types.is_boolean(kind):
