@@ -1,4 +1,4 @@
-"""A PNG of every page of the console, light and dark, 360 and 1440 pixels wide, for a look at them.
+"""A PNG of every page of the console, light and dark, 360, 1280 and 2560 pixels wide, for a look at them.
 
 ``make screenshots`` writes them into ``screenshots/``, and those of the documentation into ``docs/images``.
 """
@@ -60,8 +60,8 @@ DOCUMENTED = {
 
 
 def main() -> int:
-    from console_browser import chromium, resize
-    from console_support import shown
+    from console_browser import chromium, resize  # pyright: ignore[reportMissingImports]
+    from console_support import shown  # pyright: ignore[reportMissingImports]
 
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("pages", nargs="*", help=f"some of: {' '.join(PAGES)}")
@@ -70,7 +70,7 @@ def main() -> int:
     arguments.out.mkdir(exist_ok=True)
     with shown() as (_, base), chromium() as driver:
         for name in arguments.pages or PAGES:
-            for width in (1440, 360):
+            for width in (1280, 360, 2560):
                 for dark in (False, True):
                     resize(driver, width, dark=dark)
                     driver.get(base + PAGES[name])
@@ -79,8 +79,8 @@ def main() -> int:
                     if name in ("group", "partitions"):
                         time.sleep(5.5)  # the page's line has its next point after five seconds
                     driver.save_screenshot(str(arguments.out / f"{name}-{width}-{'dark' if dark else 'light'}.png"))
-                    if width == 1440 and (name, dark) in DOCUMENTED:
-                        resize(driver, width, 760, dark=dark)
+                    if width == 1280 and (name, dark) in DOCUMENTED:
+                        resize(driver, 1440, 760, dark=dark)
                         driver.save_screenshot(str(ROOT / "docs" / "images" / f"{DOCUMENTED[name, dark]}.png"))
     print(f"screenshots: {arguments.out}")
     return 0

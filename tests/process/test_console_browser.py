@@ -97,6 +97,60 @@ def test_every_page_fits_its_window(browser, width):
     look_at(browser, browser.base)
 
 
+CONTRAST = """
+const channel = (c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const over = (colours) => {  // painted one over the other, as the browser does
+  canvas.clearRect(0, 0, 1, 1);
+  for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+  return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+};
+const found = [];
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const seen = new Set([...document.querySelectorAll("input, textarea, select")]);
+while (texts.nextNode()) if (texts.currentNode.data.trim()) seen.add(texts.currentNode.parentElement);
+for (const element of seen) {
+  if (!element.checkVisibility({ visibilityProperty: true }) || element.closest(".skip")) continue;
+  const behind = [];
+  for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor);
+  const style = getComputedStyle(element, element.placeholder && !element.value ? "::placeholder" : null);
+  const [a, b] = [light(over(behind)), light(over([...behind, style.color]))];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (ratio < 4.5) found.push(`${element.tagName} ${ratio.toFixed(2)} ${element.textContent.slice(0, 40)}`);
+}
+return found;
+"""
+
+
+OUTLINE = "const s = getComputedStyle(arguments[0]); return [s.outlineStyle, parseFloat(s.outlineWidth)]"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_has_the_contrast_of_aa(browser, dark):
+    resize(browser, 1440, dark=dark)
+    for path in PAGES:
+        browser.get(browser.base + path)
+        for opened in every(browser, "details")[:2]:
+            browser.execute_script("arguments[0].open = true", opened)
+        assert browser.execute_script(CONTRAST) == [], path
+    browser.execute_script("document.querySelector('h1').style.color = '#80808080'")
+    assert len(browser.execute_script(CONTRAST)) == 1, "the judge sees a grey heading"
+    resize(browser, 1440)
+
+
+def test_what_has_the_focus_is_seen(browser):
+    resize(browser, 1440)
+    for path in ("/", "/topics", "/topics/orders/messages", "/rights", "/new-topic"):
+        browser.get(browser.base + path)
+        focused = find(browser, "body")
+        for _ in range(30):
+            focused.send_keys(Keys.TAB)
+            focused = browser.switch_to.active_element
+            style, width = browser.execute_script(OUTLINE, focused)
+            assert focused.tag_name == "body" or (style != "none" and width >= 2), (path, focused.text)
+
+
 def look_at(browser, base, pages=PAGES):
     for path in pages:
         browser.get(base + path)

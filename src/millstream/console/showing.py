@@ -106,6 +106,11 @@ def moment(ms: int | None) -> Markup:
     )
 
 
+def dotted(name: str) -> Markup:
+    """A name that may be broken behind its dots."""
+    return Markup(".<wbr>").join(name.split("."))
+
+
 def duration(ms: int) -> str:
     """A time as its two largest units."""
     left, parts = ms // 1000, list[str]()
@@ -124,6 +129,8 @@ def brief(said: str) -> str:
 def install(application: Flask) -> None:
     """Give the templates these functions."""
     environment: Any = application.jinja_env
-    environment.filters.update(size=size, number=number, moment=moment, duration=duration, visible=visible)
+    environment.filters.update(
+        size=size, number=number, moment=moment, duration=duration, visible=visible, dotted=dotted
+    )
     environment.globals.update(here=here, sorting=sorting, url_for=url_for)
     environment.trim_blocks = environment.lstrip_blocks = True
