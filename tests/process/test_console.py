@@ -287,15 +287,15 @@ def test_partitions_without_a_leader_are_named_and_not_left_out_of_an_export(con
     topics = {**whole.topics, filled: msgspec.structs.replace(topic, partitions=partitions)}
     asked = []
 
-    def snapshot(*, fresh=False):
-        asked.append(fresh)
+    def snapshot_of(name):
+        asked.append(name)
         return msgspec.structs.replace(whole, topics=topics)
 
-    monkeypatch.setattr(access, "snapshot", snapshot)
+    monkeypatch.setattr(access, "snapshot_of", snapshot_of)
     page = console.get(f"/topics/{filled}/messages")
     assert page.status_code == 200
     assert "Records of partition 1 are not shown: it has no leader now." in page.text
-    assert asked == [False, True]  # a leader may have been elected since
+    assert asked == [filled]  # now, and not as of some seconds ago: a leader may have been elected since
     refused = console.get(f"/topics/{filled}/export")
     assert refused.status_code == 503
     assert "would lack partition 1" in refused.text

@@ -1,6 +1,7 @@
 """The console under /console of three brokers with TLS, logins and rights: visitors act as themselves everywhere."""
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from console_support import Secured, secured
 from console_visitor import Browser
 
 from issuer import token
+from millstream.cli.__main__ import main
 from millstream.client.connection import Connection
 from millstream.client.security import Login, Security
 from millstream.errors import MillstreamError
@@ -121,6 +123,22 @@ def test_who_may_see_nothing_is_told_so(found: Secured) -> None:
         answer = visitor.get(f"/console/{path}")
         assert answer.status == 403, path
         assert "User:nobody needs" in answer.text or "CLUSTER_AUTHORIZATION_FAILED" in answer.text, path
+
+
+def test_the_lag_of_topics_that_a_visitor_may_not_see_is_not_said_to_be_zero(found: Secured) -> None:
+    consumer = Consumer({**found.client, "group.id": "audits"})
+    consumer.commit(offsets=[TopicPartition("secrets", 0, 1)], asynchronous=False)
+    consumer.close()
+    at = ["--data", str(found.brokers[0].data_dir)]
+    assert main(["acl", "create", "User:carol", "describe", "--group", "audits", *at]) == 0
+    visitor = browser(found, 1, own="carol")
+    pattern = re.compile(r"<tr><td class=\"name\"><a [^>]*>audits</a>.*?</tr>", re.DOTALL)
+    row = until(lambda: pattern.search(visitor.get("/console/groups").text), "the entry is known to the second broker")
+    assert '<td class="n">–</td>' in row[0] and '<td class="n">0</td>' not in row[0]
+    page = visitor.get("/console/group?id=audits").text
+    assert "No committed offset that User:carol may see" in page
+    admin = browser(found, 1, "admin").get("/console/group?id=audits").text
+    assert "secrets" in admin
 
 
 def broker_of(found: Secured) -> tuple[str, int, TlsOptions]:

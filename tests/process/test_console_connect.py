@@ -144,7 +144,7 @@ def test_connectors_are_listed_with_their_tasks_and_what_failed(worker, open_con
     assert "to-files" not in console.get("/connect?q=nothing").text
     one = console.get("/connect/0?name=to-files").text
     assert "no &lt;b&gt;route&lt;/b&gt;" in one and "w1:8083" in one
-    assert "s3cret" not in one and "connection.password" in one and "hidden" in one
+    assert "s3cret" not in one and "connection.<wbr>password" in one and "hidden" in one
     assert console.get(f"/connect/0?{urllib.parse.urlencode({'name': HOSTILE})}").status_code == 200
 
 

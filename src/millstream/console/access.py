@@ -93,6 +93,11 @@ class Access:
                 self._snapshot_at = time.monotonic()
             return self._snapshot
 
+    def snapshot_of(self, topic: str) -> Snapshot:
+        """Brokers, and this topic now, if it exists: a page of one topic does not ask for all others."""
+        with self.cluster() as cluster:
+            return take_snapshot(cluster, topic)
+
     def close(self) -> None:
         """Close what is idle now, and what comes back later."""
         with self._lock:

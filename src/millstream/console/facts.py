@@ -12,6 +12,7 @@ import msgspec
 
 from millstream.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition, error_of
 from millstream.client.streams_tasks import sources_of
+from millstream.model.error_code import ErrorCode
 from millstream.wire.errors import ProtocolError
 from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -34,6 +35,7 @@ from millstream.wire.messages.describe_log_dirs import (
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
@@ -55,6 +57,11 @@ _R = TypeVar("_R", bound=Response)
 
 _METADATA: Final = 3
 _OFFSET_FETCH: Final = 9
+_ABSENT: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 _DESCRIBE_CONFIGS: Final = 32
 
 _SEVERAL_GROUPS: Final = 8
@@ -143,16 +150,17 @@ class Lag(NamedTuple):
         return max(self.end - self.committed - self.finished, 0)
 
 
-def take_snapshot(cluster: Cluster) -> Snapshot:
-    """Brokers and all topics that the caller may describe."""
+def take_snapshot(cluster: Cluster, topic: str | None = None) -> Snapshot:
+    """Brokers and all topics that the caller may describe, or one of them."""
+    wanted = None if topic is None else [MetadataRequestTopic(name=topic)]
 
     def ask() -> MetadataResponse:
         connection = cluster.any_connection()
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         return connection.call(request, MetadataResponse, connection.version_of(_METADATA, 5))
 
     found = cluster.insist("metadata", ask)
-    topics = {topic.name or "": topic for topic in found.topics}
+    topics = {each.name or "": each for each in found.topics if topic is None or each.error_code not in _ABSENT}
     brokers = {broker.node_id: broker for broker in sorted(found.brokers, key=lambda broker: broker.node_id)}
     return Snapshot(found.cluster_id, found.controller_id, brokers, dict(sorted(topics.items())))
 

@@ -7,7 +7,7 @@ from flask import Blueprint, Response, abort, current_app, g, request, stream_te
 from millstream.console import facts, shares, showing
 from millstream.console.access import Access
 from millstream.console.charts import History, bar, line
-from millstream.console.kinds import GROUP
+from millstream.console.kinds import GROUP, TOPIC
 from millstream.console.seeing import part_of
 
 group_pages = Blueprint("groups", __name__)
@@ -29,7 +29,7 @@ def groups() -> Response:
         described = facts.describe_groups(cluster, page.rows) | shares.describe_shares(cluster, page.rows)
         lags = facts.lags(cluster, snapshot, facts.committed(cluster, page.rows))
         lags |= shares.share_lags(cluster, snapshot, page.rows)
-    totals = {group: sum(lag.records for lag in of) for group, of in lags.items()}
+    totals = {group: sum(lag.records for lag in of) for group, of in lags.items() if of}
     most = max(totals.values(), default=0)
     rows = [
         {
@@ -78,4 +78,5 @@ def group() -> Iterator[str]:
         chart=line(samples, "lag"),
         most=max(value for _, value in samples),
         seconds=int(samples[-1][0] - samples[0][0]),
+        part=part_of(TOPIC),
     )

@@ -19,11 +19,8 @@ topic_pages = Blueprint("topics", __name__)
 
 
 def topic_of(access: Access, name: str) -> tuple[facts.Snapshot, MetadataResponseTopic]:
-    """A topic of the cluster, and the snapshot that has it; 404 without it."""
-    snapshot = access.snapshot()
-    known = snapshot.topics.get(name)
-    if known is None or leaderless(known):
-        snapshot = access.snapshot(fresh=True)  # it may be new
+    """A topic of the cluster, and a snapshot that has it; 404 without it."""
+    snapshot = access.snapshot_of(name)
     found = snapshot.topics.get(name)
     if found is None:
         abort(404, f"There is no topic {name!r}, or you may not describe it.")
