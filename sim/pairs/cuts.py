@@ -7,7 +7,6 @@ step of its disk.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.admin.bodies import RepairAsked
@@ -16,6 +15,7 @@ from millstream.format.names import EPOCHS_FILE
 from millstream.model.error_code import ErrorCode
 from millstream.partition.partition import Partition
 from millstream.storage.disk import exists
+from sim.engine.objects import Faults
 from sim.engine.timeline import SECOND
 from sim.engine.violation import Violation
 from sim.pairs.kinds import TOPIC
@@ -48,6 +48,8 @@ class _Named(NamedTuple):
 def cut_uncleanly(several: Several) -> None:
     """Take every replica down, and have one continue. All brokers are up and connected."""
     chance = several.chance
+    if several.waits_for_store:
+        several.set_store(Faults())  # a broker with its log in the store starts when that is there
     replicas = several.controller.topics[TOPIC].partitions[0].replicas
     named = chance.choice([one for one in several.members if one.node_id in replicas])
     others = [one for one in several.members if one is not named]
@@ -57,8 +59,9 @@ def cut_uncleanly(several: Several) -> None:
     is_whole = len(replicas) == len(several.members)
     if is_whole and chance.random() < 0.4:
         several.isolate(named)
-        for _ in range(chance.randint(1, 4)):
+        for _ in range(chance.randint(1, 8)):
             several.produce([several.record() for _ in range(3)])
+        several.wait(chance.choice((0, 10 * SECOND)))  # what was acknowledged may be archived
     else:
         several.send()
     away = chance.choice([None, *others]) if is_whole else None
@@ -147,7 +150,7 @@ def _disturb(several: Several) -> None:
         if chance.random() < 0.6:
             one.disk.crash_at = one.disk.operations + chance.randint(1, _STEPS)
         else:
-            several.cluster.after(chance.randint(0, _SOON_US), partial(several.power_fails, one))
+            several.power_fails_in(one, chance.randint(0, _SOON_US))
 
 
 def _note(several: Several, named: _Named, partition: Partition) -> None:

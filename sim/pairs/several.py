@@ -60,6 +60,8 @@ class Several(World):
 
     def __init__(self, seed: str, kind: Kind) -> None:
         self.replicas = kind.replicas
+        self.doomed: set[Member] = set()
+        """Brokers whose power is going to fail."""
         super().__init__(seed, kind)
 
     def settings_of(self, node: NodeId) -> Settings:
@@ -148,8 +150,19 @@ class Several(World):
 
         self.cluster.after(self.chance.choice((0, SECOND, 10 * SECOND)), again)
 
+    def power_fails_in(self, member: Member, delay_us: int) -> None:
+        """The power of a broker fails then, unless `end_power_failures` comes first."""
+        self.doomed.add(member)
+
+        def fails() -> None:
+            if member in self.doomed:
+                self.power_fails(member)
+
+        self.cluster.after(delay_us, fails)
+
     def end_power_failures(self) -> None:
-        """No step of a disk is the last one any more."""
+        """No more power fails: a client that waits for an answer would not see that its connection has ended."""
+        self.doomed.clear()
         for one in self.members:
             one.disk.crash_at = -1
 

@@ -71,9 +71,12 @@ def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str],
 
     The log is not open, and the write-ahead log has nothing of it. Raises OSError.
     """
-    names = names_in(disk, directory)
-    if not has_log(names):
-        return False
+    try:
+        names = names_in(disk, directory)
+        if not has_log(names):
+            return False
+    except Corruption:
+        names = [SEGMENT_SUFFIX]  # its chunks are damaged: there is something to put aside
     state = _state(disk, directory)
     vote = newest_vote(StoredVote() if state is None else state.vote, vote_set_aside(disk, directory) or StoredVote())
     if vote.term >= cut.others_term:

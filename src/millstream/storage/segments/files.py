@@ -214,11 +214,9 @@ class SegmentFiles:
         gone = directory + DELETED_SUFFIX
         with self._names:
             self._forget_directory(directory)
-            try:
-                names = self.disk.list(directory)
-            except FileNotFoundError:
-                names = None  # nothing was ever written, or it has the other name
-            if names is not None:
+            names = None  # nothing was ever written, or it has the other name
+            if exists(self.disk, directory):
+                names = names_in(self.disk, directory, damaged=True)
                 self.disk.rename(directory, gone)
                 for name in names:
                     self.files.forget(f"{directory}/{name}")
@@ -242,10 +240,7 @@ class SegmentFiles:
         file in it.
         """
         with self._names:
-            try:
-                names = self.disk.list(directory)
-            except FileNotFoundError:
-                names = []
+            names = names_in(self.disk, directory, damaged=True)
             self._forget_directory(directory)
             self._forget_directory(staged)
             swap()
@@ -267,14 +262,16 @@ class SegmentFiles:
     def forget_files(self, directory: str) -> list[str]:
         """Close the files of a log and drop its indexes, because they are about to change. Returns its segments."""
         with self._names:
-            names = [name for name in names_in(self.disk, directory) if name.endswith(SEGMENT_SUFFIX)]
-            paths = [f"{directory}/{name}" for name in names]
+            names = [name for name in names_in(self.disk, directory, damaged=True) if name.endswith(SEGMENT_SUFFIX)]
+            paths = {f"{directory}/{name}" for name in names}
+            with self._lock:
+                known = [path for path in self._indexes if os.path.dirname(path) == directory]
+                for path in known:
+                    del self._indexes[path]
+            paths.update(known)
             for path in paths:
                 self.files.forget(path)
-            with self._lock:
-                for path in [path for path in self._indexes if os.path.dirname(path) == directory]:
-                    del self._indexes[path]
-            return paths
+            return sorted(paths)
 
     def removed_directories(self) -> list[str]:
         """Directories of deleted partitions of which a checkpoint that was asked for may still name files."""
@@ -487,12 +484,21 @@ class SegmentFiles:
         self.disk.sync_directory(os.path.dirname(command.path))
 
 
-def names_in(disk: Disk, directory: str) -> list[str]:
-    """The names in a directory; none if it is not there. Raises OSError."""
+def names_in(disk: Disk, directory: str, *, damaged: bool = False) -> list[str]:
+    """The names in a directory; none if it is not there. With ``damaged`` none either if its chunks are damaged.
+
+    Raises:
+        Corruption: chunks do not tell which segments they are.
+        OSError: the disk failed.
+    """
     try:
         return disk.list(directory)
     except FileNotFoundError:
         return []
+    except Corruption:
+        if damaged:
+            return []
+        raise
 
 
 def remove_deleted(disk: Disk, directory: str) -> None:
