@@ -210,6 +210,18 @@ def test_copartitioned_sources_must_have_equal_numbers_of_partitions():
     assert "[t=2, u=3]" in problem.status_detail
 
 
+def test_a_long_chain_of_repartition_topics_is_decided_in_one_pass():
+    length = 5_000
+    chain = [
+        StreamsSubtopology(f"{i}", repartition_source_topics=[info(f"r{i + 1}")], repartition_sink_topics=[f"r{i}"])
+        for i in range(length)
+    ]
+    chain.append(StreamsSubtopology("last", ["t"], repartition_sink_topics=[f"r{length}", "unread"]))
+    found = configure(topology_of(StreamsTopology(0, chain)), Topics(t=3))
+    assert set(found.partitions.values()) == {3}
+    assert len(found.missing) == length
+
+
 def test_members_that_start_together_share_one_assignment():
     driver = StreamsDriver()
     one, two = driver.beat("m"), driver.beat("n")

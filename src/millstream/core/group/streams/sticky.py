@@ -57,19 +57,37 @@ def assign_tasks(
 class _Process:
     """One instance of the application, and what its members got."""
 
-    __slots__ = ("counts", "order", "tasks")
+    __slots__ = ("_least", "_total", "counts", "order", "tasks")
 
     def __init__(self, place: int) -> None:
         self.order = place
         self.counts: dict[str, int] = {}
         self.tasks: set[Task] = set()
+        self._total = 0
+        self._least: list[tuple[int, str]] = []
+        """A heap of counts and members; an entry whose count is not the member's is out of date."""
 
     @property
     def load(self) -> float:
-        return sum(self.counts.values()) / len(self.counts)
+        return self._total / len(self.counts)
+
+    def add(self, member_id: str) -> None:
+        """A member without tasks."""
+        self.counts[member_id] = 0
+        heapq.heappush(self._least, (0, member_id))
+
+    def took(self, member_id: str, task: Task) -> int:
+        """A member gets a task; returns how many it has."""
+        self.tasks.add(task)
+        self._total += 1
+        now = self.counts[member_id] = self.counts[member_id] + 1
+        heapq.heappush(self._least, (now, member_id))
+        return now
 
     def least_loaded(self) -> str:
-        return min(self.counts, key=self.counts.__getitem__)
+        while self._least[0][0] != self.counts[self._least[0][1]]:
+            heapq.heappop(self._least)
+        return self._least[0][1]
 
 
 class _Share:
@@ -102,7 +120,7 @@ class _Assigning:
         for member_id in sorted(members):
             member = members[member_id]
             process = self.processes.setdefault(member.process_id, _Process(len(self.processes)))
-            process.counts[member_id] = 0
+            process.add(member_id)
             self.had_active.update(dict.fromkeys(each(member.target.active), member_id))
             for task in each(member.target.standby):
                 self.had_standby.setdefault(task, []).append(member_id)
@@ -115,10 +133,7 @@ class _Assigning:
         return self.processes[self.members[member_id].process_id]
 
     def _give(self, member_id: str, task: Task, *, active: bool) -> None:
-        process = self._process(member_id)
-        process.tasks.add(task)
-        process.counts[member_id] += 1
-        now = process.counts[member_id]
+        now = self._process(member_id).took(member_id, task)
         (self.active if active else self.standby)[member_id].append(task)
         if active:
             self.active_share.took(now)

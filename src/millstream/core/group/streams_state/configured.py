@@ -23,6 +23,7 @@ A subtopology has as many tasks as its largest source topic has partitions. Wher
 A topology whose repartition topics depend on each other in a circle fits no topics: ``check_structure`` refuses it.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
@@ -110,6 +111,12 @@ class _Configuring:
         self.subtopologies = topology.subtopologies
         self.topics = topics
         self.decided: dict[str, int] = {}
+        self.fixed = {
+            topic.name: bool(topic.partitions)
+            for one in self.subtopologies.values()
+            for topic in one.repartition_source_topics
+        }
+        """Repartition topic → whether the topology says how many partitions it has."""
 
     def result(self) -> Configured:
         self._require_sources()
@@ -148,29 +155,33 @@ class _Configuring:
 
     def decide_repartition_topics(self) -> None:
         """Decide the numbers of partitions of repartition topics, before those of copartition groups are matched."""
+        readers: dict[str, list[StreamsSubtopology]] = {}
         for one in self.subtopologies.values():
-            self.decided |= {
-                topic.name: topic.partitions for topic in one.repartition_source_topics if topic.partitions
-            }
-        unknown = True
-        while unknown:
-            unknown, progress = False, False
-            for one in self.subtopologies.values():
-                for sink in one.repartition_sink_topics:
-                    if sink in self.decided:
-                        continue
-                    found = [self.decided.get(name) for name in names(one.repartition_source_topics)]
-                    found += [self._known(name) for name in one.source_topics]
-                    counts = [count for count in found if count is not None]
-                    if counts:
-                        self.decided[sink], progress = max(counts), True
-                    else:
-                        unknown = True
-            if unknown and not progress:
-                raise _Circle(
-                    "Failed to compute number of partitions for all repartition topics. There may be loops in the "
-                    "topology that cannot be resolved."
-                )
+            for topic in one.repartition_source_topics:
+                readers.setdefault(topic.name, []).append(one)
+                if topic.partitions:
+                    self.decided[topic.name] = topic.partitions
+        waiting = dict(self.subtopologies)
+        queue = deque(self.subtopologies.values())
+        while queue:
+            one = queue.popleft()
+            if one.subtopology_id not in waiting:
+                continue
+            found = [self.decided.get(name) for name in names(one.repartition_source_topics)]
+            found += [self._known(name) for name in one.source_topics]
+            counts = [count for count in found if count is not None]
+            if not counts:
+                continue  # it comes again when a topic that it reads is decided
+            del waiting[one.subtopology_id]
+            for sink in one.repartition_sink_topics:
+                if sink not in self.decided:
+                    self.decided[sink] = max(counts)
+                    queue.extend(readers.get(sink, ()))
+        if any(sink not in self.decided for one in waiting.values() for sink in one.repartition_sink_topics):
+            raise _Circle(
+                "Failed to compute number of partitions for all repartition topics. There may be loops in the "
+                "topology that cannot be resolved."
+            )
         for one in self.subtopologies.values():
             if any(name not in self.decided for name in names(one.repartition_source_topics)):
                 raise _Circle(
@@ -180,12 +191,7 @@ class _Configuring:
 
     def _match(self, group: set[str]) -> None:
         """Give the topics of a copartition group one number of partitions."""
-        internal = {
-            topic.name: bool(topic.partitions)
-            for one in self.subtopologies.values()
-            for topic in one.repartition_source_topics
-            if topic.name in group
-        }
+        internal = {name: self.fixed[name] for name in group if name in self.fixed}
         external = group - internal.keys()
         setting = external or {name for name, is_fixed in internal.items() if is_fixed}
         counts = {name: self._count(name) for name in sorted(setting)}
