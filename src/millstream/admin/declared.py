@@ -54,11 +54,20 @@ class Declared(msgspec.Struct, Generic[BrokerT], frozen=True, kw_only=True):
         Raises:
             HttpError: 400.
         """
+        if self.method != "GET":
+            self._check_parameters(request)
         query = (
             None if self.query is None else _checked(lambda: msgspec.convert(request.query, self.query, strict=False))
         )
         body = None if self.body is None else _checked(lambda: _decoded(request.body, self.body))
         return Call(request, query, body)
+
+    def _check_parameters(self, request: Request) -> None:
+        """Refuse parameters that a change does not know: one that ignores ``dry_run`` would be made."""
+        fields = () if self.query is None else msgspec.structs.fields(self.query)
+        unknown = request.query.keys() - {field.encode_name for field in fields}
+        if unknown:
+            raise HttpError(400, "INVALID_REQUEST", f"{self.method} {self.path} has no parameter {min(unknown)}")
 
 
 def _decoded(data: bytes, wanted: Any) -> Any:
