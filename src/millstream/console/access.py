@@ -93,10 +93,10 @@ class Access:
                 self._snapshot_at = time.monotonic()
             return self._snapshot
 
-    def snapshot_of(self, topic: str) -> Snapshot:
-        """Brokers, and this topic now, if it exists: a page of one topic does not ask for all others."""
+    def snapshot_of(self, *topics: str) -> Snapshot:
+        """Brokers, and these topics now, if they exist: what needs few topics, or none, does not ask for all."""
         with self.cluster() as cluster:
-            return take_snapshot(cluster, topic)
+            return take_snapshot(cluster, topics)
 
     def close(self) -> None:
         """Close what is idle now, and what comes back later."""

@@ -150,9 +150,9 @@ class Lag(NamedTuple):
         return max(self.end - self.committed - self.finished, 0)
 
 
-def take_snapshot(cluster: Cluster, topic: str | None = None) -> Snapshot:
-    """Brokers and all topics that the caller may describe, or one of them."""
-    wanted = None if topic is None else [MetadataRequestTopic(name=topic)]
+def take_snapshot(cluster: Cluster, only: Sequence[str] | None = None) -> Snapshot:
+    """Brokers and all topics that the caller may describe, or some of them."""
+    wanted = None if only is None else [MetadataRequestTopic(name=name) for name in only]
 
     def ask() -> MetadataResponse:
         connection = cluster.any_connection()
@@ -160,7 +160,7 @@ def take_snapshot(cluster: Cluster, topic: str | None = None) -> Snapshot:
         return connection.call(request, MetadataResponse, connection.version_of(_METADATA, 5))
 
     found = cluster.insist("metadata", ask)
-    topics = {each.name or "": each for each in found.topics if topic is None or each.error_code not in _ABSENT}
+    topics = {each.name or "": each for each in found.topics if only is None or each.error_code not in _ABSENT}
     brokers = {broker.node_id: broker for broker in sorted(found.brokers, key=lambda broker: broker.node_id)}
     return Snapshot(found.cluster_id, found.controller_id, brokers, dict(sorted(topics.items())))
 
@@ -363,23 +363,13 @@ def committed(
     return found
 
 
-def lags(
-    cluster: Cluster, snapshot: Snapshot, offsets: Mapping[str, Mapping[TopicPartition, int]]
-) -> dict[str, list[Lag]]:
+def lags(cluster: Cluster, offsets: Mapping[str, Mapping[TopicPartition, int]]) -> dict[str, list[Lag]]:
     """How far groups are behind the ends of what they have committed, by group."""
     places = sorted({place for of in offsets.values() for place in of})
-    leaders = {
-        (name, partition.partition_index)
-        for name in {name for name, _ in places}
-        if name in snapshot.topics
-        for partition in snapshot.topics[name].partitions
-        if partition.leader_id in snapshot.brokers
-    }
-    asked = [place for place in places if place in leaders]
     ends: dict[TopicPartition, int] = {}
-    if asked:
-        now = cluster.metadata(sorted({name for name, _ in asked}))
-        asked = [place for place in asked if now.leader(*place) is not None]
+    if places:
+        now = cluster.metadata(sorted({name for name, _ in places}))
+        asked = [place for place in places if now.leader(*place) is not None]
         ends = {place: found.offset for place, found in cluster.list_offsets(dict.fromkeys(asked, LATEST)).items()}
     return {
         group: [Lag(*place, offset, ends.get(place, -1)) for place, offset in sorted(of.items())]

@@ -17,18 +17,18 @@ group_pages = Blueprint("groups", __name__)
 def groups() -> Response:
     """The list. Lags are those of the groups on this page alone."""
     access: Access = g.access
-    snapshot = access.snapshot()
+    brokers = access.snapshot_of()
     orders: showing.Orders[facts.Group] = {
         "name": lambda group: group.group_id,
         "state": lambda group: (group.state, group.group_id),
         "kind": lambda group: (group.kind, group.group_id),
     }
     with access.cluster() as cluster:
-        known = facts.list_groups(cluster, snapshot)
+        known = facts.list_groups(cluster, brokers)
         page = showing.cut(known.values(), lambda group: f"{group.group_id} {group.state}", orders)
         described = facts.describe_groups(cluster, page.rows) | shares.describe_shares(cluster, page.rows)
-        lags = facts.lags(cluster, snapshot, facts.committed(cluster, page.rows))
-        lags |= shares.share_lags(cluster, snapshot, page.rows)
+        lags = facts.lags(cluster, facts.committed(cluster, page.rows))
+        lags |= shares.share_lags(cluster, page.rows)
     totals = {group: sum(lag.records for lag in of) for group, of in lags.items() if of}
     most = max(totals.values(), default=0)
     rows = [
@@ -48,20 +48,20 @@ def groups() -> Response:
 def group() -> Iterator[str]:
     """One group, ``id`` of the address."""
     access: Access = g.access
-    snapshot = access.snapshot()
+    brokers = access.snapshot_of()
     name = request.args.get("id", "")
     history: History = current_app.extensions["console.history"]
     with access.cluster() as cluster:
-        known = facts.list_groups(cluster, snapshot).get(name)
+        known = facts.list_groups(cluster, brokers).get(name)
         if known is None:
             abort(404, f"There is no group {name!r}, or you may not describe it.")
         if known.kind == shares.SHARE:
             described = shares.describe_shares(cluster, [known]).get(name)
-            lags = shares.share_lags(cluster, snapshot, [known]).get(name, [])
+            lags = shares.share_lags(cluster, [known]).get(name, [])
         else:
             described = facts.describe_groups(cluster, [known]).get(name)
             offsets = facts.committed(cluster, [known])
-            lags = facts.lags(cluster, snapshot, offsets).get(name, [])
+            lags = facts.lags(cluster, offsets).get(name, [])
     total = sum(lag.records for lag in lags)
     owners: dict[facts.TopicPartition, list[str]] = {}
     for member in described.members if described else ():

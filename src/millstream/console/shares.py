@@ -9,7 +9,7 @@ from typing import Final
 
 from millstream.client.cluster import Cluster
 from millstream.console import facts
-from millstream.console.facts import Described, Group, Lag, Member, Snapshot
+from millstream.console.facts import Described, Group, Lag, Member
 from millstream.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsGroup,
     DescribeShareGroupOffsetsRequest,
@@ -41,7 +41,7 @@ def describe_shares(cluster: Cluster, groups: Sequence[Group]) -> dict[str, Desc
     return found
 
 
-def share_lags(cluster: Cluster, snapshot: Snapshot, groups: Sequence[Group]) -> dict[str, list[Lag]]:
+def share_lags(cluster: Cluster, groups: Sequence[Group]) -> dict[str, list[Lag]]:
     """How far the share groups among ``groups`` are behind, by id. Partitions that were never read are left out."""
     left: dict[str, dict[facts.TopicPartition, int]] = {}
     starts: dict[str, dict[facts.TopicPartition, int]] = {}
@@ -57,7 +57,7 @@ def share_lags(cluster: Cluster, snapshot: Snapshot, groups: Sequence[Group]) ->
                 }
                 starts[one.group_id] = {place: at.start_offset for place, at in known.items()}
                 left[one.group_id] = {place: at.lag for place, at in known.items() if at.lag >= 0}
-    found = facts.lags(cluster, snapshot, starts)
+    found = facts.lags(cluster, starts)
     return {
         name: [
             lag._replace(finished=max(0, lag.records - left[name].get((lag.topic, lag.partition), lag.records)))

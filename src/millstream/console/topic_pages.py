@@ -108,7 +108,7 @@ def groups(name: str) -> Iterator[str]:
         known = facts.list_groups(cluster, snapshot)
         offsets = facts.committed(cluster, list(known.values()), name, partitions)
         having = {group: of for group, of in offsets.items() if of}
-        lags = facts.lags(cluster, snapshot, having)
+        lags = facts.lags(cluster, having)
     rows: list[dict[str, Any]] = []
     for group, places in lags.items():
         total = sum(place.records for place in places)
