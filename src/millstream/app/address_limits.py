@@ -1,6 +1,6 @@
 """Limits of new connections: how many an address may have open, how fast it and all addresses may open them.
 
-The supervisor accepts connections and does not hear when a shard closes one. So it counts what it has accepted, which
+The supervisor accepts connections and does not learn when a shard closes one. So it counts what it has accepted, which
 is never less than what is open, and asks the shards for the true counts once an address has reached its limit: at most
 every ``ASK_US``, and only when no connection is on its way to a shard. An address at its limit may thus be refused for
 ``ASK_US`` after it has closed a connection, and never has more connections than its limit.

@@ -149,7 +149,7 @@ class AuditFile:
 
 
 def _nothing(_: bool) -> None:
-    """Nobody waits for a line of the supervisor's own."""
+    """No caller waits for a line of the supervisor's own."""
 
 
 def record_of_http(audit: AuditFile, principal: str, host: str, what: str, status: int) -> None:

@@ -9,7 +9,7 @@ One question a request. A wrong password costs the same as a right one, is answe
 ``connection.failed.authentication.delay.ms``, is counted in ``kafka_logins`` and has its reason in the log. The guard's
 process is started by the first caller with a password or a token, if no listener needed it before.
 
-A shard that does not answer within ``ShardQueries``' time makes the request fail with 503: nobody passes unasked.
+A shard that does not answer within ``ShardQueries``' time makes the request fail with 503: no caller passes unchecked.
 """
 
 from collections.abc import Callable, Sequence

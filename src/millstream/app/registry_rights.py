@@ -12,7 +12,7 @@ list subjects, schemas, contexts; a schema by GUID     –                      
 a schema by id                                         DESCRIBE on the topic of one of its subjects
 =====================================================  ==========================  =======================
 
-A subject in another context than the default one is "another subject". The types of schemas are nobody's secret. A path
+A subject in another context than the default one is "another subject". The types of schemas are no secret. A path
 that the registry does not know needs READ on ``_schemas``, as a list does. Parts of a path are decoded as the registry
 decodes them, so that both mean the same subject.
 """

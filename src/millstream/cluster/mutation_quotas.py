@@ -1,6 +1,6 @@
 """The accounts of clients that change topics, at the controller that decides (KIP-599).
 
-They are forgotten when another controller decides, or this one starts again: clients begin with full buckets.
+They are forgotten when another controller decides, or this one starts again: clients start with full buckets.
 """
 
 from collections.abc import Callable

@@ -125,7 +125,7 @@ class Driver:
 
     @translated
     def open_topic(self, name: str = "", *, topic_name: str = "") -> TopicHandle:
-        """Open a topic. Exception if there is none."""
+        """Open a topic. Raises Exception if it does not exist."""
         return TopicHandle(self, self._client.open_topic(name or topic_name))
 
     @translated

@@ -63,4 +63,4 @@ class FutureUint(InterfaceFuture[int]):
 
 
 class FutureFlushed(InterfaceFuture[None]):
-    """The end of a flush. Scripts that drop it rely on the flush: it is under way in any case."""
+    """The end of a flush. Scripts that drop it rely on the flush: it is in progress in any case."""

@@ -33,13 +33,13 @@ Round = NewType("Round", int)
 """Number of a round in which a leader asks its peers for a sign of life."""
 
 Seed = NewType("Seed", int)
-"""Where random numbers begin."""
+"""Where random numbers start."""
 
 NO_TERM = Term(0)
 """The term before the first one."""
 
 NO_REPLICA = ReplicaId(-1)
-"""No replica: nobody voted for, no leader known."""
+"""No replica: no vote, no known leader."""
 
 REPLACEMENT_SHIFT = 32
 

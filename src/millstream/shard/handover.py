@@ -82,7 +82,7 @@ class Handover:
         self._receiver.close()
 
     def send(self, fd: int, arrival: Arrival) -> bool:
-        """Hand ``fd`` over and close this process's copy. If the shard has no room or is gone, return False and leave
+        """Hand ``fd`` over and close this process's copy. If the shard has no room or has ended, return False and leave
         ``fd`` open.
         """
         try:

@@ -240,7 +240,7 @@ class Reactor:
         begun_ns = cells[ENTERED_CELL] = _clock_ns()
         try:
             callback()
-        except BaseException:  # noqa: BLE001  # whatever it is, the shard's state can no longer be trusted
+        except BaseException:  # noqa: BLE001  # the shard's state can no longer be trusted
             self._crashed(callback)
         took_us = (_clock_ns() - begun_ns) // 1000
         cells[ENTERED_CELL] = 0

@@ -81,7 +81,7 @@ class TimerHeap:
         return self._order
 
     def pop_due(self, now_us: int, mark: int) -> Callable[[], None] | None:
-        """The next callback whose time has come, now fired; None if there is none. Call ``rearm`` afterwards."""
+        """The next callback whose time has come, now fired; None without one. Call ``rearm`` afterwards."""
         entries = self._entries
         while entries:
             deadline_us, order, timer = entries[0]

@@ -2,7 +2,7 @@
 
 Each metric has one line per process (``shard-0``, ``writer-0``, ``supervisor``). Resident memory counts shared arena
 pages once for each process that touched them. PSS would be right for the budget, but takes too long to read at every
-scrape. A process that ends meanwhile is left out.
+scrape. A process that ends in between is left out.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ the broker again: it then finds what a power failure would have left.
                       rules.json   faults to inject: which operation, on which path, what happens
                       journal-PID  undo records, one file a process
 
-Durability: a write or a truncation is durable after a sync of its file that began later; a name (created, renamed,
+Durability: a write or a truncation is durable after a sync of its file that started later; a name (created, renamed,
 removed) after such a sync of its directory; everything after ``sync_all``. With ``torn``, each 512-byte sector of an
 undone write may have reached the disk, in any order, and each directory keeps some prefix of its changes.
 
@@ -76,7 +76,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
 
     write, truncate: ``data`` are the bytes that were at ``position``, the file had ``size`` bytes; ``length`` were
     written. create, mkdir: the name did not exist. rename: ``target`` had ``data`` (``size`` -1: did not exist).
-    unlink: the file had ``data``. file, directory, all: a sync that began after ``number``.
+    unlink: the file had ``data``. file, directory, all: a sync that started after ``number``.
     """
 
     number: int
@@ -126,7 +126,7 @@ class Faults:
             _CELLS.pack_into(self._map, 0, 0, operation, kinds)
 
     def inject(self, *rules: Rule) -> None:
-        """Replace the active faults. Without arguments there are none."""
+        """Replace the active faults. Without arguments none is active."""
         temporary = self.directory / "rules.new"
         temporary.write_bytes(msgspec.json.encode(rules))
         temporary.rename(self.directory / "rules.json")
@@ -356,7 +356,7 @@ def kill_at_send(node: object) -> None:
 
 
 def apply_crash(directory: str | os.PathLike[str], rng: random.Random, *, torn: bool = True) -> int:
-    """Undo the changes that were not durable when the broker died, and return their number. The journals start anew.
+    """Undo the changes that were not durable when the broker died, and return their number. The journals are emptied.
 
     All processes of the broker must have ended.
     """
@@ -445,7 +445,7 @@ class _Names:
         self._moves.append((source, target))
 
     def now(self, path: str) -> str | None:
-        """The present path of a file that was called ``path``; None if it is gone."""
+        """The present path of a file that was called ``path``; None if it was removed."""
         for source, target in reversed(self._moves):
             if path == source or path.startswith(source + "/"):
                 if target is None:

@@ -163,7 +163,7 @@ Operation = OutsideTransactions | EndTransaction
 
 
 class History:
-    """All operations of one run, in the order in which they began."""
+    """All operations of one run, in the order in which they started."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []

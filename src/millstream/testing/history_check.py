@@ -11,15 +11,15 @@ give the order of the log. The anomalies are:
 - ``lost``: an acknowledged value that no poll returned, below an offset that a poll reached;
 - ``unseen``: an acknowledged value above everything that was polled (poll to the end before you judge);
 - ``reordered``: two sends of one idempotent producer to one partition that stand the other way round;
-- ``stale-offset``: a send that began after another's acknowledgement, and stands before it;
-- ``poll-back``: a consumer was given an offset at or before the last one, its position not having been set anew;
+- ``stale-offset``: a send that started after another's acknowledgement, and stands before it;
+- ``poll-back``: a consumer was given an offset at or before the last one, and its position was not set in between;
 - ``poll-skip``: … or beyond one that exists in between;
 - ``hole``: offsets between two polled neighbours that nothing stands at (only where offsets must be dense);
 - ``commit-lost``: the broker forgot an acknowledged commit: it answered less, or less than it had answered before;
-- ``commit-phantom``: it answered an offset that nobody had committed;
+- ``commit-phantom``: it answered an offset that no client had committed;
 - ``group-skipped``: a group committed past a record that none of its members was given;
 - ``aborted-read``, ``precommitted-read``, ``torn``, ``offset-lost``: of transactions (`history_transactions`);
-- ``topic-lost``: a topic whose creation was acknowledged and that nobody deleted is not listed;
+- ``topic-lost``: a topic whose creation was acknowledged and that no client deleted is not listed;
 - ``topic-back``: a topic whose deletion was acknowledged is listed;
 - ``topic-phantom``: a topic is listed before anybody created it, or though its creation failed;
 - ``start-back``: a log starts before an acknowledged deletion of records, or before where it was said to start;
@@ -288,7 +288,7 @@ class _Partition:
         answers = [(s.offset, s.began_ns, s.ended_ns) for s in self.starts]
         for kind, answered, known in _kept(trims, answers, possible=0):
             if kind == "phantom" and trims:
-                yield "start-phantom", f"starts at {answered}, nobody asked for more than {known}"
+                yield "start-phantom", f"starts at {answered}, no client asked for more than {known}"
             elif kind == "lost":
                 yield "start-back", f"starts at {answered}, after {known}"
 
@@ -320,7 +320,7 @@ def _commits_kept(commits: list[Commit], answers: list[Committed]) -> Iterator[t
         if kind == "lost":
             yield "commit-lost", f"{group} had {known}, by a commit or an answer; the broker answered {answered}"
         else:
-            yield "commit-phantom", f"{group} got {answered}, nobody committed past {known}"
+            yield "commit-phantom", f"{group} got {answered}, no client committed past {known}"
 
 
 def _kept(

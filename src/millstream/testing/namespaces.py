@@ -3,10 +3,10 @@
 ::
 
     host ── bridge ──┬── namespace of broker 1: 10.x.y.1
-      (10.x.y.254)   ├── namespace of broker 2: 10.x.y.2      cut(1, 2): 1 sends nothing to 2 any more
+      (10.x.y.254)   ├── namespace of broker 2: 10.x.y.2      cut(1, 2): 1 sends nothing more to 2
                      └── …
 
-Clients on the host reach every broker, whatever is cut: only what one broker sends to another is dropped, without a
+Clients on the host reach every broker in any case: only what one broker sends to another is dropped, without a
 word to either, as by a broken switch. Connections that are open stay open and get no answers. Needs root and iproute2.
 """
 

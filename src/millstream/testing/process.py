@@ -153,7 +153,7 @@ class Broker:
             try:
                 create_topics(self.bootstrap, self._topics, security=read_security(self._security))
             except BaseException:
-                self.kill()  # nobody else would: it was never handed out
+                self.kill()  # the caller cannot: it was never handed out
                 raise
             self._topics = {}
         return self
@@ -198,7 +198,7 @@ class Broker:
 
         Args:
             partitions: how many.
-            prefix: what the name begins with.
+            prefix: what the name starts with.
             config: topic properties, such as ``{"retention.ms": -1}``.
 
         Raises:
@@ -266,7 +266,7 @@ class Broker:
         return self.start()
 
     def close(self) -> None:
-        """End it whatever its state, and remove the directory if it is temporary."""
+        """End it in any state, and remove the directory if it is temporary."""
         try:
             if self.running:
                 self.stop()
@@ -286,7 +286,7 @@ class Broker:
             self._wait_unlocked(process.pid)
 
     def _wait_unlocked(self, pid: int) -> None:
-        """Wait until its lock on the data directory is gone: every process of a broker holds it, and one that was
+        """Wait until its lock on the data directory is released: every process of a broker holds it, and one that was
         killed in the midst of a sync ends after the supervisor.
         """
         try:

@@ -5,8 +5,8 @@
     broker 1 ──► proxy at the peer.listen of 2 ──► internal.peer.bind of broker 2     cut(1, 2): the proxy holds what 1
              ◄──                               ◄──                                    sends to 2 until `heal`
 
-The first frame of a connection says which broker dials. What is held is not lost: after the heal it goes on, as TCP
-sends again what a broken switch has dropped, and a connection that its dialler has given up meanwhile is closed.
+The first frame of a connection says which broker dials. What is held is not lost: after the heal it continues, as TCP
+sends again what a broken switch has dropped, and a connection that its dialler has given up is closed.
 Clients do not pass here and reach every broker. `namespaces` does the same for root, without a process in the way.
 """
 
@@ -39,7 +39,7 @@ class Proxies:
     def __init__(self) -> None:
         self._cut: set[tuple[int, int]] = set()
         self._healed = asyncio.Event()
-        """Set, and replaced by another one, when nothing is cut any more."""
+        """Set, and replaced by another one, when nothing is cut."""
         self.passed_bytes = 0
         """Everything that went over all connections so far. The proxies' thread writes it."""
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,6 +1,6 @@
 """Records the numbered steps of the produce and fetch paths that a live request passes.
 
-Installed in a shard through the hidden setting ``internal.shard.hook``. It finds every function whose docstring begins
+Installed in a shard through the hidden setting ``internal.shard.hook``. It finds every function whose docstring starts
 with ``Produce n/8`` or ``Fetch n/8``, and uses the interpreter's profile hook to append a line per call to the file in
 the environment variable: the path, the number and the function. A test compares the lines with ARCHITECTURE.md.
 """

@@ -84,7 +84,7 @@ class TokenBucket:
         self.tokens = min(rate * self._burst_s, self.tokens + rate * elapsed_s)
 
     def debt_us(self, rate: float, now_us: int) -> int:
-        """How long until there is no debt; 0 if there is none."""
+        """How long until there is no debt; 0 without debt."""
         self.refill(rate, now_us)
         return round(-self.tokens / rate * 1e6) if self.tokens < 0 else 0
 

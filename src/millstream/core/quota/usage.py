@@ -1,7 +1,7 @@
 """What clients have used of their rates on this broker, as one shard knows it.
 
 A quota is the broker's, as in Kafka, and clients of one user are on several shards. Each shard records what its own
-connections use, at once, and hears what the others have recorded some time later::
+connections use, at once, and learns what the others have recorded some time later::
 
     own ──record──► rate ──► throttle time
                 └─► unsent ──take_unsent──► the other shards ──heard──► their rates
@@ -76,7 +76,7 @@ class Usage:
         self._rate(used.kind, Sharers(used.user, used.client_id), now_us)[1].record(used.amount, now_us)
 
     def take_unsent(self, entries_max: int) -> list[Used]:
-        """Own amounts that other shards have not heard of, the oldest first."""
+        """Own amounts that other shards do not know yet, the oldest first."""
         taken: list[Used] = []
         for key in list(self._unsent)[:entries_max]:
             kind, sharers = key

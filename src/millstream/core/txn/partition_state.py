@@ -13,7 +13,7 @@ truncation takes markers and batches back (`take_back`), so what a marker ended 
 (`committed`). Aborted transactions are kept, 32 bytes each, until retention or compaction has taken their records.
 
 Beside that it knows which producers' transactions the coordinator has verified (KIP-890). A verification is asked for
-with `ask_verification`; its answer counts only if no marker of that transaction came meanwhile. A verification is for
+with `ask_verification`; its answer counts only if no marker of that transaction came in between. A verification is for
 one epoch: a producer that has its next epoch before the marker of its last transaction is here must not join that one.
 Verifications are not in the log, and after a crash they are asked for again. A replica that starts to lead forgets the
 verifications of its earlier leadership (`leads`), because the leader between may have ended those transactions.

@@ -45,7 +45,7 @@ class EventBatchView(NamedTuple):
 
     @classmethod
     def at(cls, buffer: IoBuf, position: BytePosition) -> EventBatchView:
-        """The batch that begins at a byte of the buffer."""
+        """The batch that starts at a byte of the buffer."""
         header = unpack_header(buffer.copy(position, HEADER_BYTES), 0)
         count = header[12]
         sizes_at = position + HEADER_BYTES
@@ -132,7 +132,7 @@ class ReadBatches:
 
     def __init__(self, buffer: IoBuf) -> None:
         self._buffer = buffer
-        self._places: list[tuple[int, int]] = []  # (offset behind its last event, where it begins)
+        self._places: list[tuple[int, int]] = []  # (offset after its last event, where it starts)
         at = 0
         while at < len(buffer):
             header = unpack_header(buffer.copy(BytePosition(at), HEADER_BYTES), 0)

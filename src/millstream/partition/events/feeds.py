@@ -2,11 +2,11 @@
 
 ``check_events`` is what an event topic asks of a batch beside what any topic does. ``feed`` gives metadata and
 descriptors of committed events, ``fetch_data`` the bytes that descriptors select. Both read from the log cache where
-the events are still in it, else from the chunks, through the worker; what has no local chunk any more, from the object
+the events are still in it, else from the chunks, through the worker; what no longer has a local chunk, from the object
 store. Descriptors of such events name them by their ids, and one that was given while there was a chunk stays good.
 
 A feed has no more than what was asked for, but one event at least. A fetch ends where its bytes would pass the limit,
-but has one event at least, and a descriptor that is not that of its event is refused by itself. Whatever either returns
+but has one event at least, and a descriptor that is not that of its event is refused by itself. All that either returns
 has to be released.
 """
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 FEED_BYTES_MAX: Final = 4 << 20
-"""Metadata and descriptors of one feed, whatever its consumer grants."""
+"""Metadata and descriptors of one feed, even if its consumer grants more."""
 
 FETCH_BYTES_MAX: Final = 16 << 20
-"""Data of one fetch, whatever its consumer grants."""
+"""Data of one fetch, even if its consumer grants more."""
 
 _HOT_BYTES: Final = 4 << 20
 _ARCHIVED_BYTES: Final = 1 << 20

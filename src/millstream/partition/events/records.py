@@ -13,7 +13,7 @@ data        value: the data; null above ``VALUE_BYTES_MAX``. Headers: ``mofka.me
 envelope    value: size of the metadata 8 | size of the data 8 | metadata | data, little-endian
 ==========  ==========================================================================================
 
-The topic ``t.data`` gives event topic ``t`` in the view ``data``, whatever the property says. Offset and time of a
+The topic ``t.data`` gives event topic ``t`` in the view ``data``, with any value of the property. Offset and time of a
 record are those of the event; there is no key.
 """
 

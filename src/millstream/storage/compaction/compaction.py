@@ -114,6 +114,61 @@ class CompactionHost(Protocol):
         ...
 
 
+class _Merge:
+    """Neighbouring segments of a log that become one."""
+
+    __slots__ = ("new", "segments")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self.segments = segments
+        self.new: Segment | None = None
+        """What they became, once the cleaner has written it."""
+
+
+class _Totals:
+    """What a pass has done so far, for its line in the log."""
+
+    __slots__ = ("after_bytes", "before_bytes", "records", "removed_records")
+
+    def __init__(self) -> None:
+        self.before_bytes = 0
+        self.after_bytes = 0
+        self.records = 0
+        self.removed_records = 0
+
+
+class _Meters:
+    """What the metrics say of compaction on one shard."""
+
+    __slots__ = (
+        "_last_run",
+        "_latency",
+        "_removed_records",
+        "_runs",
+        "cleaned_bytes",
+        "dirty_percent",
+        "read_bytes",
+        "uncleanable",
+    )
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self._runs = stats.counter("log_cleaner_runs")
+        self._latency = stats.histogram("log_cleaner_run_latency")
+        self._removed_records = stats.counter("log_cleaner_removed_records")
+        self._last_run = stats.gauge("log_cleaner_last_run")
+        self.read_bytes = stats.counter("log_cleaner_read_bytes")
+        self.cleaned_bytes = stats.counter("log_cleaner_cleaned_bytes")
+        self.dirty_percent = stats.gauge("log_cleaner_max_dirty_percent")
+        self.uncleanable = stats.gauge("log_cleaner_uncleanable_partitions")
+
+    def finished(self, took_us: int, removed_records: int, now_ms: int) -> None:
+        """A pass over one log is done."""
+        self._runs.inc()
+        self._latency.observe(took_us)
+        self._removed_records.inc(removed_records)
+        self._last_run.set(now_ms // 1000)
+
+
 class _Run:
     """One pass over one log."""
 
@@ -125,12 +180,11 @@ class _Run:
         self.start_offset = log.ends.durable_start
         self.end_offset = Offset(0)
         self.merges: list[list[Segment]] = []
-        self.merge: list[Segment] = []
-        self.new: Segment | None = None
+        self.merge = _Merge([])
         self.producers: dict[int, int] = {}
         self.marked: dict[int, int] = {}
         self.emptied: list[int] = []
-        self.before_bytes = self.after_bytes = self.records = self.gone = 0
+        self.totals = _Totals()
 
 
 class _Replaced:
@@ -157,15 +211,7 @@ class Compaction:
         self._uncleanable: set[int] = set()
         self._when_idle: list[Callable[[], None]] = []
         self._old: dict[_Replaced, Timer] = {}
-        stats = storage.stats
-        self._runs = stats.counter("log_cleaner_runs")
-        self._read = stats.counter("log_cleaner_read_bytes")
-        self._cleaned = stats.counter("log_cleaner_cleaned_bytes")
-        self._removed = stats.counter("log_cleaner_removed_records")
-        self._time = stats.histogram("log_cleaner_run_latency")
-        self._last_run = stats.gauge("log_cleaner_last_run")
-        self._dirty_percent = stats.gauge("log_cleaner_max_dirty_percent")
-        self._uncleanable_count = stats.gauge("log_cleaner_uncleanable_partitions")
+        self._meters = _Meters(storage.stats)
         if self._enabled:
             storage.reactor.call_later(self._backoff_us, self.look)
 
@@ -188,7 +234,7 @@ class Compaction:
         def finished() -> None:
             if self._stopping:
                 return
-            self._dirty_percent.set(max((int(stretch.ratio * 100) for _, stretch in found), default=0))
+            self._meters.dirty_percent.set(max((int(stretch.ratio * 100) for _, stretch in found), default=0))
             found[:] = [(log, stretch) for log, stretch in found if not log.closed]
             chosen = dirtiest([(stretch, log.config.min_cleanable_dirty_ratio) for log, stretch in found])
             if chosen is None or not self._storage.accepts_writes:
@@ -278,7 +324,7 @@ class Compaction:
         )
 
     def _gathered(self, run: _Run, reply: KeysGathered) -> None:
-        self._read.inc(reply.bytes)
+        self._meters.read_bytes.inc(reply.bytes)
         if self._failed(run, reply.errno, reply.fault):
             return
         if reply.end_offset <= run.stretch.first_dirty_offset:
@@ -309,23 +355,23 @@ class Compaction:
             self._end(run, again=False)
             return
         while run.merges:
-            run.merge = [one for one in run.merges.pop(0) if not one.dead]  # the log may have been trimmed
-            if run.merge:
+            run.merge = _Merge([one for one in run.merges.pop(0) if not one.dead])  # the log may have been trimmed
+            if run.merge.segments:
                 break
         else:
             self._finish(run)
             return
         config = log.config
-        start, end = run.merge[0].base_offset, run.merge[-1].end_offset
-        path, generation = target_of(run.merge)
+        start, end = run.merge.segments[0].base_offset, run.merge.segments[-1].end_offset
+        path, generation = target_of(run.merge.segments)
         self._ask(
             Rewrite(
                 self._storage.worker.next_id(),
-                [source_of(one) for one in run.merge],
+                [source_of(one) for one in run.merge.segments],
                 path,
                 start,
                 generation,
-                run.merge[-1].created_ms,
+                run.merge.segments[-1].created_ms,
                 log.sizes.index_interval,
                 self._storage.now_ms(),
                 config.delete_retention_ms,
@@ -339,26 +385,26 @@ class Compaction:
         )
 
     def _rewritten(self, run: _Run, reply: Rewritten) -> None:
-        self._read.inc(reply.read_bytes)
+        self._meters.read_bytes.inc(reply.read_bytes)
         if self._failed(run, reply.errno, reply.fault):
             return
-        path, _ = target_of(run.merge)
+        path, _ = target_of(run.merge.segments)
         if self._is_void(run):
             self._end(run, again=False, path=path)
-        elif any(one.dead for one in run.merge):
+        elif any(one.dead for one in run.merge.segments):
             self._storage.worker.send(EndPass(path))  # trimmed in the meantime: the next pass compacts the rest
             self._end(run, again=True)
         else:
             assert reply.summary is not None
             summary = reply.summary
             run.log.files.replacing = True
-            run.records += reply.records
-            run.gone += reply.gone
+            run.totals.records += reply.records
+            run.totals.removed_records += reply.gone
             run.emptied += reply.emptied
-            run.before_bytes += sum(one.size_bytes for one in run.merge)
-            run.after_bytes += summary.size_bytes
+            run.totals.before_bytes += sum(one.size_bytes for one in run.merge.segments)
+            run.totals.after_bytes += summary.size_bytes
             # Its place in the stream is given to it with its place in the list.
-            run.new = Segment.of(run.log.directory, summary, BytePosition(0), run.log.sizes.index_interval)
+            run.merge.new = Segment.of(run.log.directory, summary, BytePosition(0), run.log.sizes.index_interval)
             self._ask(PutRewritten(self._storage.worker.next_id(), path), RewrittenPut, self._put)
 
     def _put(self, run: _Run, reply: RewrittenPut) -> None:
@@ -367,23 +413,23 @@ class Compaction:
             raise HelperFault(f"{reply.fault} in a helper process")
         if reply.errno in FULL and not reply.named:
             drop_segments(run.log)  # a trim may have waited for this
-            self._storage.worker.send(EndPass(target_of(run.merge)[0]))
+            self._storage.worker.send(EndPass(target_of(run.merge.segments)[0]))
             self._failed(run, reply.errno, "")
             return
         if reply.errno and not run.log.closed:
-            assert run.new is not None
-            what = f"{run.log.name}: {run.new.path} could not be synced: {os.strerror(reply.errno)}"
+            assert run.merge.new is not None
+            what = f"{run.log.name}: {run.merge.new.path} could not be synced: {os.strerror(reply.errno)}"
             self._storage.fail(DiskFault.SYNC, what)
             return
         self._take_over(run)
 
     def _take_over(self, run: _Run) -> None:
-        log, new = run.log, run.new
+        log, new = run.log, run.merge.new
         assert new is not None
         if log.closed:
             self._end(run, again=False)
             return
-        old = run.merge
+        old = run.merge.segments
         for segment in old:
             segment.dead = True
         # Out of the cache, and with them what was trimmed before; all of it is written.
@@ -392,7 +438,7 @@ class Compaction:
             self._storage.memory.give_back(oldest)
         log.files.segments.replace(old, new)
         self._remove_later(log, [one.path for one in old])
-        self._cleaned.inc(new.size_bytes)
+        self._meters.cleaned_bytes.inc(new.size_bytes)
         drop_segments(log)  # a trim may have waited for this
         self._next_merge(run)
 
@@ -405,17 +451,14 @@ class Compaction:
         log.files.state_dirty = True
         storage.changed(log)
         took_us = storage.reactor.now_us() - run.begun_us
-        self._runs.inc()
-        self._time.observe(took_us)
-        self._removed.inc(run.gone)
-        self._last_run.set(storage.now_ms() // 1000)
+        self._meters.finished(took_us, run.totals.removed_records, storage.now_ms())
         operator_log.at(log.name).info(
             "compacted up to offset %d: %d bytes became %d, %d records kept, %d removed, in %d ms",
             run.end_offset,
-            run.before_bytes,
-            run.after_bytes,
-            run.records,
-            run.gone,
+            run.totals.before_bytes,
+            run.totals.after_bytes,
+            run.totals.records,
+            run.totals.removed_records,
             took_us // 1000,
         )
         self._end(run, again=True)
@@ -460,7 +503,7 @@ class Compaction:
     def _give_up(self, run: _Run, reason: str) -> None:
         log = run.log
         self._uncleanable.add(log.group)
-        self._uncleanable_count.set(len(self._uncleanable))
+        self._meters.uncleanable.set(len(self._uncleanable))
         operator_log.at(log.name).error("not compacted until the next start: %s", reason)
         self._end(run, again=True)
 
@@ -504,7 +547,7 @@ class Compaction:
     def forget(self, log: OpenLog) -> None:
         """A log is closed."""
         self._uncleanable.discard(log.group)
-        self._uncleanable_count.set(len(self._uncleanable))
+        self._meters.uncleanable.set(len(self._uncleanable))
 
     def when_idle(self, log: OpenLog | None, callback: Callable[[], None]) -> None:
         """Call back when the cleaner does nothing with a log (or any): at once, or when what it does is given up."""
