@@ -1,6 +1,8 @@
 """The audit's topic has every record of the files, in order, through kill -9 and a topic that was deleted."""
 
 import json
+import subprocess
+import sys
 import urllib.request
 
 import pytest
@@ -94,3 +96,11 @@ def copied_anew(broker, admin):
 def test_without_an_audit_the_setting_is_said_to_have_no_effect():
     with Broker(None, {"audit.topic": TOPIC}, shards=1) as broker:
         assert "audit.topic=who-did-what has no effect" in broker.log_path.read_text()
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "_schemas", "__pipelines", "no topic"])
+def test_a_topic_of_the_brokers_own_is_refused(name, tmp_path):
+    start = [sys.executable, "-m", "millstream.cli", "start", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    found = subprocess.run([*start, "--set", f"audit.topic={name}"], capture_output=True, text=True, timeout=120)
+    assert found.returncode != 0
+    assert "audit.topic" in found.stderr

@@ -30,11 +30,14 @@ import msgspec
 
 from millstream.app.audit_file import DIRECTORY, FILE
 from millstream.app.own_way import NO_WAY, OwnWay
+from millstream.app.registry_rights import SCHEMAS
 from millstream.client.cluster import Cluster, error_of
 from millstream.config.settings import Settings
-from millstream.errors import MillstreamError, Unavailable
+from millstream.core.controller.topic_names import INTERNAL_TOPICS
+from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.kafka.audit import time_text
 from millstream.model.error_code import ErrorCode
+from millstream.model.pipelines import PIPELINES
 from millstream.telemetry.log import RateLimit, log
 from millstream.telemetry.metrics import StatsSlab
 from millstream.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -48,7 +51,14 @@ _READ_BYTES: Final = 256 << 10
 _HEAD_BYTES: Final = 100
 _TIMEOUT_S: Final = 15.0
 _CREATE_TOPICS: Final = 19
+_TAKEN: Final = (*INTERNAL_TOPICS, SCHEMAS, PIPELINES)
 _EXISTS: Final = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
+def check_audit_topic(settings: Settings) -> None:
+    """Raises Rejected if the topic is one that the broker keeps something else in."""
+    if settings.audit_topic in _TAKEN:
+        raise Rejected(f"audit.topic={settings.audit_topic} is a topic of the broker's own: choose another name")
 
 
 class Position(NamedTuple):

@@ -43,6 +43,7 @@ from millstream.app.accepting import Acceptor
 from millstream.app.address_limits import ConnectionLimits, connection_limits
 from millstream.app.audit_file import AUDIT, AuditFile, record_of_http, record_of_reading
 from millstream.app.audit_reading import read_audit
+from millstream.app.audit_topic import check_audit_topic
 from millstream.app.broker_mode import HAS_LEFT
 from millstream.app.claim import claim
 from millstream.app.cluster_changes import change_cluster
@@ -207,6 +208,7 @@ class Supervisor:
         self.stats.gauge("insecure_listeners").set(len(exposed(settings)))
         if settings.shard_realtime and not may_become_realtime():
             raise Unavailable(_NO_REALTIME)
+        check_audit_topic(settings)
         check_store(store_url(settings))
         self.first_user = read_first_user()
         claimed = claim(settings)

@@ -53,6 +53,12 @@ class TopicName(Text):
     def __init__(self) -> None:
         super().__init__("the name of a topic: letters, digits, dot, dash and underscore, at most 249 of them")
 
+    def read_plain(self, text: str) -> str:
+        name = super().read_plain(text)
+        if not self.accepts(name):
+            raise ValueError
+        return name
+
     def accepts(self, value: object) -> bool:
         return value == "" or (isinstance(value, str) and bool(_TOPIC.fullmatch(value)) and value not in (".", ".."))
 
