@@ -14,7 +14,7 @@ export NO_MKDOCS_2_WARNING := 1
 unexport PYTHONDONTWRITEBYTECODE # compiling is two thirds of what a short command costs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci test-console screenshots check format bench bench-cluster bench-tiers bench-shared soak conformance differential differential-rights fuzz simulate simulate-archive simulate-shared pairs crash docs docs-check lock wheel sbom clean
+.PHONY: help setup run cluster test test-all test-spark spark-versions test-ci test-console screenshots check format bench bench-cluster bench-tiers bench-scale bench-shared soak conformance differential differential-rights fuzz simulate simulate-archive simulate-shared pairs crash docs docs-check lock wheel sbom clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ bench-cluster: setup ## Measure three brokers with three replicas beside three o
 
 bench-tiers: setup ## Measure tiered topics and the warm cache over a slow store (about 14 minutes; ARGS=--help)
 	$(PY) -m bench.warm_fanout $(ARGS)
+
+bench-scale: setup ## Measure what grows with partitions, connections, groups, segments, brokers (about 12 minutes; ARGS=--help)
+	$(PY) -m bench.scale $(ARGS)
 
 bench-shared: setup ## Measure shared topics: cold reads beside producers, requests, a lost disk (about 4 minutes; ARGS=--help)
 	$(PY) -m bench.shared_storage $(ARGS)

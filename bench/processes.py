@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Self
 
 from millstream.shard.process import become_ordinary, become_realtime
@@ -167,6 +168,24 @@ def pss_bytes(root: int) -> int:
                 total += next((int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:")), 0)
         except (FileNotFoundError, ProcessLookupError):
             continue
+    return total
+
+
+def descriptors(root: int) -> int:
+    """Open descriptors of all processes of the tree."""
+    total = 0
+    for pid in tree(root):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            total += len(os.listdir(f"/proc/{pid}/fd"))
+    return total
+
+
+def allocated_bytes(directory: Path) -> int:
+    """What the files under a directory take on the disk. A file that is removed meanwhile counts as nothing."""
+    total = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += 512 * path.stat().st_blocks
     return total
 
 

@@ -180,6 +180,10 @@ class Caller:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection."""
         self._socket.close()
 
     def _receive(self, count: int) -> bytearray:

@@ -34,6 +34,7 @@ class Subject:
     ) -> None:
         self.name = name
         self.shards = shards
+        self.data_directory = Path(directory)
         self.filled: dict[int, Produced] = {}  # topics that fetch scenarios share, by records a batch
         self._peer: Kafka | None = None
         self._ours: Broker | None = None
@@ -48,6 +49,11 @@ class Subject:
             self._ours = Broker(
                 settings=settings, data_dir=Path(directory, "data"), shards=shards, memory=None, listen=self.bootstrap
             )
+
+    def give(self, settings: Mapping[str, str]) -> None:
+        """More settings for the next start of ours."""
+        assert self._ours is not None
+        self._ours.settings.update(settings)
 
     @property
     def is_peer(self) -> bool:

@@ -96,6 +96,15 @@ class ClusterProperties:
         doc="Which replica a consumer with `client.rack` is sent to: the leader (empty), or one that is in sync and in "
         "the consumer's rack (KIP-392). The same on every broker.",
     )
+    partitions_per_shard_max = Property(
+        "partitions.per.shard.max",
+        Integer(1),
+        10_000,
+        doc="How many partitions, with their replicas, topics may give a broker for each of its shards. A request for "
+        "more is refused; internal topics, and moves away from dead brokers, are not. What a partition costs is in "
+        "the page Scale.",
+        live=True,
+    )
     dead_broker_replicas_move_after_ms = Property(
         "dead.broker.replicas.move.after.ms",
         Integer(-1, unit="ms"),

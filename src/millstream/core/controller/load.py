@@ -3,7 +3,7 @@
 Derived from the topics of a state; kept with it so that a request for one topic does not count all of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from millstream.core.controller.commands import PartitionState
 
@@ -39,6 +39,16 @@ class Load:
                 _count(self.replicas, node, -1)
             if partition.replicas:
                 _count(self.leaders, partition.replicas[0], -1)
+
+    def change(self, before: Sequence[PartitionState], after: Sequence[PartitionState]) -> None:
+        """Partitions of a topic were replaced or added. A partition that is the same object counts as it did: a move of
+        one partition costs no counting of all others.
+        """
+        pairs = list(zip(before, after, strict=False))
+        self.remove(old for old, new in pairs if old is not new)
+        self.add(new for old, new in pairs if old is not new)
+        self.remove(before[len(pairs) :])
+        self.add(after[len(pairs) :])
 
     def add_replicas(self, replicas: tuple[int, ...]) -> None:
         """Count one partition in; the first of ``replicas`` is the preferred leader."""

@@ -26,7 +26,7 @@ from millstream.core.controller.commands import (
     ReplicasChanged,
     ReplicasMoving,
 )
-from millstream.core.controller.placement import Placer, assignment_problem, candidates
+from millstream.core.controller.placement import Placer, RoomRule, assignment_problem, candidates
 from millstream.core.controller.replicas import stale_holders
 from millstream.core.controller.requests import (
     CompleteMoves,
@@ -48,9 +48,13 @@ def decide_reassign(state: ControllerState, request: ReassignPartitions, rules: 
     """Start the moves that can be started; one result for each partition."""
     results: list[Result] = []
     targets: Targets = {}
+    placer = Placer(candidates(state), state.load, RoomRule.of(rules))
     for asked in request.partitions:
         try:
             target = _target(state, asked, rules, allow_factor_change=request.allow_factor_change)
+            if target is not None and asked.replicas is not None:
+                holds = state.topics[asked.topic].partitions[asked.index].replicas
+                placer.count([tuple(node for node in target if node not in holds)])
         except Rejected as error:
             results.append(Result(error.code, error.message or None, asked.topic))
             continue
@@ -107,7 +111,7 @@ def _target(
 def decide_replication_factor(state: ControllerState, request: SetReplicationFactor, rules: Rules) -> Decision:
     """Give each partition of a topic more replicas, or fewer: those at the end of the order go."""
     try:
-        targets = _resized(state, request)
+        targets = _resized(state, request, rules)
     except Rejected as error:
         return Decision((Result(error.code, error.message, request.topic),))
     commands = begun(state, targets, rules)
@@ -115,13 +119,13 @@ def decide_replication_factor(state: ControllerState, request: SetReplicationFac
     return Decision((result,), commands)
 
 
-def _resized(state: ControllerState, request: SetReplicationFactor) -> Targets:
+def _resized(state: ControllerState, request: SetReplicationFactor, rules: Rules) -> Targets:
     topic = state.topics.get(request.topic)
     if topic is None:
         raise Rejected(f"Unable to find a topic named {request.topic}.", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if request.factor < 1:
         raise Rejected("Replication factor must be larger than 0.", ErrorCode.INVALID_REPLICATION_FACTOR)
-    placer = Placer(candidates(state), state.load)
+    placer = Placer(candidates(state), state.load, RoomRule.of(rules))
     targets: Targets = {}
     for index, partition in enumerate(topic.partitions):
         move = state.moves.get(partition.raft_group)

@@ -19,13 +19,18 @@ over all others.
 The plan depends on the state alone: any broker that decides it decides the same. Bad input: a factor above the number
 of brokers, or no broker that is alive, is ``Rejected`` in Kafka's words. Cost: brokers × replicas; 10,000 partitions of
 factor 3 on three brokers, the most that one request may ask for, take about 0.25 s; 100 take 2.5 ms.
+
+Overload: a request that would give a broker more than ``partitions.per.shard.max`` partitions a core is ``Rejected``
+and says so. The controller's own moves, away from dead brokers and of internal topics, have no such limit.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from millstream.core.controller.load import Load
+from millstream.core.controller.rules import Rules
 from millstream.core.controller.state import ControllerState
 from millstream.errors import Rejected
 from millstream.model.cluster import NodeId
@@ -41,6 +46,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     node: NodeId
     rack: str
     cores: int
+    """0 if unknown: a broker that is not registered."""
     fenced: bool
     """Not alive, or drained."""
     alive: bool = True
@@ -53,7 +59,7 @@ def candidates(state: ControllerState) -> tuple[Candidate, ...]:
     registry = state.registry
     brokers = registry.brokers
     if not brokers and state.exists:
-        return (Candidate(NodeId(state.first_node), "", 1, fenced=False),)
+        return (Candidate(NodeId(state.first_node), "", 0, fenced=False),)
     return tuple(
         Candidate(
             node,
@@ -67,15 +73,30 @@ def candidates(state: ControllerState) -> tuple[Candidate, ...]:
     )
 
 
+class RoomRule(msgspec.Struct, frozen=True, gc=False):
+    """How many partitions brokers may have, by the setting of the broker that decides."""
+
+    per_core: int
+    single_cores: int
+    """Cores of a broker that is not registered, because it is no cluster."""
+
+    @classmethod
+    def of(cls, rules: Rules) -> "RoomRule":
+        """The rule in force."""
+        return cls(rules.settings.partitions_per_shard_max, rules.settings.shards)
+
+
 class Placer:
     """Places partitions one after the other, each with those before it counted in.
 
-    Lifecycle: one for each decision; it changes a copy of the load that it is given.
+    Lifecycle: one for each decision; it changes a copy of the load that it is given. What is refused is not counted.
     """
 
-    def __init__(self, brokers: tuple[Candidate, ...], load: Load) -> None:
+    def __init__(self, brokers: tuple[Candidate, ...], load: Load, room: RoomRule | None = None) -> None:
+        """Without ``room`` a broker may have any number of partitions."""
         self._brokers = brokers
         self._load = load.copy()
+        self._room = room
         self._ring = {broker.node: place for place, broker in enumerate(brokers)}
         self._next_leader = 0
         self._follows: dict[tuple[int, int], int] = {}
@@ -83,20 +104,29 @@ class Placer:
         self._seconds: dict[tuple[int, int], int] = {}
 
     def count(self, replicas: Replicas) -> None:
-        """Count partitions in whose replicas the client chose."""
-        for nodes in replicas:
-            self._load.add_replicas(nodes)
-
-    def place(self, count: int, replica_count: int) -> Replicas:
-        """Replicas for ``count`` new partitions.
+        """Count partitions in whose replicas the client chose.
 
         Raises:
-            Rejected: there are fewer than ``replica_count`` brokers, or none is alive.
+            Rejected: a broker has no room for them.
+        """
+        with self._counted():
+            for nodes in replicas:
+                self._load.add_replicas(nodes)
+
+    def place(self, count: int, replica_count: int, *, unbounded: bool = False) -> Replicas:
+        """Replicas for ``count`` new partitions; ``unbounded`` for those that the cluster itself needs.
+
+        Raises:
+            Rejected: there are fewer than ``replica_count`` brokers, none is alive, or one has no room for them.
         """
         self._check(replica_count)
-        if len(self._brokers) == 1:
-            return [(self._brokers[0].node,)] * count
-        return [self._place_one(replica_count) for _ in range(count)]
+        with self._counted(unbounded=unbounded):
+            if len(self._brokers) > 1:
+                return [self._place_one(replica_count) for _ in range(count)]
+            only = tuple(broker.node for broker in self._brokers)
+            for _ in range(count):
+                self._load.add_replicas(only)
+            return [only] * count
 
     def extend(self, replicas: tuple[int, ...], replica_count: int) -> tuple[int, ...]:
         """The ``replicas`` of an existing partition, already counted in, with further ones up to ``replica_count``.
@@ -106,10 +136,38 @@ class Placer:
         """
         self._check(replica_count)
         added = replicas
-        while len(added) < replica_count:
-            added = (*added, self._follower(added) if added else self._leader())
-            self._load.replicas[added[-1]] = self._load.replicas.get(added[-1], 0) + 1
+        with self._counted():
+            while len(added) < replica_count:
+                added = (*added, self._follower(added) if added else self._leader())
+                self._load.replicas[added[-1]] = self._load.replicas.get(added[-1], 0) + 1
         return added
+
+    @contextmanager
+    def _counted(self, *, unbounded: bool = False) -> Generator[None]:
+        """Take back what is counted in the block, and raise `Rejected`, if a broker has too many partitions then."""
+        before = self._load
+        self._load = before.copy()
+        try:
+            yield
+            if not unbounded:
+                self._check_room(before)
+        except Rejected:
+            self._load = before
+            raise
+
+    def _check_room(self, before: Load) -> None:
+        room = self._room
+        if room is None:
+            return
+        cores = {broker.node: broker.cores or room.single_cores for broker in self._brokers}
+        for node, held in self._load.replicas.items():
+            allowed = room.per_core * cores.get(NodeId(node), 1)
+            if held > allowed and held > before.replicas.get(node, 0):
+                raise Rejected(
+                    f"Broker {node} would have {held} partitions with their replicas, and partitions.per.shard.max "
+                    f"allows {allowed} of them. Add brokers or shards, or raise the setting (docs/scale.md).",
+                    ErrorCode.POLICY_VIOLATION,
+                )
 
     def _check(self, factor: int) -> None:
         brokers = self._brokers
@@ -154,7 +212,7 @@ class Placer:
         chosen = min(
             (broker for broker in self._brokers if not broker.fenced),
             key=lambda broker: (
-                leaders.get(broker.node, 0) / broker.cores,
+                leaders.get(broker.node, 0) / (broker.cores or 1),
                 (self._ring[broker.node] - self._next_leader) % size,
             ),
         )
@@ -173,7 +231,7 @@ class Placer:
             key=lambda broker: (
                 broker.rack in racks,
                 broker.fenced,
-                counts.get(broker.node, 0) / broker.cores,
+                counts.get(broker.node, 0) / (broker.cores or 1),
                 self._follows.get((leader, broker.node), 0),
                 (self._ring[broker.node] - start) % size,
             ),

@@ -226,10 +226,10 @@ class ControllerState:
     def put_topic(self, topic: TopicState) -> None:
         """Hold ``topic`` under its name and id. For ``apply`` and ``decode_state``."""
         before = self.topics.get(topic.name)
-        if before is None or before.partitions is not topic.partitions:
-            if before is not None:
-                self.load.remove(before.partitions)
+        if before is None:
             self.load.add(topic.partitions)
+        elif before.partitions is not topic.partitions:
+            self.load.change(before.partitions, topic.partitions)
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
         if "." in topic.name or "_" in topic.name:

@@ -18,7 +18,7 @@ from millstream.core.controller.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from millstream.core.controller.placement import Placer, Replicas, assignment_problem, candidates
+from millstream.core.controller.placement import Placer, Replicas, RoomRule, assignment_problem, candidates
 from millstream.core.controller.requests import (
     NO_TOPIC_ID,
     AddPartitions,
@@ -59,7 +59,7 @@ def decide_create_topics(state: ControllerState, request: CreateTopics, rules: R
     results: list[Result] = []
     commands: list[TopicCreated] = []
     next_group = state.next_raft_group
-    placer = Placer(candidates(state), state.load)
+    placer = Placer(candidates(state), state.load, RoomRule.of(rules))
     spender = rules.spender(request.client)
     for topic, repeated in _by_name(request.topics):
         name = topic.name
@@ -167,7 +167,7 @@ def _placed_replicas(state: ControllerState, topic: CreateTopic, rules: Rules, p
     if factor == -1:
         internal = topic.name in INTERNAL_TOPICS
         factor = internal_factor(state, rules, topic.name) if internal else settings.default_replication_factor
-    return placer.place(count, factor)
+    return placer.place(count, factor, unbounded=topic.name in INTERNAL_TOPICS)
 
 
 def _manual_replicas(state: ControllerState, topic: CreateTopic) -> Replicas:
@@ -275,7 +275,7 @@ def decide_create_partitions(state: ControllerState, request: CreatePartitions, 
     commands: list[PartitionsAdded] = []
     next_group = state.next_raft_group
     room = PARTITIONS_MAX
-    placer = Placer(candidates(state), state.load)
+    placer = Placer(candidates(state), state.load, RoomRule.of(rules))
     for asked, repeated in _by_name(request.topics):
         name = asked.name
         try:
