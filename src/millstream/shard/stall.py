@@ -4,8 +4,8 @@ The reactor stamps shared memory when it enters a callback and clears the stamp 
 older than the limit means a callback that does not return. The supervisor looks at the stamps of all processes once in
 each ``limit``, at the price of one load each, and once more at the time at which a callback that it met would pass the
 limit. A callback that is longer than the limit is thus met while it runs, wherever it starts between two looks. A
-signal then makes the stalled process write its own stack to stderr through ``faulthandler``, which needs neither the
-interpreter nor a lock and works inside C code or a system call::
+signal then makes the stalled process write its own stack to stderr, between two steps of the interpreter, or when a
+system call that it waits in is interrupted. C code that computes shows its caller when it returns::
 
     watch = StallWatch(limit_ms=100)
     watch.add(slab)                    # after the process has started
@@ -15,16 +15,20 @@ A stall is dumped once, and a process writes at most ``DUMPS_MAX`` stacks in ``Q
 does not flood the log. A process stopped by SIGSTOP shows its stack only after it continues. In a process that has not
 called ``dump_on_signal`` the signal would be fatal, so spawned children call it first.
 
+The stack is not written by ``faulthandler``, which would do without the interpreter: in Python 3.11 it reads frames
+that are being made or left, and one in some thousand stacks of a busy process ended the process.
+
 A limit of a millisecond costs the supervisor some per cent of a core; the default costs next to nothing. The supervisor
 is an ordinary process: if no core is free for it, it looks late, and a short stall may have passed.
 """
 
 from __future__ import annotations
 
-import faulthandler
+import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -34,19 +38,47 @@ from millstream.telemetry.metrics import ENTERED_CELL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from millstream.telemetry.metrics import Counter, StatsSlab
 
 DUMP_SIGNAL: Final = signal.SIGUSR2
 DEFAULT_LIMIT_MS: Final = 100
 QUIET_MS: Final = 10_000
+FRAMES_MAX: Final = 100
+"""Frames of a stack, from the newest on."""
+
 DUMPS_MAX: Final = 8
 """Stacks of one process in ``QUIET_MS``: enough to see which callback it is, some hundred lines."""
 
 
 def dump_on_signal() -> None:
-    """Make this process write its stack to stderr on ``DUMP_SIGNAL``."""
-    faulthandler.register(DUMP_SIGNAL, file=sys.__stderr__ or 2, all_threads=True, chain=False)
+    """Make this process write its stacks to stderr on ``DUMP_SIGNAL``. Called by its first thread."""
+    signal.signal(DUMP_SIGNAL, _write_stacks)
+
+
+def _write_stacks(signum: int, frame: FrameType | None) -> None:
+    """Write the stack of each thread in one piece; the first thread, which runs this, comes last."""
+    _ = signum
+    if frame is not None and frame.f_code in (_write_stacks.__code__, _stack.__code__):
+        return  # a flood of signals: the stack that is being written is the answer
+    current = threading.get_ident()
+    lines: list[str] = []
+    for thread, top in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]
+        if thread != current:
+            lines += _stack(f"Thread 0x{thread:016x}", top)
+    lines += _stack(f"Current thread 0x{current:016x}", frame)
+    with contextlib.suppress(OSError):
+        os.write(2, "".join(lines).encode(errors="replace"))
+
+
+def _stack(title: str, frame: FrameType | None) -> list[str]:
+    lines = [f"{title} (most recent call first):\n"]
+    while frame is not None and len(lines) <= FRAMES_MAX:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno} in {code.co_name}\n')
+        frame = frame.f_back
+    return lines
 
 
 class _Watched:

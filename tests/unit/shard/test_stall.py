@@ -1,13 +1,15 @@
 """A shard that stands still in one callback writes where it stands."""
 
+import contextlib
 import os
+import select
 import time
 
 import pytest
 
 from millstream.shard.process import spawn
 from millstream.shard.reactor import Reactor
-from millstream.shard.stall import DUMPS_MAX, QUIET_MS, StallWatch
+from millstream.shard.stall import DUMP_SIGNAL, DUMPS_MAX, QUIET_MS, StallWatch
 from millstream.telemetry.metrics import ENTERED_CELL, StatsSlab
 
 MS = 1_000_000
@@ -52,6 +54,49 @@ def test_a_stalled_shard_writes_its_own_stack(capfd, where):
     child.wait()
     os.close(readable)
     os.close(writable)
+
+
+STACKS = 2_000
+"""``faulthandler`` ended such a process after 5,000 stacks on average."""
+
+AGAIN_S = 0.02
+"""A signal that arrives while a stack is written is not answered."""
+
+
+def test_stacks_of_a_busy_process_end_nothing():
+    readable, writable = os.pipe()
+    stacks, stderr = os.pipe()
+
+    def doubled(count):
+        yield from (2 * number for number in range(count))
+
+    def busy(depth):
+        if depth:
+            return busy(depth - 1)
+        with contextlib.suppress(KeyError):
+            raise KeyError(sum(doubled(5)))
+        return (lambda: depth)()
+
+    def main():
+        os.dup2(stderr, 2)
+        os.write(writable, b"in")
+        while True:
+            busy(8)
+
+    child = spawn("shard 1", main)
+    os.read(readable, 2)
+    for _ in range(STACKS):
+        said = b""
+        while b"in <module>\n" not in said:
+            if not said:
+                os.kill(child.pid, DUMP_SIGNAL)
+            ready, _, _ = select.select([stacks, child.pidfd], [], [], AGAIN_S)
+            assert child.pidfd not in ready, f"it has ended: {child.poll()}"
+            said += os.read(stacks, 1 << 16) if ready else b""
+    child.kill()
+    child.wait()
+    for descriptor in (readable, writable, stacks, stderr):
+        os.close(descriptor)
 
 
 @pytest.fixture
