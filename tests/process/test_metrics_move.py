@@ -65,6 +65,8 @@ NOT_HERE = {
     "event_pool_waits": POOLS,
     "insecure_listeners": "only where other machines reach a clear listener; test_security_command does that",
     "archive_lag_bytes": "0 again as soon as everything is archived",
+    "archive_upload_lag": "0 again as soon as everything is archived",
+    "archive_uploads_behind": "only while uploads fall behind; test_upload_priority makes them",
     "transaction_late_partitions": "only when a partition is late to learn how a transaction ended",
     "archive_parts": "only once thousands of segments of a partition are archived; test_part_files does that",
     "archive_read_failures": STORE,

@@ -5,30 +5,61 @@ the store if acknowledgements wait for it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.core.controller.commands import REPLACING_SEGMENTS
 from millstream.core.shared import BacklogLimits, JoinLimits
 from millstream.shard.process import EXIT_CHILD
 from millstream.tiers.archiver import Archiver
+from millstream.tiers.hot_tier.filling import fills_on_write
 from millstream.tiers.link import ArchiveLink
+from millstream.tiers.passing import block_pair
+from millstream.tiers.process import start_archive_process
 from millstream.tiers.shared_joins import SharedJoins
 from millstream.tiers.shared_sweeps import SharedSweeps
 from millstream.tiers.shared_uploads import SharedUploads
 from millstream.tiers.shared_wal import SharedWal
+from millstream.tiers.upload_process import start_upload_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import socket
+    from collections.abc import Callable, Sequence
 
     from millstream.app.shared import Shared
     from millstream.cluster.metadata import MetadataCache
     from millstream.format.archive import TopicDescription
     from millstream.peers.calls import Calls
     from millstream.shard.context import Shard
+    from millstream.shard.process import Child
     from millstream.storage.shard_storage import ShardStorage
     from millstream.tiers.process import ArchiveProcess
+    from millstream.tiers.upload_link import StartUploads
 
     Describe = Callable[[bytes], TopicDescription | None]
+
+
+class Starts(NamedTuple):
+    """What forks the processes of a shard that speak to the object store."""
+
+    archive: Callable[[], ArchiveProcess]
+    uploads: StartUploads
+
+
+def starts_of(shared: Shared, shard_id: int, usable_cores: Sequence[int]) -> Starts:
+    """For a shard. Blocks of uploads go from one process to the other if they fill the warm cache (``cache.fill``)."""
+    settings, stats, disk = shared.settings, shared.shard_stats[shard_id], shared.disk
+    fills = settings.cache_type != "none" and fills_on_write(settings)
+    sends, receives = block_pair() if fills else (None, None)
+
+    def archive() -> ArchiveProcess:
+        return start_archive_process(
+            shard_id, shared.arenas[shard_id], disk, settings, stats["archive"], usable_cores, shared.life, receives
+        )
+
+    def uploads(idle: bool) -> tuple[Child, list[socket.socket]]:
+        return start_upload_process(shard_id, disk, settings, stats["upload"], usable_cores, sends, idle=idle)
+
+    return Starts(archive, uploads)
 
 
 def make_archiver(
@@ -37,16 +68,21 @@ def make_archiver(
     storage: ShardStorage,
     metadata: MetadataCache,
     describe: Describe,
-    start_process: Callable[[], ArchiveProcess],
+    starts: Starts,
     calls: Calls | None,
     on_sealed: Callable[[str], None],
 ) -> tuple[Archiver, SharedSweeps]:
-    """The archiver of a shard, over a process that is forked for its first topic; and what removes shared objects.
+    """The archiver of a shard, over processes that are forked for its first topic; and what removes shared objects.
     ``calls`` reach the other brokers; ``on_sealed`` is called when this broker was taken over.
     """
     settings = shared.settings
     link = ArchiveLink(
-        shard.reactor, shard.arena, shard.stats, start_process, lambda why: shard.reactor.stop(EXIT_CHILD, why)
+        shard.reactor,
+        shard.arena,
+        shard.stats,
+        starts.archive,
+        lambda why: shard.reactor.stop(EXIT_CHILD, why),
+        starts.uploads,
     )
     interval_ms = settings.log_retention_check_interval_ms
     limits = BacklogLimits(

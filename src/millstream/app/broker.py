@@ -640,7 +640,7 @@ class Supervisor:
         return {"changed": self.queries.on_reactor(self.tls.reload)}
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
-        stats = [one["archive"] for one in self.shared.shard_stats]
+        stats = [one[role] for one in self.shared.shard_stats for role in ("archive", "upload")]
         return tier_status(self.queries, store_url(self.settings), topic, stats)
 
     def caches(self) -> dict[str, Any]:

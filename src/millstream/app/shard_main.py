@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.app.address_limits import OPEN_BY_ADDRESS
-from millstream.app.archiving import make_archiver
+from millstream.app.archiving import Starts, make_archiver, starts_of
 from millstream.app.audit_file import AUDIT
 from millstream.app.broker_mode import BrokerModeListener
 from millstream.app.client_edge import ClientEdge
@@ -108,7 +108,6 @@ from millstream.share.sessions import ShareSessions
 from millstream.storage.processes.start import start_processes
 from millstream.storage.shard_storage import ShardStorage
 from millstream.telemetry.log import log
-from millstream.tiers.process import ArchiveProcess, start_archive_process
 
 READY_TIMEOUT_US: Final = 60_000_000
 LOADING_US: Final = 10_000_000
@@ -126,16 +125,7 @@ def main(shared: Shared, shard_id: int) -> int:
     log.who(f"shard {shard_id}", stats["shard"])
     dump_on_signal()
     storage_processes = start_processes(ShardId(shard_id), shared.arenas[shard_id], shared.disk, settings, stats)
-    start_archive = partial(
-        start_archive_process,
-        shard_id,
-        shared.arenas[shard_id],
-        shared.disk,
-        settings,
-        stats["archive"],
-        cores(),
-        shared.life,
-    )
+    starts = starts_of(shared, shard_id, cores())
     if settings.shard_pinning:
         pin_to_own_core(shard_id)
     if settings.shard_realtime:
@@ -145,7 +135,7 @@ def main(shared: Shared, shard_id: int) -> int:
     shard = Shard(ShardId(shard_id), settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
     storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, storage_processes)
     try:
-        ShardProcess(shared, shard, storage, start_archive).open()
+        ShardProcess(shared, shard, storage, starts).open()
     except (MillstreamError, OSError) as error:  # one partition would only not be served
         log.error("the data in %s could not be opened: %s", settings.data_dir, error)
         return EXIT_UNAVAILABLE
@@ -158,9 +148,7 @@ class ShardProcess:
     Lifecycle: ``open`` before the reactor runs; then the control channel says when to start and to stop.
     """
 
-    def __init__(
-        self, shared: Shared, shard: Shard, storage: ShardStorage, start_archive: Callable[[], ArchiveProcess]
-    ) -> None:
+    def __init__(self, shared: Shared, shard: Shard, storage: ShardStorage, starts: Starts) -> None:
         settings = shared.settings
         cluster = shared.cluster
         self.shared = shared
@@ -188,7 +176,7 @@ class ShardProcess:
             storage,
             self.metadata,
             self.metadata.description,
-            start_archive,
+            starts,
             self.peers and self.peers.network.calls,
             self._log_is_sealed,
         )

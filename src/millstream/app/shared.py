@@ -24,7 +24,7 @@ from millstream.shard.mesh import Mesh
 from millstream.storage.disk import Disk
 from millstream.telemetry.metrics import StatsSlab
 
-ROLES: Final = ("shard", "writer", "worker", "cleaner", "archive")
+ROLES: Final = ("shard", "writer", "worker", "cleaner", "archive", "upload")
 
 
 class Shared:

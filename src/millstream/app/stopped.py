@@ -1,9 +1,10 @@
 """Detects processes of the broker that are stopped, by SIGSTOP or by a debugger.
 
 A stopped writer holds up the producers of its shard, a stopped worker its checkpoints and reads of older data, a
-stopped cleaner compaction, a stopped archive process uploads and reads of archived data. Nothing is lost, and
-everything continues after SIGCONT, but nothing else would explain the wait. The supervisor therefore checks ``/proc``
-once a second and logs a line when a stop starts and one when it is over. A stopped supervisor logs nothing.
+stopped cleaner compaction, a stopped archive process reads of archived data, a stopped upload process uploads. Nothing
+is lost, and everything continues after SIGCONT, but nothing else would explain the wait. The supervisor therefore
+checks ``/proc`` once a second and logs a line when a stop starts and one when it is over. A stopped supervisor logs
+nothing.
 """
 
 import time
@@ -21,7 +22,8 @@ _WAITS: Final = {
     "writer": "producers of its shard wait",
     "worker": "checkpoints, deletions and reads of older data wait",
     "cleaner": "compaction waits",
-    "archive": "uploads and reads of archived data wait",
+    "archive": "reads of archived data, manifests and shared topics wait",
+    "upload": "uploads of closed segments wait",
 }
 
 

@@ -342,6 +342,17 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("archive_replaced_segments", "Archived segments in whose place a job has put other objects."),
     _counter("archive_refused_replacements", "Requests to replace archived segments that were refused."),
     _gauge("archive_lag_bytes", "Bytes of closed segments of tiered topics not yet archived.", _BYTES, per_shard=True),
+    _gauge(
+        "archive_upload_lag",
+        "How long the oldest closed segment of tiered topics waits to be archived, since it was closed.",
+        Unit.MICROSECONDS,
+        per_shard=True,
+    ),
+    _gauge(
+        "archive_uploads_behind",
+        "1 while uploads of tiered topics have ordinary instead of idle priority, because segments wait too long.",
+        per_shard=True,
+    ),
     _gauge("archive_segments", "Archived segments of tiered topics.", per_shard=True),
     _gauge("archive_size_bytes", "Bytes of archived segments of tiered topics.", _BYTES, per_shard=True),
     _gauge(

@@ -6,9 +6,10 @@
                                                                       └──► manifest object, derived
 
 Only the leader of a partition archives. Up to `UPLOADS_AT_ONCE` segments of a partition are uploaded at once, and
-proposed in the order of their offsets, so that the archive never has a gap. After a failed upload or proposal those
-behind it are given up, and uploaded again. One other request a partition is in flight beside them; the manifest is
-written once for all segments of `_DERIVED_US`, or when there is nothing more to upload. A failed request is repeated
+proposed in the order of their offsets, so that the archive never has a gap. Uploads run at idle priority until a closed
+segment waits longer than `segment.upload.max.ms`, a minute at most (`upload_link`). After a failed upload or proposal
+those behind it are given up, and uploaded again. One other request a partition is in flight beside them; the manifest
+is written once for all segments of `_DERIVED_US`, or when there is nothing more to upload. A failed request is repeated
 after a wait that doubles up to `_WAIT_MAX_US`; the first failure of a row is logged. A crash between upload and commit
 leaves an object that no entry names, and the segment is uploaded again. Objects of a deleted topic go after the last
 upload of the topic is answered (`tiers.purging`). Producers never wait: the work is in another process, at a bounded
@@ -62,6 +63,7 @@ from millstream.tiers.purging import Purges
 from millstream.tiers.replacing import Replacing
 from millstream.tiers.shared_manifest import shared_manifest
 from millstream.tiers.shared_objects import written_ms
+from millstream.tiers.upload_link import WAITS_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -202,13 +204,17 @@ class Archiver:
         drops = now_us >= self._next_drop_us
         if drops:
             self._next_drop_us = now_us + min(self._retention_us, _DROP_US)
-        lag = segments = size = 0
+        lag = segments = size = waited_us = 0
+        allowed_us = WAITS_US
         dropping: list[Callable[[], None]] = []
         for archive in list(self._archives.values()):
             if archive.closed or archive.log.closed:
                 continue
             try:
                 lag += archive.lag_bytes
+                if (waits_us := self._waits_us(archive)) is not None:
+                    waited_us = max(waited_us, waits_us)
+                    allowed_us = min(allowed_us, 1000 * archive.config.segment_upload_max_ms)
                 segments += archive.archive.segment_count
                 size += archive.archive.size_bytes
                 if retains and archive.config.is_archived:
@@ -220,10 +226,20 @@ class Archiver:
                 archive.log.failed("archive", error)
             yield
         self._lag.set(lag)
+        self._link.heed_uploads(waited_us, allowed_us)
         self._segments.set(segments)
         self._size.set(size)
         if dropping:
             self._storage.checkpoint(lambda: _call(dropping))
+
+    def _waits_us(self, archive: PartitionArchive) -> int | None:
+        """How long ago the oldest segment that this leader has to upload was closed; None without one."""
+        if not archive.config.is_tiered or archive.group.role is not GroupRole.LEADING:
+            return None
+        segment = archive.log.files.segments.find(archive.archive.end_offset)
+        if segment is None or not segment.sealed or segment.end_offset <= archive.archive.end_offset:
+            return None
+        return max(0, 1000 * (self._storage.now_ms() - self._appended_ms(archive, segment)))
 
     def _advance(self, archive: PartitionArchive) -> None:
         """Start the next request for a partition, if there is anything to do."""

@@ -1,7 +1,8 @@
 """The reactor's side of the archive process: sends commands, routes each reply to its caller (`helper.link`).
 
 A read takes fragments from the arena, which the process fills (`helper.fills`). Callbacks never run before the call has
-returned. The process is forked for its first command: most brokers have no tiered topic. After `stop` nothing is sent,
+returned. The process is forked for its first command: most brokers have no tiered topic. Uploads
+of segments go to a process of their own, if the shard has one (`upload_link`). After `stop` nothing is sent,
 and everything is refused retriably.
 """
 
@@ -57,6 +58,7 @@ from millstream.tiers.messages import (
     decode_reply,
     encode,
 )
+from millstream.tiers.upload_link import UploadLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from millstream.telemetry.metrics import StatsSlab
     from millstream.tiers.messages import Command, LogPart, SharedPart, SharedStart
     from millstream.tiers.process import ArchiveProcess
+    from millstream.tiers.upload_link import StartUploads
 
     OnDone = Callable[[MillstreamError | None], None]
     OnRead = Callable[[IoBuf | MillstreamError], None]
@@ -105,8 +108,11 @@ class ArchiveLink:
         stats: StatsSlab,
         start_process: Callable[[], ArchiveProcess],
         on_ended: Callable[[str], None],
+        start_uploads: StartUploads | None = None,
     ) -> None:
-        """``on_ended`` is called with the reason if the process ends by itself."""
+        """``on_ended`` is called with the reason if a process ends by itself. ``start_uploads`` forks the upload
+        process; without it the archive process uploads, too.
+        """
         self._reactor = reactor
         self._start_process = start_process
         self._on_ended = on_ended
@@ -114,6 +120,9 @@ class ArchiveLink:
         self._lanes: Lanes[Command] = Lanes(LANES_OF, encode)
         self._link: HelperLink[Command, Failed] = HelperLink(self._send)
         self._fills = Fills(reactor, arena, self._link)
+        self._uploads = (
+            None if start_uploads is None else UploadLink(reactor, stats, start_uploads, self._received, on_ended)
+        )
         self.stopped = False
         self.meters = _Meters(stats)
 
@@ -134,6 +143,8 @@ class ArchiveLink:
         if self._child is not None:
             self._reactor.remove_reader(self._child.pidfd)
             self._child.kill()
+        if self._uploads is not None:
+            self._uploads.stop()
         self._lanes.close()
         self._link.fail_all(_stops)
         self._fills.send_all()
@@ -178,6 +189,11 @@ class ArchiveLink:
             number, owner, path, base_offset, from_offset, end_offset, size_bytes, term, aborted, appended_ms
         )
         self._ask(command, Uploaded, uploaded)
+
+    def heed_uploads(self, waited_us: int, allowed_us: int) -> None:
+        """The closed segment that waits longest for its upload has waited so long; see `UploadLink.heed`."""
+        if self._uploads is not None:
+            self._uploads.heed(waited_us, allowed_us)
 
     def share(
         self,
@@ -367,10 +383,15 @@ class ArchiveLink:
             return
         if self._child is None:
             self._begin()
-        self._lanes.send(command)
+        if isinstance(command, Upload) and self._uploads is not None:
+            self._uploads.send(command)
+        else:
+            self._lanes.send(command)
 
     def _received(self, message: bytes) -> None:
         reply = decode_reply(message)
+        if self._uploads is not None:
+            self._uploads.answered(reply.id)
         if isinstance(reply, Failed):
             self._link.fail(reply.id, reply)
         else:

@@ -473,9 +473,12 @@ UPLOAD_LANES: Final = range(1, 4)
 READ_LANES: Final = range(4, 7)
 JOINS_LANE: Final = range(7, 8)
 LOG_LANE: Final = range(8, 9)
+UPLOAD_PROCESS_LANES: Final = range(3)
+"""Of the upload process."""
+
 LANES: Final = LOG_LANE.stop
 """One lane for manifests and removals, in order; several for uploads and for reads; one for joins, which take long; and
-one for the log in the store, for which producers wait.
+one for the log in the store, for which producers wait. A shard with an upload process sends it the segments to upload.
 """
 
 LANES_OF: Final[dict[type[Command], range]] = {

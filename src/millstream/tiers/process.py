@@ -1,12 +1,15 @@
-"""The archive process of a shard: every request to the object store, and every file of an upload.
+"""The archive process of a shard: requests to the object store, but for uploads of segments.
 
 ::
 
     reactor ◄──►  changes  manifests, removals, in the order they were sent
-            ◄──►  uploads  segments; three of them, used in turn
+            ◄──►  uploads  shared objects, checks of objects; three of them, used in turn
             ◄──►  reads    reads of archived segments; three of them, used in turn
             ◄──►  joins    small ranges of shared objects that become larger objects, one after the other
             ◄──►  log      entries of the log in the store, one after the other
+
+Closed segments are uploaded by a process of its own, at idle priority (`upload_process`); if uploads fill the warm
+cache, it passes their blocks on to this one (`passing`).
 
 Each lane has its own socket and thread. A read fills fragments of the shard's arena, which this process maps too. An
 error is a value in the reply, an unexpected one included (`answer`); what was asked may be asked again. The process
@@ -24,7 +27,7 @@ import threading
 import time
 import traceback
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
@@ -81,6 +84,7 @@ from millstream.tiers.packing import pack
 from millstream.tiers.part_files import BYTES_MAX as PART_FILES_BYTES_MAX
 from millstream.tiers.part_files import PartFiles
 from millstream.tiers.parts import Parts
+from millstream.tiers.passing import BlockReceiver
 from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.replaced_objects import check_object, part_with, require_same_gaps
 from millstream.tiers.sweeping import Sweeper
@@ -113,7 +117,7 @@ ENTRY_PATIENCE_S: Final = 5.0
 """Producers wait for an entry of the log: one that the store does not answer is sent again soon."""
 
 _LINES: Final = RateLimit(per_minute=6)
-_NICE: Final = 5
+NICE: Final = 5
 _REMOVED_AT_ONCE: Final = 500
 _JOINS_SHARE: Final = 0.25
 """Of the bytes a second of uploads: what joins may write beside them."""
@@ -192,6 +196,12 @@ class Counted:
         self._store.close()
 
 
+class Worker(Protocol):
+    """What carries out commands."""
+
+    def carry_out(self, command: Command) -> Reply: ...
+
+
 class ArchiveWorker:
     """Carries out commands, one call each. It knows no threads and no sockets: tests call it directly."""
 
@@ -248,16 +258,18 @@ class ArchiveWorker:
         assert not isinstance(command, Stop)
         try:
             return self._handlers[type(command)](command)
-        except MillstreamError as error:
-            return Failed(command.id, error.code, error.message, corrupt=isinstance(error, Corruption))
-        except OSError as error:
-            message = f"{error.filename or 'a file'}: {error.strerror}"
-            return Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, message)
+        except (MillstreamError, OSError) as error:
+            return failed(command, error)
 
     def _upload(self, command: Upload) -> Reply:
         warm = self._warm
         on_block = partial(_fill, warm, command.owner) if warm is not None and warm.fills_on_write else None
         return Uploaded(command.id, upload(self._changes, self._disk, command, self._pace, on_block))
+
+    def fill(self, owner: ArchiveId, base_offset: Offset, block: memoryview, newest: TimestampMs) -> None:
+        """A block was uploaded, and may go to the warm cache."""
+        if self._warm is not None:
+            _fill(self._warm, owner, base_offset, block, newest)
 
     def _share(self, command: Share) -> Reply:
         warm = self._warm
@@ -374,6 +386,15 @@ def _fill(warm: WarmBlocks, owner: ArchiveId, base_offset: Offset, block: memory
     warm.filling.put(owner, base_offset, block, Hint(newest, Source.WRITE))
 
 
+def failed(command: Command, error: MillstreamError | OSError) -> Failed:
+    """The reply to a command that could not be carried out."""
+    assert not isinstance(command, Stop)
+    if isinstance(error, MillstreamError):
+        return Failed(command.id, error.code, error.message, corrupt=isinstance(error, Corruption))
+    message = f"{error.filename or 'a file'}: {error.strerror}"
+    return Failed(command.id, ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
 def start_archive_process(
     shard_id: int,
     arena: Arena,
@@ -382,23 +403,27 @@ def start_archive_process(
     stats: StatsSlab,
     usable_cores: Sequence[int],
     life: Writer | None = None,
+    blocks: socket.socket | None = None,
 ) -> ArchiveProcess:
     """Fork the process, from the shard or before it exists. It keeps no descriptor of the shard but the standard ones,
     so that no connection, file or lock outlives the shard in it, and has the cores and the priority of helpers.
-    ``life`` is that in which the broker writes its log in the store; None without one.
+    ``life`` is that in which the broker writes its log in the store; None without one. ``blocks`` brings blocks
+    of uploads for the warm cache.
     """
     pairs = [channel_pair() for _ in range(LANES)]
 
     def main() -> int:
         gc.freeze()  # objects of the shard stay as they are: their descriptors are closed here
-        _close_all_but({theirs.fileno() for _, theirs in pairs})
+        kept = {theirs.fileno() for _, theirs in pairs}
+        close_all_but(kept if blocks is None else kept | {blocks.fileno()})
         os.sched_setaffinity(0, usable_cores)
         if settings.shard_realtime:
             become_ordinary()
         operator_log.who(f"shard {shard_id} archive", stats)
         stats.started()
-        os.nice(_NICE)
-        return _serve([HelperChannel(theirs) for _, theirs in pairs], arena.view, disk, settings, stats, life)
+        os.nice(NICE)
+        channels = [HelperChannel(theirs) for _, theirs in pairs]
+        return _serve(channels, arena.view, disk, settings, stats, life, blocks)
 
     child = spawn(f"archive {shard_id}", main)
     for _, theirs in pairs:
@@ -406,7 +431,7 @@ def start_archive_process(
     return child, [ours for ours, _ in pairs]
 
 
-def _close_all_but(kept: set[int]) -> None:
+def close_all_but(kept: set[int]) -> None:
     """Close every descriptor but these and the standard ones."""
     first = 3
     for descriptor in sorted(kept):
@@ -422,6 +447,7 @@ def _serve(
     settings: Settings,
     stats: StatsSlab,
     life: Writer | None,
+    blocks: socket.socket | None,
 ) -> int:
     """One thread per lane, each until `Stop` or until the shard is gone. The store is opened by the first command:
     most brokers have no tiered topic.
@@ -451,11 +477,14 @@ def _serve(
                 made.append(ArchiveWorker(changes, reads, disk, arena, rate, warm, stats, log, files))
             return made[0]
 
+    if blocks is not None:
+        receiver = BlockReceiver(lambda owner, base, block, newest: worker().fill(owner, base, block, newest))
+        threading.Thread(target=receiver.receive, args=(blocks,), daemon=True).start()
     serve(channels, decode_command, Stop, lambda command: encode(answer(worker, command)))
     return 0
 
 
-def answer(worker: Callable[[], ArchiveWorker], command: Command) -> Reply:
+def answer(worker: Callable[[], Worker], command: Command) -> Reply:
     """Carry out a command, behind the boundary of its partition: an exception that no handler expects is a `Failed`,
     with its stack in the log. Its partition tries again or names it, and others notice nothing: handlers share caches
     alone, which they leave whole. An entry of the log in the store is sent again as it is, which its number makes

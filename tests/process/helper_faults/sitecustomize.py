@@ -22,7 +22,7 @@ POINTS = {
     "rewrite": ("millstream.storage.compaction.cleaner", "Cleaner", "_rewrite", lambda command: command.path),
     "name": ("millstream.storage.compaction.cleaner", "Cleaner", "_put", lambda command: command.path),
     "forget": ("millstream.storage.compaction.cleaner", "Cleaner", "forget", None),
-    "upload": ("millstream.tiers.process", "", "upload", lambda changes, disk, command, *_: command.path),
+    "upload": ("millstream.tiers.upload_process", "", "upload", lambda changes, disk, command, *_: command.path),
 }
 """Each verb: where it is, and the path that it is about; with None whatever it is about."""
 

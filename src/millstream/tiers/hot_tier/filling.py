@@ -72,6 +72,15 @@ def cache_directory(settings: Settings) -> str:
     return settings.cache_path or f"{os.path.abspath(settings.data_dir)}/cache"
 
 
+def _fill_of(settings: Settings) -> str:
+    return settings.cache_fill if settings.cache_warmup else "write"
+
+
+def fills_on_write(settings: Settings) -> bool:
+    """Whether uploads fill the warm cache."""
+    return _fill_of(settings) in ("write", "both")
+
+
 def open_warm_blocks(settings: Settings, shard_id: int, stats: StatsSlab) -> WarmBlocks | None:
     """The warm cache of a shard; None without one, or if it cannot be used, which is logged."""
     if settings.cache_type == "none":
@@ -92,8 +101,9 @@ def open_warm_blocks(settings: Settings, shard_id: int, stats: StatsSlab) -> War
     except Exception as error:  # noqa: BLE001  # of a provider, of any kind
         operator_log.warning("there is no warm cache, readers are served from the store: %s", error)
         return None
-    fill = settings.cache_fill if settings.cache_warmup else "write"
-    return WarmBlocks(HotTier(provider, stats), fill, settings.evict_interval_ms, settings.cache_type, size_bytes)
+    return WarmBlocks(
+        HotTier(provider, stats), _fill_of(settings), settings.evict_interval_ms, settings.cache_type, size_bytes
+    )
 
 
 def _open(kind: str, options: TierOptions, shards: int) -> tuple[HotTierProvider, int]:

@@ -60,7 +60,7 @@ def test_a_replica_that_moves_or_is_added_needs_room_on_its_broker(small):
 def test_internal_topics_and_the_moves_of_a_dead_broker_need_no_room(small):
     small.create(CreateTopic("full", 4, 2))
     assert not small.create(CreateTopic("__consumer_offsets", 50, 2))[0].error
-    small.join(3)
+    small.join(node=3)
     small.do(SetReplicationFactor("full", 2))
     small.fence(2)
     small.do(EvacuateBrokers((NodeId(2),)))
