@@ -2,6 +2,7 @@
 
 import socket
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -33,9 +34,11 @@ class Taken(list):
 def packets_of(size, start=0):
     """The packets of a block, as a sender of its own makes them."""
     ours, theirs = block_pair()
-    with ours, theirs:
-        BlockSender(ours).send(OWNER, start, memoryview(block_of(size, start)), 99)
-        return [theirs.recv(1 << 20) for _ in range(-(-size // PACKET_BYTES))]
+    with ours, theirs, ThreadPoolExecutor(1) as sending:  # a socket holds a few packets
+        sent = sending.submit(BlockSender(ours).send, OWNER, start, memoryview(block_of(size, start)), 99)
+        packets = [theirs.recv(1 << 20) for _ in range(-(-size // PACKET_BYTES))]
+        sent.result()
+        return packets
 
 
 def test_blocks_arrive_whole_and_in_order():
