@@ -10,7 +10,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from millstream.tiers import process
+from millstream.tiers import process, upload_process
 
 if TYPE_CHECKING:
     from millstream.objects import ObjectStore
@@ -57,4 +57,4 @@ def install(_node: object) -> None:
     def opened(url: str, patience_s: float) -> Any:
         return SlowStore(open_store(url, patience_s))
 
-    process.open_store = opened
+    process.open_store = upload_process.open_store = opened
