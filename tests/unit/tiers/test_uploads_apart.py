@@ -1,5 +1,6 @@
 """Uploads in a process apart: blocks reach the warm cache whole or not at all, and who falls behind is hurried."""
 
+import os
 import socket
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +114,11 @@ class Process:
     def kill(self):
         self.killed = True
 
+    def close(self):
+        for end in (*self.ends, self._alive):
+            end.close()
+        os.close(self.pidfd)
+
     def poll(self):
         return "was killed"
 
@@ -141,7 +147,10 @@ def made(monkeypatch):
 
     made.reactor = Reactor()
     made.link = UploadLink(made.reactor, made.stats, start, lambda message: None, made.ended.append)
-    return made
+    yield made
+    made.link.stop()
+    for process in made.processes:
+        process.close()
 
 
 def upload_of(number, path="/nowhere/00000000000000000000.log"):
