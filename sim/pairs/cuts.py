@@ -2,7 +2,7 @@
 
 What the replica that is named had durably when it failed stays; what others had beyond its end is lost, and never comes
 back, however late its brokers do. While the cut is carried out, the power of a broker may fail, at any moment or at a
-step of its disk.
+step of its disk. Shared topics and events are not cut here (`NOT_PLAYED`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 ONE_ALONE: Final = "has one replica alone"
 """Why a partition is not cut, but repaired."""
 
+NOT_PLAYED: Final = "a cut of a shared topic or of events is not played"
+"""Open. What the others of a shared topic have uploaded and joined since is unknown to the replica that is chosen: it
+names objects that are removed, and their records are not read. A replica of events was not filled, once.
+"""
+
 _TRIES: Final = 60
 _STEPS: Final = 60
 """Operations of a disk, one of which may be the last before its power fails."""
@@ -48,6 +53,8 @@ class _Named(NamedTuple):
 def cut_uncleanly(several: Several) -> None:
     """Take every replica down, and have one continue. All brokers are up and connected."""
     chance = several.chance
+    if several.config(TOPIC).is_shared or several.config(TOPIC).has_events:
+        raise Refused(NOT_PLAYED)
     if several.waits_for_store:
         several.set_store(Faults())  # a broker with its log in the store starts when that is there
     replicas = several.controller.topics[TOPIC].partitions[0].replicas
@@ -80,7 +87,8 @@ def _taken_down(several: Several, named: Member, durable: int) -> _Named | None:
     if not isinstance(partition, Partition):
         return None  # another operation has taken it elsewhere
     config = partition.config
-    if not config.is_archived and not config.has_events and several.chance.random() < 0.3:
+    has_others = len(several.controller.topics[TOPIC].partitions[0].replicas) > 1
+    if has_others and not config.is_archived and several.chance.random() < 0.3:
         _lose_epochs(several, named, partition)
     else:
         several.fail(named)

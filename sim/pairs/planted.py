@@ -19,7 +19,6 @@ from millstream.cluster.take_overs import TakeOvers
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.core.controller import cutting
 from millstream.core.producer_state import ProducerState
-from millstream.core.raft.leaps import Leaps
 from millstream.core.txn.partition_state import PartitionTransactions
 from millstream.core.txn.transaction import Image
 from millstream.format.names import partition_directory
@@ -68,10 +67,6 @@ def hunt(bug: PlantedBug) -> Hunt:
 
 def _always(*_: object, **__: object) -> bool:
     return True
-
-
-def _never(*_: object, **__: object) -> bool:
-    return False
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -289,12 +284,6 @@ PLANTED: Final = (
         ((lifecycle, "begin_empty", _nothing),),
         20,
         _where("local, three replicas", "cut uncleanly|kill .*|produce"),
-    ),
-    PlantedBug(
-        "a replica takes the term of a cut that its broker does not know of",
-        ((Leaps, "bars", _never),),
-        120,
-        _where(".*, three replicas", "cut uncleanly|kill .*"),
     ),
     PlantedBug(
         "the term of an unclean cut is not above the known ones",
