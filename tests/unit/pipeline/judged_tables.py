@@ -14,6 +14,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.dataset
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import parse_transform
 from table_support import Writer
 
 U = dt.UTC
@@ -101,6 +102,10 @@ PARTS = {name: PLAIN[name] for name in ("flag", "byte", "short", "tiny", "real",
     "a b%": (pa.int64(), [-1, 2]),
 }
 """Columns that Delta tables are partitioned by, one each."""
+TRANSFORMS = [
+    ("text", "identity"), ("d20", "truncate[2]"), ("tiny", "bucket[4]"), ("day", "month"), ("moment", "hour"),
+]  # fmt: skip
+"""Columns of ``PARTS`` that Iceberg tables are partitioned by, and how."""
 GROUPS = {
     "plain": PLAIN,
     "decimals": DECIMALS,
@@ -210,6 +215,28 @@ def judged_parts(place, column):
         writer.append(rows)
         deltalake.write_deltalake(reference, rows, mode="append", partition_by=[column])
     return Judged(column, "delta", str(ours / "t"), reference)
+
+
+def judged_transform(place, column, transform, spark):
+    """An Iceberg table that is partitioned by a column of ``PARTS``, and the same one as Spark writes it."""
+    GROUPS[column] = {column: PARTS[column]}
+    writer = Writer(_made(place / "ours"), "iceberg")
+    catalog = writer.table._catalog
+    catalog.create_namespace("ns")
+    with catalog.create_table("ns.t", schema_of(column)).update_spec() as update:
+        update.add_field(column, parse_transform(transform), "part")
+    writer.open(schema_of(column))
+    for rows in batches(column):
+        writer.append(rows)
+    table = Judged(column, "iceberg", "ns.t", "ns.reference", catalog)
+    name, _, argument = transform.removesuffix("]").partition("[")
+    part = {"identity": "{}", "bucket": "bucket({1}, {0})", "truncate": "truncate({1}, {0})"}.get(name, name + "s({})")
+    source = spark.source(table, table.ours)
+    made = spark.source(table, table.reference)
+    spark.query(
+        f"create table {made} using iceberg partitioned by ({part.format(column, argument)}) as select * from {source}"
+    )
+    return table
 
 
 def _iceberg_reference(catalog: SqlCatalog, group):
