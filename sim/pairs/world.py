@@ -70,6 +70,8 @@ GROUPS: Final = ("g", "h", "i")
 _ANSWER_US: Final = 120 * SECOND
 """Every verb is answered within this time."""
 TRIES: Final = 40
+_RETRIES: Final = 180
+"""A second each: beside a slow store it takes minutes after a restart until the end of a log is known."""
 _RETRIABLE: Final = AGAIN | {ErrorCode.OFFSET_NOT_AVAILABLE}
 
 
@@ -455,7 +457,7 @@ class World:
 
     def _retried(self, ask: Callable[[], Any]) -> Any:
         answer: Any = None
-        for _ in range(TRIES):
+        for _ in range(_RETRIES):
             answer = ask()
             error = answer if isinstance(answer, ErrorCode) else answer.error
             if error not in _RETRIABLE:
