@@ -33,6 +33,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": 1000,
     "group.initial.rebalance.delay.ms": 0,
     "audit.log": "on",
+    "audit.topic": "audit",
 }
 MEMBER = """
 import sys
@@ -60,6 +61,7 @@ POOLS = "only when an event partition's pools are too small; test_events and tes
 IN_MEMORY = "only events that are in memory no more are read from files; test_events does that"
 NOT_HERE = {
     "audit_lost_records": "only when the disk of the audit is too slow; test_audit_file does that",
+    "audit_topic_gaps": "only when files of the audit are removed uncopied; test_audit_topic_files does that",
     "event_pool_leased_bytes": "leased for the length of a push or a feed",
     "event_pool_oversized": POOLS,
     "event_pool_waits": POOLS,

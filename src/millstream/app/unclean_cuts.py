@@ -9,7 +9,8 @@
                                                         └──► answered when the replica here leads
 
 It is for a partition that has no leader and will get none: every replica is damaged or has failed, or those that are
-left are no majority. Records that this replica lacks are lost, acknowledged ones among them.
+left are no majority. Records that this replica lacks are lost, acknowledged ones among them. Of a shared topic, so are
+those in objects that it names and that others have joined and removed since: reading them is KAFKA_STORAGE_ERROR.
 
 **Bad input.** A partition that has a leader, or of which another broker does not say that it has none, is refused; so
 are one with a single replica (the plain repair cuts it back), and a broker that is not the one that was named.

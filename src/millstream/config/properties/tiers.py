@@ -23,7 +23,8 @@ class TierProperties:
         "objects.upload.max.bytes.per.second",
         Integer(_MIB, INT64_MAX, unit="bytes"),
         256 * _MIB,
-        doc="Maximum bytes per second that segments are uploaded with, over all shards.",
+        doc="Maximum bytes per second that segments are uploaded with, over all shards. Objects of shared topics have "
+        "as much for themselves.",
     )
     cache_type = Property(
         "cache.type",
