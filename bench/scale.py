@@ -271,8 +271,13 @@ def table(found: dict[int, Figures], things: str) -> list[str]:
     sizes = sorted(found)
     lines = [f"| {things} | " + " | ".join(f"{size:,}" for size in sizes) + " |", "|---|" + "---:|" * len(sizes)]
     return lines + [
-        f"| {name} | " + " | ".join(f"{found[size][name]:,.2f}" for size in sizes) + " |" for name in found[sizes[0]]
+        f"| {name} | " + " | ".join(_figure(found[size][name]) for size in sizes) + " |" for name in found[sizes[0]]
     ]
+
+
+def _figure(value: float) -> str:
+    """A number as a table has it: counts have no decimals."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
 def _tell(text: str) -> None:
