@@ -35,9 +35,10 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
     """Consumer groups that start with what was typed."""
     try:
         from millstream.cli.connect import admin_client
-        from millstream.cli.share_group import SHARE_GROUP_DESCRIBE, list_groups_of
+        from millstream.cli.share_group import list_groups_of
         from millstream.cli.streams_group import STREAMS_GROUP_DESCRIBE
         from millstream.cli.transaction import transaction_cluster
+        from millstream.client.share_groups import SHARE_GROUP_DESCRIBE
 
         listed = admin_client(_bootstrap(ctx)).list_consumer_groups(request_timeout=_ASK_S).result(_ASK_S + 1)
         found = [group.group_id for group in listed.valid]

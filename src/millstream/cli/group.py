@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from millstream.cli.confluent import AdminClient, ConsumerGroupDescription
     from millstream.cli.epochs import Epochs
-    from millstream.cli.share_group import ShareGroup
     from millstream.cli.streams_group import StreamsGroup
+    from millstream.client.share_groups import ShareGroup
 
 
 name_argument = click.argument(
@@ -257,9 +257,10 @@ def _newer_groups(
     kinds: Sequence[str], states: tuple[str, ...], bootstrap: str, timeout: float
 ) -> list[tuple[str, str, str]]:
     """Share groups and streams groups in one of these states, as rows of a list: confluent-kafka leaves them out."""
-    from millstream.cli.share_group import SHARE_GROUP_DESCRIBE, list_groups_of
+    from millstream.cli.share_group import list_groups_of
     from millstream.cli.streams_group import STREAMS_GROUP_DESCRIBE
     from millstream.cli.transaction import transaction_cluster
+    from millstream.client.share_groups import SHARE_GROUP_DESCRIBE
 
     apis = {SHARE: SHARE_GROUP_DESCRIBE, STREAMS: STREAMS_GROUP_DESCRIBE}
     wanted = [(kind.lower(), api) for kind, api in apis.items() if kind in kinds]
@@ -275,8 +276,8 @@ def _newer_groups(
 
 def _share_group(name: str, bootstrap: str, timeout: float) -> ShareGroup | None:
     """A share group; None if the group is none."""
-    from millstream.cli.share_group import share_group
     from millstream.cli.transaction import transaction_cluster
+    from millstream.client.share_groups import share_group
 
     with transaction_cluster(bootstrap, timeout) as cluster:
         return share_group(cluster, name)

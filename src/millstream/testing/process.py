@@ -28,6 +28,7 @@ from typing import Any, Self
 from millstream.client.security import read_security
 from millstream.config.ports import free_ports
 from millstream.shard.process import bound_to_us
+from millstream.testing import share_groups
 from millstream.testing.admin import create_topics
 
 READY_TIMEOUT_S = 60.0
@@ -207,6 +208,25 @@ class Broker:
         name = f"{prefix}-{uuid.uuid4().hex[:12]}"
         create_topics(self.bootstrap, {name: partitions}, config, read_security(self._security))
         return name
+
+    def new_share_group(self, *, prefix: str = "group") -> str:
+        """Make a share group under a name that no other test has, which starts at the beginning of each topic; returns
+        the name.
+
+        Raises:
+            Rejected: the broker refuses it.
+        """
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        share_groups.create(self.bootstrap, read_security(self._security), name)
+        return name
+
+    def wait_for_share_group(self, group: str, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until members of a share group have finished every record of their topics. The members have to poll.
+
+        Raises:
+            TimeoutError: it does not happen in time; the message says what is left.
+        """
+        share_groups.wait_until_finished(self.bootstrap, read_security(self._security), group, timeout_s)
 
     def about(self) -> dict[str, Any]:
         """What the broker wrote to ``broker.json``."""

@@ -8,7 +8,7 @@ from cli_fakes import FakeAdmin, FakeCluster, FakeConsumer, FakeProducer, FakeRe
 
 from millstream.cli import confluent, share_group, streams_group
 from millstream.cli.__main__ import main
-from millstream.client import record_reader, transactional
+from millstream.client import record_reader, share_groups, transactional
 
 
 @dataclass
@@ -46,7 +46,7 @@ def cluster(monkeypatch):
         monkeypatch.setattr(confluent, "Consumer", lambda configuration, logger: FakeConsumer(fake, configuration))
         monkeypatch.setattr(record_reader, "RecordReader", lambda *given, **named: FakeReader(fake, *given, **named))
         monkeypatch.setattr(transactional, "committed_offsets", fake.committed_offsets)
-        monkeypatch.setattr(share_group, "share_group", lambda _cluster, _name: None)
+        monkeypatch.setattr(share_groups, "share_group", lambda _cluster, _name: None)
         monkeypatch.setattr(share_group, "list_groups_of", lambda _cluster, _kind, _api, _states: [])
         monkeypatch.setattr(streams_group, "streams_group", lambda _cluster, _name: None)
         yield fake
