@@ -84,8 +84,9 @@ def _memory(target: Target, data: bytes) -> Finding | None:
         except target.allowed as error:
             return error
 
-    peak, single = peak_bytes(run), target.single_max(len(data))
-    if peak > target.memory_max(len(data)):
+    most, single = target.memory_max(len(data)), target.single_max(len(data))
+    peak = peak_bytes(run, min(most, single))
+    if peak > most:
         return Finding(target.name, "memory", "peak", f"{peak} bytes for {len(data)}", data)
     if peak > single:
         largest = largest_bytes(run, single)

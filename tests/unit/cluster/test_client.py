@@ -43,7 +43,7 @@ def test_names_of_one_turn_travel_together_and_each_gets_its_own_outcome():
 
 
 def test_a_request_for_very_many_topics_is_split_so_that_none_is_refused_for_its_size():
-    world = World(1, num_partitions=4000).start()
+    world = World(1, num_partitions=4000, partitions_per_shard_max=20_000).start()
     asked = [ensure(world, f"t{number}") for number in range(5)]
     world.run()
     assert [len(outcomes[0].partitions) for outcomes in asked] == [4000] * 5
