@@ -14,7 +14,7 @@ from millstream.wire.errors import ProtocolError
 from millstream.wire.records import build_batch, iter_records
 from millstream.wire.schema import Kind, Message, Type, fields_of
 
-ELEMENTS = 1000
+ELEMENTS = 300
 SLACK = 16 << 10
 SINGLE_SLACK = 64 << 10
 PER_BYTE = 56
