@@ -4,6 +4,7 @@ A cluster without access control says so on the page, which is no error. Changes
 password is never part of a preview or of an address.
 """
 
+import ipaddress
 from typing import Any, Final, cast
 
 from flask import Blueprint, Response, current_app, flash, g, make_response, redirect, render_template, request, url_for
@@ -13,6 +14,7 @@ from millstream.console.access import Access
 from millstream.console.rights import Rule
 from millstream.console.seeing import lacks_right
 from millstream.console.sessions import Sessions
+from millstream.console.visits import VISIT
 from millstream.errors import MillstreamError, Rejected
 
 CLUSTER: Final = "kafka-cluster"
@@ -145,11 +147,21 @@ def change_user(action: str) -> Response:
             if action == "remove":
                 rights.remove_credential(cluster, user, mechanism)
             else:
+                require_private()
                 rights.set_password(cluster, user, mechanism, request.form.get("password", ""))
     except MillstreamError as error:
         return _users(error.message)
     said = f"{user} no longer logs in by {mechanism}." if action == "remove" else f"{user} has a new password."
     return _done("rights.users", said)
+
+
+def require_private() -> None:
+    """Refuse a password that has crossed a network in clear on its way to the broker that serves this page. From here
+    on its way is the broker's own.
+    """
+    address = ipaddress.ip_address(request.remote_addr or "::1")
+    if VISIT in request.environ and not request.is_secure and not address.is_loopback:
+        raise Rejected("this page is not encrypted: set passwords over HTTPS, or from the broker's machine")
 
 
 @right_pages.get("/quotas")

@@ -6,7 +6,7 @@ elsewhere it is refused. What is kept of it (``wire.sasl.verifier_of``) does not
 
 import ipaddress
 
-from millstream.config.listeners import HTTP_LISTENER
+from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER
 from millstream.core.controller.requests import AlterUsers, RemoveUser, Results, SetUser
 from millstream.errors import MillstreamError
 from millstream.kafka.context import Node, RequestContext
@@ -55,8 +55,10 @@ def _wanted(one: ScramCredentialUpsertion) -> SetUser:
 
 def is_private(node: Node, ctx: RequestContext) -> bool:
     """Whether no one on a network can read what this client sends. ``HTTP_LISTENER`` has callers over HTTPS, unless a
-    listener of Kafka's protocol has this name.
+    listener of Kafka's protocol has this name. ``PEER_LISTENER`` has those of another broker, which has seen to their
+    way until there: its clients come behind TLS between brokers alone.
     """
     protocol = dict(node.settings.listener_security_protocol_map).get(ctx.listener, "")
     same_machine = ctx.host in ("", ctx.local_host) or ipaddress.ip_address(ctx.host).is_loopback
-    return same_machine or protocol.endswith("SSL") or (not protocol and ctx.listener == HTTP_LISTENER)
+    of_a_broker = not protocol and ctx.listener in (HTTP_LISTENER, PEER_LISTENER)
+    return same_machine or protocol.endswith("SSL") or of_a_broker
