@@ -18,7 +18,7 @@ from millstream.pipeline.model import Create, Sink
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(7200)]
 
-RECORDS = 300 * max(10, int(os.environ.get("MILLSTREAM_KILLS", "10")))
+RECORDS = 300 * max(4, int(os.environ.get("MILLSTREAM_KILLS", "10")))
 """About three batches a kill."""
 
 
