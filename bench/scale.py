@@ -8,7 +8,7 @@ again, and every record is read back. Two numbers of partitions show whether a f
 table has what one partition costs at each of them.
 
 The other things (`bench.scale_things`: connections, topics, groups, members, producer ids, transactional ids, segments)
-are added to one broker in two steps, and each step is told by itself: the second one costs no more for each thing than
+are added to one broker in two steps, and each step is reported apart: the second one costs no more for each thing than
 the first.
 
 What the brokers hold is read from ``/proc`` (PSS, descriptors) and from the data directory (allocated blocks). Figures

@@ -25,7 +25,6 @@ import msgspec
 
 from millstream.admin.declared import Call, Declared
 from millstream.admin.routing import HttpError, Request, Response, Right, dump
-from millstream.config.listeners import is_loopback
 from millstream.errors import Rejected
 from millstream.model.access import Operation, ResourceType
 from millstream.model.error_code import ErrorCode
@@ -331,7 +330,7 @@ def _status_of(code: ErrorCode) -> int:
 
 def _set_password(acting: Acting, call: Call) -> Edits:
     request = call.request
-    if not request.over_tls and not is_loopback(request.client_host):
+    if request.in_clear:
         raise HttpError(403, "PASSWORD_IN_CLEAR", "a password from another machine needs http.security.protocol=SSL")
     names = request.variables
     return acting.set_password(names["user"], names["mechanism"], call.body, dry_run=call.query.dry_run)

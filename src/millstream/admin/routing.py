@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from millstream.config.listeners import is_loopback
 from millstream.core.access.entry import CLUSTER_NAME
 from millstream.errors import MillstreamError, Rejected
 from millstream.model.access import Operation, ResourceType
@@ -118,6 +119,11 @@ class Request(msgspec.Struct, frozen=True):
     caller: "Caller | None" = None
     client_host: str = ""
     over_tls: bool = False
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether others on a network can read it: a secret in it is refused."""
+        return not self.over_tls and not is_loopback(self.client_host)
 
     def json(self) -> Any:
         """The body as JSON; raises ``HttpError`` 400 if it is none."""

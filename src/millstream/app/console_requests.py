@@ -40,7 +40,6 @@ from millstream.admin.routing import HTML, HttpError, Need, Request, Response, R
 from millstream.app.own_way import Connect
 from millstream.app.side_frames import Answer, Ask, SideRequest
 from millstream.app.side_process import Exchange, SideFailed, SideProcess
-from millstream.config.listeners import is_loopback
 from millstream.console.kept import LOGIN_S, KeptLogins
 from millstream.console.kinds import GROUP, TOPIC, TRANSACTIONAL_ID
 from millstream.core.access.entry import CLUSTER_NAME
@@ -230,7 +229,7 @@ class ConsoleRequests:
     def _log_in(self, request: Request, user: str, password: str, token: str) -> Answer:
         if self._callers is None:
             return Answer(400, b"this broker asks for no logins")
-        if not request.over_tls and not is_loopback(request.client_host):
+        if request.in_clear:
             return Answer(403, b"a login from another machine needs http.security.protocol=SSL")
         if not token and not (user and password):
             return Answer(403, b"name or password is missing")

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from millstream.backup.batches import ALIKE_FROM, is_control, is_empty, shifted, sound_batches
 from millstream.backup.records import Place, read_events
 from millstream.backup.restore import batches_behind
-from millstream.backup.source import GROUP_RESOURCE, Source
+from millstream.backup.source import Source
 from millstream.backup.store import records_key
 from millstream.backup.target import Target
+from millstream.client.cluster import GROUP_RESOURCE
 from millstream.format.events.batch import decode_event_batch
 
 if TYPE_CHECKING:

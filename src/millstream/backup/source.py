@@ -13,7 +13,7 @@ from millstream.backup.model import (
     UserBackup,
 )
 from millstream.client import rights
-from millstream.client.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, error_of
+from millstream.client.cluster import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, error_of
 from millstream.client.coordinators import GROUP, Coordinators
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from millstream.client.connection import Connection
 
 CLIENT_METRICS_RESOURCE: Final = 16
-GROUP_RESOURCE: Final = 32
 RESTORE_MARK: Final = "millstream.restore."
 """Start of the name of the topic that marks a cluster that is being restored."""
 SCHEMAS: Final = "_schemas"

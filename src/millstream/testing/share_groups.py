@@ -9,12 +9,11 @@ get there in time is a ``TimeoutError`` that says what is left.
 import time
 from typing import Final
 
-from millstream.client.cluster import EARLIEST, LATEST, Cluster
+from millstream.client.cluster import EARLIEST, GROUP_RESOURCE, LATEST, Cluster
 from millstream.client.security import Security
 from millstream.client.settings import change_settings
 from millstream.client.share_groups import SharePosition, share_group
 
-_GROUP_RESOURCE: Final = 32
 _CLIENT_ID: Final = "millstream-testing"
 
 
@@ -26,7 +25,7 @@ def create(bootstrap: str, security: Security, group: str) -> None:
         Unavailable: no broker answers.
     """
     with Cluster(bootstrap, client_id=_CLIENT_ID, security=security) as cluster:
-        change_settings(cluster.any_connection(), _GROUP_RESOURCE, group, {"share.auto.offset.reset": "earliest"})
+        change_settings(cluster.any_connection(), GROUP_RESOURCE, group, {"share.auto.offset.reset": "earliest"})
 
 
 def wait_until_finished(bootstrap: str, security: Security, group: str, timeout_s: float) -> None:

@@ -256,6 +256,10 @@ class Group:
         self.subscriptions.refresh(self)
         self.standing.show(image.state, len(image.members))
 
+    def begin_empty(self) -> None:
+        """Become a classic group without members: the last record of another kind of group was deleted."""
+        self.begin_classic(Group(self.group_id, self.standing.since_ms))
+
     def _forget_classic(self) -> None:
         self.members, self.statics, self.supporters = {}, {}, {}
         self.pending_joins.clear()

@@ -224,3 +224,13 @@ class Forget:
     def settle(self, step: Step, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             step.log(self.group, f"its state could not be written ({error.name}); the next rebalance writes it")
+
+
+def unanswered(step: Step) -> None:
+    """What follows a write for which no request waits: nothing."""
+    _ = step
+
+
+def unanswered_failed(step: Step, error: ErrorCode) -> None:
+    """What follows such a write that has failed: nothing. Its caller says why that is enough."""
+    _ = step, error

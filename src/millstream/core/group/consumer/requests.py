@@ -42,7 +42,7 @@ from millstream.core.group.outputs import (
     Sync,
 )
 from millstream.core.group.rebalance import join_error
-from millstream.core.group.step import Step
+from millstream.core.group.step import Step, unanswered, unanswered_failed
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_storage import ConsumerGroupMetadataKey
@@ -130,16 +130,8 @@ def resolved(step: Step, holder: Group | None, found: ExpressionsResolved) -> No
         return
     change = Change(holder, group)
     take_resolved(step, change, found)
-    change.write(step, None, _nothing, _nothing_failed)
-
-
-def _nothing(step: Step) -> None:
-    _ = step
-
-
-def _nothing_failed(step: Step, error: ErrorCode) -> None:
-    """The expressions stay as they were; a later heartbeat resolves them again."""
-    _ = step, error
+    # If that fails, the expressions stay as they were; a later heartbeat resolves them again.
+    change.write(step, None, unanswered, unanswered_failed)
 
 
 def time_is_over(step: Step, deadline: Deadline[Group]) -> None:
@@ -200,7 +192,7 @@ def replay(holder: Group, key: ConsumerGroupKey, value: ConsumerGroupValue | Non
         holder.begin_consumer(group)
     group.apply(key, value)
     if value is None and isinstance(key, ConsumerGroupMetadataKey) and not group.members:
-        holder.begin_classic(Group(holder.group_id, holder.standing.since_ms))
+        holder.begin_empty()
 
 
 def loaded(step: Step, holder: Group) -> None:

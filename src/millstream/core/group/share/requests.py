@@ -11,7 +11,7 @@ from millstream.core.group.share.leaving import leave as go
 from millstream.core.group.share.leaving import session_ended
 from millstream.core.group.share_records.group import ShareGroup
 from millstream.core.group.share_records.member import JOINS
-from millstream.core.group.step import Step
+from millstream.core.group.step import Step, unanswered, unanswered_failed
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.share_group_storage import ShareGroupMetadataKey
@@ -79,16 +79,8 @@ def topic_deleted(step: Step, holder: Group, topic_id: bytes) -> None:
     if share is not None and share.states.knows(topic_id):
         change = ShareChange(holder, share)
         change.put_states(share.states.without((topic_id,)))
-        change.write(step, None, _nothing, _nothing_failed)
-
-
-def _nothing(step: Step) -> None:
-    _ = step
-
-
-def _nothing_failed(step: Step, error: ErrorCode) -> None:
-    """A topic without partitions is never assigned; its entry stays until the group is deleted."""
-    _ = step, error
+        # If that fails, the entry stays until the group is deleted: a topic without partitions is never assigned.
+        change.write(step, None, unanswered, unanswered_failed)
 
 
 # Loading
@@ -104,7 +96,7 @@ def replay(holder: Group, key: ShareGroupKey, value: ShareGroupValue | None) -> 
         holder.begin_share(share)
     share.apply(key, value)
     if value is None and isinstance(key, ShareGroupMetadataKey) and not share.members:
-        holder.begin_classic(Group(holder.group_id, holder.standing.since_ms))
+        holder.begin_empty()
 
 
 def loaded(step: Step, holder: Group) -> None:

@@ -12,7 +12,7 @@ from millstream.core.group.group import Group
 from millstream.core.group.image import group_tombstone
 from millstream.core.group.outputs import DescribeStreams, Join, Key, StreamsGroupValue, StreamsHeartbeat, Value
 from millstream.core.group.rebalance import join_error
-from millstream.core.group.step import Step
+from millstream.core.group.step import Step, unanswered, unanswered_failed
 from millstream.core.group.streams.change import STREAMS_FIRST_ASSIGNMENT, StreamsChange, start_timers
 from millstream.core.group.streams.describe import describe_streams_group
 from millstream.core.group.streams.heartbeat import check_request, refusal
@@ -105,15 +105,7 @@ def _assign_at_last(step: Step, change: StreamsChange, deadline: Deadline[Group]
     streams.live.first_assignment = None
     if streams.members and streams.epoch > streams.assignment_epoch:
         assign(step, change, configured_on(step, streams))
-        change.write(step, None, _nothing, _nothing_failed)
-
-
-def _nothing(step: Step) -> None:
-    _ = step
-
-
-def _nothing_failed(step: Step, error: ErrorCode) -> None:
-    _ = step, error
+        change.write(step, None, unanswered, unanswered_failed)
 
 
 # Loading
@@ -129,7 +121,7 @@ def replay(holder: Group, key: StreamsGroupKey, value: StreamsGroupValue | None)
         holder.begin_streams(streams)
     streams.apply(key, value)
     if value is None and isinstance(key, StreamsGroupMetadataKey) and not streams.members:
-        holder.begin_classic(Group(holder.group_id, holder.standing.since_ms))
+        holder.begin_empty()
 
 
 def loaded(step: Step, holder: Group) -> None:
