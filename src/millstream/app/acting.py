@@ -98,7 +98,7 @@ class ActingCluster:
         if _numbers(entry) in self._acls():
             return Edits(dry_run, [])
         if not dry_run:
-            rights.add_acl(self._here.any_connection(), _numbers(entry))
+            rights.add_acls(self._here.any_connection(), [_numbers(entry)])
         return Edits(dry_run, [Edit("create", "access control entry", None, entry)])
 
     def remove_acl(self, entry: resources.AclEntry, *, dry_run: bool) -> Edits:

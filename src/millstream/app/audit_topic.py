@@ -50,7 +50,6 @@ _READ_BYTES: Final = 256 << 10
 """Several times the longest record."""
 _HEAD_BYTES: Final = 100
 _TIMEOUT_S: Final = 15.0
-_CREATE_TOPICS: Final = 19
 _TAKEN: Final = (*INTERNAL_TOPICS, SCHEMAS, PIPELINES)
 _EXISTS: Final = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
@@ -185,7 +184,7 @@ class AuditTopic:
     def _create(self, cluster: Cluster) -> None:
         connection = cluster.any_connection()
         request = CreateTopicsRequest([CreatableTopic(self._topic, -1, -1, [], [])], int(_TIMEOUT_S * 1000))
-        answer = connection.call(request, CreateTopicsResponse, connection.version_of(_CREATE_TOPICS, 4))
+        answer = connection.ask(request, CreateTopicsResponse, lowest=4)
         (result,) = answer.topics
         if result.error_code not in _EXISTS:
             raise error_of(result.error_code, f"topic {self._topic}", result.error_message)

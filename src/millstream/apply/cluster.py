@@ -84,7 +84,7 @@ def carry_out(connection: Connection, registry: Registry | None, action: Action,
             for mechanism in mechanisms:
                 rights.remove_credential(connection, name, mechanism)
         case steps.AddAcl(entry):
-            rights.add_acl(connection, _acl(entry))
+            rights.add_acls(connection, [_acl(entry)])
         case steps.RemoveAcl(entry):
             rights.remove_acl(connection, _acl(entry))
         case steps.AlterQuota(entity, values):
@@ -112,13 +112,12 @@ def _change_topic(
         case steps.CreateTopic(name, partitions, replication, configs):
             entries = [CreatableTopicConfig(key, value) for key, value in configs.items()]
             topic = CreatableTopic(name, partitions, replication, [], entries)
-            found = connection.call(CreateTopicsRequest([topic], timeout_ms), CreateTopicsResponse, 7).topics
+            found = connection.ask(CreateTopicsRequest([topic], timeout_ms), CreateTopicsResponse).topics
             return [(one.error_code, one.error_message) for one in found]
         case steps.AddPartitions(name, partitions):
             asked = CreatePartitionsRequest([CreatePartitionsTopic(name, partitions, None)], timeout_ms)
             return [
-                (one.error_code, one.error_message)
-                for one in connection.call(asked, CreatePartitionsResponse, 3).results
+                (one.error_code, one.error_message) for one in connection.ask(asked, CreatePartitionsResponse).results
             ]
         case steps.AlterTopic(name, configs):
             changes = [
@@ -127,13 +126,12 @@ def _change_topic(
             altered = IncrementalAlterConfigsRequest([AlterConfigsResource(_TOPIC, name, changes)])
             return [
                 (one.error_code, one.error_message)
-                for one in connection.call(altered, IncrementalAlterConfigsResponse, 1).responses
+                for one in connection.ask(altered, IncrementalAlterConfigsResponse).responses
             ]
         case steps.DeleteTopic(name):
-            deleted = DeleteTopicsRequest([DeleteTopicState(name)], [], timeout_ms)
+            deleted = DeleteTopicsRequest([DeleteTopicState(name)], [name], timeout_ms)
             return [
-                (one.error_code, one.error_message)
-                for one in connection.call(deleted, DeleteTopicsResponse, 6).responses
+                (one.error_code, one.error_message) for one in connection.ask(deleted, DeleteTopicsResponse).responses
             ]
 
 
@@ -145,13 +143,13 @@ def _topics(connection: Connection) -> dict[str, PresentTopic]:
     asked = MetadataRequest(None, False)
     found = [
         topic
-        for topic in connection.call(asked, MetadataResponse, connection.version_of(3, 4)).topics
+        for topic in connection.ask(asked, MetadataResponse, lowest=4).topics
         if topic.name is not None and not topic.is_internal
     ]
     resources = [DescribeConfigsResource(_TOPIC, topic.name or "", None) for topic in found]
     configs: dict[str, dict[str, str]] = {}
     if resources:
-        for result in connection.call(DescribeConfigsRequest(resources), DescribeConfigsResponse, 4).results:
+        for result in connection.ask(DescribeConfigsRequest(resources), DescribeConfigsResponse).results:
             _check([(result.error_code, result.error_message)])
             configs[result.resource_name] = {
                 one.name: one.value or "" for one in result.configs if one.config_source == _OWN_CONFIG

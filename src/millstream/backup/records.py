@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 OBJECT_BYTES: Final = 16 << 20
 """An object is written when it has so many bytes."""
 
-_EPOCH_ENDS, _FEED, _FETCH_DATA = 23, 15101, 15102
 _FEED_EVENTS: Final = 10_000
 _FEED_BYTES: Final = 1 << 20
 _DATA_BYTES: Final = 16 << 20
@@ -142,8 +141,7 @@ def _epoch_end(cluster: Cluster, place: Place, epoch: int) -> EpochEndOffset:
 
     def ask() -> EpochEndOffset:
         connection = cluster.connection(cluster.leader(place.topic, place.partition).node_id)
-        version = connection.version_of(_EPOCH_ENDS)
-        answer = connection.call(OffsetForLeaderEpochRequest(-1, [topic]), OffsetForLeaderEpochResponse, version)
+        answer = connection.ask(OffsetForLeaderEpochRequest(-1, [topic]), OffsetForLeaderEpochResponse)
         found = answer.topics[0].partitions[0]
         if found.error_code:
             raise error_of(found.error_code, f"epochs of {place.topic}-{place.partition}")
@@ -272,7 +270,7 @@ def _feed(cluster: Cluster, place: Place, at: int, most: int) -> FeedEventsRespo
 
     def ask() -> FeedEventsResponse:
         connection = cluster.connection(cluster.leader(place.topic, place.partition).node_id)
-        answer = connection.call(request, FeedEventsResponse, connection.version_of(_FEED))
+        answer = connection.ask(request, FeedEventsResponse)
         if answer.error_code:
             _check_there(place, answer.error_code)
             raise error_of(answer.error_code, f"events of {place.topic}-{place.partition}", answer.error_message)
@@ -299,7 +297,7 @@ def _data(cluster: Cluster, place: Place, at: int, descriptors: list[bytes]) -> 
 
         def ask(request: FetchEventDataRequest = request) -> list[bytes]:
             connection = cluster.connection(cluster.leader(place.topic, place.partition).node_id)
-            answer = connection.call(request, FetchEventDataResponse, connection.version_of(_FETCH_DATA))
+            answer = connection.ask(request, FetchEventDataResponse)
             what = f"data of events of {place.topic}-{place.partition}"
             if answer.error_code:
                 _check_there(place, answer.error_code)

@@ -15,6 +15,7 @@ from millstream.backup.model import (
 from millstream.client import rights
 from millstream.client.cluster import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, error_of
 from millstream.client.coordinators import GROUP, Coordinators
+from millstream.client.share_groups import share_offsets
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.describe_configs import (
@@ -22,12 +23,6 @@ from millstream.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-)
-from millstream.wire.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsGroup,
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsResponse,
-    ShareOffsetsTopic,
 )
 from millstream.wire.messages.describe_verifiers import DescribeVerifiersRequest, DescribeVerifiersResponse
 from millstream.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -51,9 +46,6 @@ RESTORE_MARK: Final = "millstream.restore."
 """Start of the name of the topic that marks a cluster that is being restored."""
 SCHEMAS: Final = "_schemas"
 
-_DESCRIBE_CONFIGS, _LIST_CONFIGS, _LIST_GROUPS, _OFFSET_FETCH, _METADATA = 32, 74, 16, 9, 3
-_DESCRIBE_VERIFIERS = 15302
-_SHARE_OFFSETS, _SHARE_STATES = 90, 87
 _OF_A_TOPIC: Final = 1
 _OF_A_BROKER: Final = 2
 _OF_ALL_BROKERS: Final = 3
@@ -89,8 +81,7 @@ class Source:
 
         def ask() -> MetadataResponse:
             connection = self.cluster.any_connection()
-            version = connection.version_of(_METADATA, 10)
-            return connection.call(MetadataRequest(None, allow_auto_topic_creation=False), MetadataResponse, version)
+            return connection.ask(MetadataRequest(None, allow_auto_topic_creation=False), MetadataResponse, lowest=10)
 
         found = [
             one
@@ -147,8 +138,7 @@ class Source:
     def _names_of(self, kind: int) -> list[str]:
         def ask() -> ListConfigResourcesResponse:
             connection = self.cluster.any_connection()
-            version = connection.version_of(_LIST_CONFIGS, 1)
-            return connection.call(ListConfigResourcesRequest([kind]), ListConfigResourcesResponse, version)
+            return connection.ask(ListConfigResourcesRequest([kind]), ListConfigResourcesResponse, lowest=1)
 
         answer = self.cluster.insist("settings", ask)
         if answer.error_code:
@@ -161,7 +151,7 @@ class Source:
         def ask() -> list[DescribeConfigsResult]:
             connection = self.cluster.any_connection() if node is None else self.cluster.connection(node)
             request = DescribeConfigsRequest(list(resources))
-            results = connection.call(request, DescribeConfigsResponse, connection.version_of(_DESCRIBE_CONFIGS, 1))
+            results = connection.ask(request, DescribeConfigsResponse, lowest=1)
             for one in results.results:
                 if one.error_code:
                     raise error_of(one.error_code, f"settings of {one.resource_name}", one.error_message)
@@ -183,8 +173,7 @@ class Source:
     def _listed(self, node: int) -> list[tuple[str, str]]:
         def ask() -> list[tuple[str, str]]:
             connection = self.cluster.connection(node)
-            version = connection.version_of(_LIST_GROUPS)
-            answer = connection.call(ListGroupsRequest(), ListGroupsResponse, version)
+            answer = connection.ask(ListGroupsRequest(), ListGroupsResponse)
             if answer.error_code:
                 raise error_of(answer.error_code, "groups")
             return [(one.group_id, one.group_type.lower()) for one in answer.groups]
@@ -193,8 +182,9 @@ class Source:
 
     def _offsets(self, group: str) -> list[GroupOffset]:
         def ask(connection: Connection) -> list[GroupOffset]:
-            version = connection.version_of(_OFFSET_FETCH, 2, _OFFSET_BY_GROUP)
-            answer = connection.call(OffsetFetchRequest(group, None), OffsetFetchResponse, version)
+            answer = connection.ask(
+                OffsetFetchRequest(group, None), OffsetFetchResponse, lowest=2, highest=_OFFSET_BY_GROUP
+            )
             if answer.error_code:
                 raise error_of(answer.error_code, f"offsets of group {group}")
             found: list[GroupOffset] = []
@@ -216,15 +206,7 @@ class Source:
         """
         what = f"starts of share group {group}"
 
-        def list_partitions(connection: Connection) -> list[ShareOffsetsTopic]:
-            request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsGroup(group, None)])
-            version = connection.version_of(_SHARE_OFFSETS)
-            (answer,) = connection.call(request, DescribeShareGroupOffsetsResponse, version).groups
-            if answer.error_code:
-                raise error_of(answer.error_code, what, answer.error_message)
-            return answer.topics
-
-        topics = self._coordinators.insist(what, GROUP, group, list_partitions)
+        topics = share_offsets(self._coordinators, group)
         names = {topic.topic_id: topic.topic_name for topic in topics}
         asked = [
             ReadStateTopic(topic.topic_id, [ReadStatePartition(one.partition_index) for one in topic.partitions])
@@ -234,8 +216,7 @@ class Source:
         def ask() -> list[GroupOffset]:
             connection = self.cluster.any_connection()
             request = ReadShareGroupStateSummaryRequest(group, asked)
-            version = connection.version_of(_SHARE_STATES)
-            answer = connection.call(request, ReadShareGroupStateSummaryResponse, version)
+            answer = connection.ask(request, ReadShareGroupStateSummaryResponse)
             found: list[GroupOffset] = []
             for topic in answer.results:
                 for one in topic.partitions:
@@ -249,8 +230,7 @@ class Source:
     def users(self) -> list[UserBackup]:
         """The verifiers of all users."""
         connection = self.cluster.any_connection()
-        version = connection.version_of(_DESCRIBE_VERIFIERS)
-        answer = connection.call(DescribeVerifiersRequest(), DescribeVerifiersResponse, version)
+        answer = connection.ask(DescribeVerifiersRequest(), DescribeVerifiersResponse)
         if answer.error_code:
             raise error_of(answer.error_code, "users", answer.error_message)
         return [
@@ -279,7 +259,7 @@ class Source:
 def require_ours(cluster: Cluster) -> None:
     """Raises Rejected if the brokers are not Millstream's, or older than backups."""
     connection = cluster.any_connection()
-    if _DESCRIBE_VERIFIERS not in connection.versions:
+    if DescribeVerifiersRequest.API_KEY not in connection.versions:
         raise Rejected(
             f"the broker at {connection.address} serves no backups: it is no Millstream, or an older release",
             ErrorCode.UNSUPPORTED_VERSION,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from millstream.client import rights
 from millstream.client.cluster import BROKER_RESOURCE, EARLIEST, LATEST, TOPIC_RESOURCE, error_of
 from millstream.client.coordinators import GROUP, Coordinators
 from millstream.errors import OutcomeUnknown, Rejected, Retriable, Unavailable
@@ -22,7 +25,6 @@ from millstream.wire.messages.alter_share_group_offsets import (
     AlterShareOffsetsPartition,
     AlterShareOffsetsTopic,
 )
-from millstream.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from millstream.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -71,9 +73,6 @@ if TYPE_CHECKING:
     from millstream.client.cluster import Cluster
     from millstream.client.connection import Connection
 
-_CREATE_TOPICS, _DELETE_TOPICS, _DELETE_RECORDS, _ALTER_CONFIGS, _OFFSET_COMMIT = 19, 20, 21, 44, 8
-_PRODUCERS, _MARKERS, _ALTER_QUOTAS, _CREATE_ACLS, _ALTER_SHARE_OFFSETS = 61, 27, 49, 30, 91
-_RESTORE_BATCHES, _RESERVE, _RESTORE_VERIFIERS = 15300, 15301, 15303
 _COMMIT_BY_NAME: Final = 9
 _SET, _DELETE = 0, 1
 _USERS_AT_ONCE: Final = 500
@@ -100,7 +99,7 @@ class Target:
 
         def ask() -> None:
             connection = self._cluster.any_connection()
-            answer = connection.call(request, CreateTopicsResponse, connection.version_of(_CREATE_TOPICS, 2))
+            answer = connection.ask(request, CreateTopicsResponse, lowest=2)
             one = answer.topics[0]
             if one.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise error_of(one.error_code, f"topic {topic}", one.error_message)
@@ -114,7 +113,7 @@ class Target:
 
         def ask() -> None:
             connection = self._cluster.any_connection()
-            answer = connection.call(request, DeleteTopicsResponse, connection.version_of(_DELETE_TOPICS, 1))
+            answer = connection.ask(request, DeleteTopicsResponse, lowest=1)
             one = answer.responses[0]
             if one.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise error_of(one.error_code, f"topic {topic}")
@@ -133,8 +132,7 @@ class Target:
 
         def ask() -> None:
             connection = self._cluster.any_connection() if node is None else self._cluster.connection(node)
-            version = connection.version_of(_ALTER_CONFIGS)
-            one = connection.call(request, IncrementalAlterConfigsResponse, version).responses[0]
+            one = connection.ask(request, IncrementalAlterConfigsResponse).responses[0]
             if one.error_code:
                 raise error_of(one.error_code, f"settings of {name or 'all brokers'}", one.error_message)
 
@@ -164,7 +162,7 @@ class Target:
             nonlocal sent
             connection = self._cluster.connection(self._cluster.leader(topic, partition).node_id)
             again, sent = sent, True
-            answer = connection.call(request, RestoreBatchesResponse, connection.version_of(_RESTORE_BATCHES))
+            answer = connection.ask(request, RestoreBatchesResponse)
             if not answer.error_code:
                 return
             if again and answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._has(topic, partition, batches):
@@ -190,8 +188,7 @@ class Target:
 
         def ask() -> None:
             connection = self._cluster.connection(self._cluster.leader(topic, partition).node_id)
-            version = connection.version_of(_DELETE_RECORDS)
-            one = connection.call(request, DeleteRecordsResponse, version).topics[0].partitions[0]
+            one = connection.ask(request, DeleteRecordsResponse).topics[0].partitions[0]
             if one.error_code:
                 raise error_of(one.error_code, f"start of {topic}-{partition}")
 
@@ -206,7 +203,7 @@ class Target:
 
         def ask() -> int:
             connection = self._cluster.connection(self._cluster.leader(topic, partition).node_id)
-            answer = connection.call(wanted, DescribeProducersResponse, connection.version_of(_PRODUCERS))
+            answer = connection.ask(wanted, DescribeProducersResponse)
             found = answer.topics[0].partitions[0]
             if found.error_code:
                 raise error_of(found.error_code, f"producers of {topic}-{partition}", found.error_message)
@@ -222,8 +219,7 @@ class Target:
                 if one.current_txn_start_offset >= 0
             ]
             if markers:
-                version = connection.version_of(_MARKERS, 1, 1)
-                written = connection.call(WriteTxnMarkersRequest(markers), WriteTxnMarkersResponse, version)
+                written = connection.ask(WriteTxnMarkersRequest(markers), WriteTxnMarkersResponse, lowest=1, highest=1)
                 for marker in written.markers:
                     for part in (part for each in marker.topics for part in each.partitions):
                         if part.error_code:
@@ -237,8 +233,7 @@ class Target:
 
         def ask() -> int:
             connection = self._cluster.any_connection()
-            version = connection.version_of(_RESERVE)
-            answer = connection.call(ReserveProducerIdsRequest(count), ReserveProducerIdsResponse, version)
+            answer = connection.ask(ReserveProducerIdsRequest(count), ReserveProducerIdsResponse)
             if answer.error_code:
                 raise error_of(answer.error_code, "producer ids", answer.error_message)
             return answer.first_producer_id
@@ -260,8 +255,7 @@ class Target:
         what = f"offsets of group {group.group_id}"
 
         def ask(connection: Connection) -> None:
-            version = connection.version_of(_OFFSET_COMMIT, 6, _COMMIT_BY_NAME)
-            answer = connection.call(request, OffsetCommitResponse, version)
+            answer = connection.ask(request, OffsetCommitResponse, lowest=6, highest=_COMMIT_BY_NAME)
             for one in (part for topic in answer.topics for part in topic.partitions):
                 if one.error_code:
                     raise error_of(one.error_code, what)
@@ -279,8 +273,7 @@ class Target:
         what = f"starts of share group {group.group_id}"
 
         def ask(connection: Connection) -> None:
-            version = connection.version_of(_ALTER_SHARE_OFFSETS)
-            answer = connection.call(request, AlterShareGroupOffsetsResponse, version)
+            answer = connection.ask(request, AlterShareGroupOffsetsResponse)
             if answer.error_code:
                 raise error_of(answer.error_code, what, answer.error_message)
             for one in (part for topic in answer.responses for part in topic.partitions):
@@ -296,8 +289,7 @@ class Target:
         def ask() -> None:
             connection = self._cluster.any_connection()
             request = AlterClientQuotasRequest([AlterEntryData(entity, ops)])
-            version = connection.version_of(_ALTER_QUOTAS)
-            one = connection.call(request, AlterClientQuotasResponse, version).entries[0]
+            one = connection.ask(request, AlterClientQuotasResponse).entries[0]
             if one.error_code:
                 raise error_of(one.error_code, "quotas", one.error_message)
 
@@ -318,27 +310,13 @@ class Target:
     def add_acls(self, acls: Sequence[AclBackup]) -> list[str]:
         """Add access control entries; a note if access is not controlled here."""
         for at in range(0, len(acls), _ACLS_AT_ONCE):
-            made = [
-                AclCreation(
-                    one.resource_type,
-                    one.name,
-                    one.pattern_type,
-                    one.principal,
-                    one.host,
-                    one.operation,
-                    one.permission,
-                )
-                for one in acls[at : at + _ACLS_AT_ONCE]
-            ]
-            connection = self._cluster.any_connection()
-            answer = connection.call(
-                CreateAclsRequest(made), CreateAclsResponse, connection.version_of(_CREATE_ACLS, 1)
-            )
-            for each in answer.results:
-                if each.error_code == ErrorCode.SECURITY_DISABLED:
-                    return [f"access is not controlled here, so {len(acls)} access control entries are not set"]
-                if each.error_code:
-                    raise error_of(each.error_code, "access control entries", each.error_message)
+            some = [rights.Acl(*msgspec.structs.astuple(one)) for one in acls[at : at + _ACLS_AT_ONCE]]
+            try:
+                rights.add_acls(self._cluster.any_connection(), some)
+            except Rejected as error:
+                if error.code is not ErrorCode.SECURITY_DISABLED:
+                    raise
+                return [f"access is not controlled here, so {len(acls)} access control entries are not set"]
         return []
 
     def set_users(self, users: Sequence[UserBackup]) -> None:
@@ -355,8 +333,7 @@ class Target:
                 for one in some.values()
             ]
             connection = self._cluster.any_connection()
-            version = connection.version_of(_RESTORE_VERIFIERS)
-            answer = connection.call(RestoreVerifiersRequest(verifiers), RestoreVerifiersResponse, version)
+            answer = connection.ask(RestoreVerifiersRequest(verifiers), RestoreVerifiersResponse)
             if answer.error_code:
                 raise Rejected(answer.error_message or "users are refused", ErrorCode(answer.error_code))
 

@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.administrator import administrator, check, data_option
+from millstream.cli.administrator import administrator, data_option
 from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, print_table, remark
+from millstream.client.rights import Acl, add_acls, read_acls, remove_acls
 from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name
-from millstream.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from millstream.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from millstream.wire.messages.delete_acls import DeleteAclsFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_VERSION = 3
-_ANY = 1
 _TYPES = by_name((ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID))
 _PATTERNS = by_name((PatternType.LITERAL, PatternType.PREFIXED))
 _PERMISSIONS = by_name((Permission.DENY, Permission.ALLOW))
@@ -64,7 +61,7 @@ def _resource(
     ]
     if len(given) > 1:
         raise WrongUsage("give one of --topic, --group, --transactional-id and --cluster")
-    return given[0] if given else (_ANY, None)
+    return given[0] if given else (ResourceType.ANY, None)
 
 
 @click.command("create")
@@ -85,12 +82,10 @@ def create(
     pattern = _PATTERNS["prefixed" if how["prefixed"] else "literal"]
     permission = _PERMISSIONS["deny" if how["deny"] else "allow"]
     wanted = [
-        AclCreation(resource_type, name, pattern, principal, how["host"], _OPERATIONS[one], permission)
-        for one in operations
+        Acl(resource_type, pattern, name, principal, how["host"], _OPERATIONS[one], permission) for one in operations
     ]
     with administrator(data, bootstrap, timeout, "access control") as connection:
-        for one in connection.call(CreateAclsRequest(wanted), CreateAclsResponse, _VERSION).results:
-            check(one.error_code, one.error_message, "access control")
+        add_acls(connection, wanted)
     verb = "denied" if how["deny"] else "allowed"
     remark(f"{verb} {principal}: {', '.join(operations)} on {_name_of(_TYPES, resource_type)} '{name}'")
 
@@ -105,22 +100,20 @@ def list_acls(
 ) -> None:
     """List access control entries; of a resource, also those of its prefixes and of all resources."""
     resource_type, name = _resource(how["topic"], how["group"], how["transactional_id"], how["cluster"])
-    request = DescribeAclsRequest(resource_type, name, _ANY if name is None else 2, principal, None, _ANY, _ANY)
+    pattern = PatternType.ANY if name is None else PatternType.MATCH
     with administrator(data, bootstrap, timeout, "access control") as connection:
-        answer = connection.call(request, DescribeAclsResponse, _VERSION)
-        check(answer.error_code, answer.error_message, "access control")
+        found = read_acls(connection, resource_type, name, principal, pattern)
     rows = [
         (
-            _name_of(_TYPES, resource.resource_type),
-            resource.resource_name,
-            _name_of(_PATTERNS, resource.pattern_type),
-            entry.principal,
-            entry.host,
-            _name_of(_PERMISSIONS, entry.permission_type),
-            _name_of(_OPERATIONS, entry.operation),
+            _name_of(_TYPES, one.resource_type),
+            one.name,
+            _name_of(_PATTERNS, one.pattern_type),
+            one.principal,
+            one.host,
+            _name_of(_PERMISSIONS, one.permission),
+            _name_of(_OPERATIONS, one.operation),
         )
-        for resource in answer.resources
-        for entry in resource.acls
+        for one in found
     ]
     columns = ["RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "PERMISSION", "OPERATION"]
     if as_json:
@@ -139,11 +132,10 @@ def delete(
 ) -> None:
     """Delete entries of a principal: all, or those of a resource or of some operations."""
     resource_type, name = _resource(how["topic"], how["group"], how["transactional_id"], how["cluster"])
-    numbers = [_OPERATIONS[one] for one in operations] or [_ANY]
-    filters = [DeleteAclsFilter(resource_type, name, _ANY, principal, None, number, _ANY) for number in numbers]
-    deleted = 0
+    filters = [
+        DeleteAclsFilter(resource_type, name, PatternType.ANY, principal, None, number, Permission.ANY)
+        for number in [_OPERATIONS[one] for one in operations] or [Operation.ANY]
+    ]
     with administrator(data, bootstrap, timeout, "access control") as connection:
-        for one in connection.call(DeleteAclsRequest(filters), DeleteAclsResponse, _VERSION).filter_results:
-            check(one.error_code, one.error_message, "access control")
-            deleted += len(one.matching_acls)
+        deleted = remove_acls(connection, filters)
     remark(f"deleted {deleted} {'entry' if deleted == 1 else 'entries'} of {principal}")

@@ -15,8 +15,6 @@ from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 
-_VERSION = 0
-
 
 class Epochs(NamedTuple):
     """Of a group, of its target assignment, and of each member by its id."""
@@ -31,7 +29,7 @@ def group_epochs(name: str, host: str, port: int, timeout_s: float) -> Epochs:
     try:
         with Connection(host, port, timeout_s=timeout_s, security=identity.security()) as connection:
             request = ConsumerGroupDescribeRequest(group_ids=[name])
-            (group,) = connection.call(request, ConsumerGroupDescribeResponse, _VERSION).groups
+            (group,) = connection.ask(request, ConsumerGroupDescribeResponse).groups
     except MillstreamError as error:
         raise CommandFailed(f"group '{name}': {error.message}") from error
     if group.error_code:

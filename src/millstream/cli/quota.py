@@ -6,31 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.administrator import administrator, check, data_option
+from millstream.cli.administrator import administrator, data_option
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, print_table, remark
-from millstream.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlterEntryData,
-    OpData,
-)
-from millstream.wire.messages.describe_client_quotas import (
-    ComponentData,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    EntityData,
-    EntryData,
-)
+from millstream.client.rights import Entity, entity_of, read_quotas, set_quotas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from millstream.client.connection import Connection
-
-_VERSION = 1
-_EXACT, _DEFAULT = range(2)
 _QUOTAS = {
     "producer_byte_rate": "Bytes a second that clients may write to each broker.",
     "consumer_byte_rate": "Bytes a second that clients may read from each broker.",
@@ -66,65 +50,38 @@ def _connection_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _entity(how: dict[str, Any]) -> list[EntityData]:
+def _entity(how: dict[str, Any]) -> Entity:
     """The entity that the options name. Raises WrongUsage without one."""
-    entity: list[EntityData] = []
+    entity: dict[str, str | None] = {}
     for kind, name in (("user", "user"), ("client-id", "client_id"), ("ip", "ip")):
         if how[name] is not None and how[f"default_{name}"]:
             raise WrongUsage(f"give one of --{kind} and --default-{kind}")
         if how[name] is not None or how[f"default_{name}"]:
-            entity.append(EntityData(kind, how[name]))
+            entity[kind] = how[name]
     if not entity:
         raise WrongUsage("name whose quota it is: --user, --client-id, --ip or their defaults")
-    return entity
+    return entity_of(entity)
 
 
-def _shown(entity: list[EntityData]) -> str:
-    return ", ".join(
-        f"{part.entity_type} {'<default>' if part.entity_name is None else part.entity_name}" for part in entity
-    )
-
-
-def _values(how: dict[str, Any]) -> list[OpData]:
-    return [OpData(name, how[name], False) for name in _QUOTAS if how[name] is not None]
-
-
-def _present(connection: Connection, entity: list[EntityData]) -> EntryData | None:
-    """The quotas of exactly this entity."""
-    filters = [
-        ComponentData(part.entity_type, _DEFAULT if part.entity_name is None else _EXACT, part.entity_name)
-        for part in entity
-    ]
-    found = _described(connection, filters, strict=True)
-    return found[0] if found else None
-
-
-def _described(connection: Connection, filters: list[ComponentData], *, strict: bool) -> list[EntryData]:
-    request = DescribeClientQuotasRequest(filters, strict)
-    answer = connection.call(request, DescribeClientQuotasResponse, _VERSION)
-    check(answer.error_code, answer.error_message, "quotas")
-    return answer.entries or []
-
-
-def _alter(connection: Connection, entity: list[EntityData], changes: list[OpData]) -> None:
-    request = AlterClientQuotasRequest([AlterEntryData(entity, changes)])
-    for one in connection.call(request, AlterClientQuotasResponse, _VERSION).entries:
-        check(one.error_code, one.error_message, f"quota of {_shown(entity)}")
+def _shown(entity: Entity) -> str:
+    """The user first."""
+    return ", ".join(f"{kind} {'<default>' if name is None else name}" for kind, name in reversed(entity))
 
 
 def _set(how: dict[str, Any], data: str | None, bootstrap: str, timeout: float, *, new: bool) -> None:
-    entity, changes = _entity(how), _values(how)
-    removed = [OpData(name, 0.0, True) for name in how.get("remove", ())]
-    if not changes and not removed:
+    entity = _entity(how)
+    changes: dict[str, float | None] = {name: how[name] for name in _QUOTAS if how[name] is not None}
+    changes |= dict.fromkeys(how.get("remove", ()))
+    if not changes:
         raise WrongUsage(f"give a quota: {', '.join('--' + name.replace('_', '-') for name in _QUOTAS)}")
     with administrator(data, bootstrap, timeout, "quotas") as connection:
-        present = _present(connection, entity)
-        if new and present is not None:
+        present = entity in read_quotas(connection)
+        if new and present:
             raise CommandFailed(f"{_shown(entity)} has quotas already: change them by 'millstream quota alter'")
-        if not new and present is None:
+        if not new and not present:
             raise CommandFailed(f"{_shown(entity)} has no quotas: set some by 'millstream quota create'")
-        _alter(connection, entity, [*changes, *removed])
-    parts = [f"{one.key}={one.value:g}" for one in changes] + [f"{one.key} removed" for one in removed]
+        set_quotas(connection, entity, changes)
+    parts = [f"{name} removed" if value is None else f"{name}={value:g}" for name, value in changes.items()]
     remark(f"{_shown(entity)}: {', '.join(parts)}")
 
 
@@ -153,7 +110,7 @@ def alter(data: str | None, bootstrap: str, timeout: float, **how: Any) -> None:
 def list_quotas(as_json: bool, data: str | None, bootstrap: str, timeout: float) -> None:
     """List all quotas."""
     with administrator(data, bootstrap, timeout, "quotas") as connection:
-        _show(_described(connection, [], strict=False), as_json)
+        _show(read_quotas(connection), as_json)
 
 
 @click.command("describe")
@@ -164,10 +121,10 @@ def describe(as_json: bool, data: str | None, bootstrap: str, timeout: float, **
     """Show the quotas of exactly this user, client id, pair or address."""
     entity = _entity(how)
     with administrator(data, bootstrap, timeout, "quotas") as connection:
-        present = _present(connection, entity)
+        present = read_quotas(connection).get(entity)
     if present is None:
         raise CommandFailed(f"{_shown(entity)} has no quotas")
-    _show([present], as_json)
+    _show({entity: present}, as_json)
 
 
 @click.command("delete")
@@ -177,24 +134,16 @@ def delete(data: str | None, bootstrap: str, timeout: float, **how: Any) -> None
     """Remove all quotas of a user, a client id, both, or an address."""
     entity = _entity(how)
     with administrator(data, bootstrap, timeout, "quotas") as connection:
-        present = _present(connection, entity)
+        present = read_quotas(connection).get(entity)
         if present is None:
             raise CommandFailed(f"{_shown(entity)} has no quotas")
-        _alter(connection, entity, [OpData(one.key, 0.0, True) for one in present.values])
+        set_quotas(connection, entity, dict.fromkeys(present))
     remark(f"{_shown(entity)}: no quotas")
 
 
-def _show(entries: list[EntryData], as_json: bool) -> None:
+def _show(found: Mapping[Entity, Mapping[str, float]], as_json: bool) -> None:
     if as_json:
-        print_json(
-            [
-                {
-                    "entity": {part.entity_type: part.entity_name for part in entry.entity},
-                    "quotas": {one.key: one.value for one in entry.values},
-                }
-                for entry in entries
-            ]
-        )
+        print_json([{"entity": dict(entity), "quotas": values} for entity, values in found.items()])
         return
-    rows = [(_shown(entry.entity), one.key, f"{one.value:g}") for entry in entries for one in entry.values]
+    rows = [(_shown(entity), key, f"{value:g}") for entity, values in found.items() for key, value in values.items()]
     print_table(["ENTITY", "QUOTA", "VALUE"], rows, empty="there are no quotas")

@@ -35,7 +35,7 @@ def list_groups_of(cluster: Cluster, kind: str, api: int, states: Sequence[str])
     found: list[ListedGroup] = []
     for node in cluster.metadata([]).brokers:
         answer = cluster.insist(
-            "groups", lambda node=node: cluster.connection(node).call(request, ListGroupsResponse, _LIST_VERSION)
+            "groups", lambda node=node: cluster.connection(node).ask(request, ListGroupsResponse, _LIST_VERSION)
         )
         if answer.error_code:
             raise CommandFailed(f"groups of broker {node}: {ErrorCode(answer.error_code).name}")
@@ -51,7 +51,7 @@ def reset_share_group(cluster: Cluster, name: str, target: Mapping[tuple[str, in
     request = AlterShareGroupOffsetsRequest(name, [AlterShareOffsetsTopic(*one) for one in topics.items()])
 
     answer = Coordinators(cluster).insist(
-        f"group '{name}'", GROUP, name, lambda line: line.call(request, AlterShareGroupOffsetsResponse, 0)
+        f"group '{name}'", GROUP, name, lambda line: line.ask(request, AlterShareGroupOffsetsResponse)
     )
     if answer.error_code:
         raise Rejected(f"group '{name}': {answer.error_message or ErrorCode(answer.error_code).name}")

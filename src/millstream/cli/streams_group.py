@@ -46,7 +46,7 @@ def streams_group(cluster: Cluster, name: str) -> StreamsGroup | None:
     coordinators = Coordinators(cluster)
     request = StreamsGroupDescribeRequest([name])
     (described,) = coordinators.insist(
-        f"group '{name}'", GROUP, name, lambda line: line.call(request, StreamsGroupDescribeResponse, 0).groups
+        f"group '{name}'", GROUP, name, lambda line: line.ask(request, StreamsGroupDescribeResponse).groups
     )
     if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return None

@@ -7,43 +7,23 @@ process.
 
 from __future__ import annotations
 
-import secrets
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.administrator import administrator, check, data_option
+from millstream.cli.administrator import administrator, data_option
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, print_table, remark
-from millstream.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from millstream.wire.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    UserName,
-)
-from millstream.wire.sasl import (
-    ITERATIONS_MAX,
-    ITERATIONS_MIN,
-    SCRAM_BY_NAME,
-    SCRAM_BY_NUMBER,
-    SCRAM_SHA_512,
-    salted_password,
-)
+from millstream.client.rights import ITERATIONS, read_users, remove_credential, set_password
+from millstream.wire.sasl import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_BY_NAME, SCRAM_SHA_512
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.client.connection import Connection
-
-_SALT_BYTES = 16
-_ITERATIONS = 8192
+    from millstream.client.rights import Credential
 
 name_argument = click.argument("name", metavar="USER", help="Name of the user.")
 mechanism_option = click.option(
@@ -56,7 +36,7 @@ mechanism_option = click.option(
 iterations_option = click.option(
     "--iterations",
     type=click.IntRange(ITERATIONS_MIN, ITERATIONS_MAX),
-    default=_ITERATIONS,
+    default=ITERATIONS,
     show_default=True,
     help="Rounds of the hash: more make guessing slower, and a login, too.",
 )
@@ -93,9 +73,9 @@ def create(
 ) -> None:
     """Create a user that logs in with a password."""
     with administrator(data, bootstrap, timeout, f"user '{name}'") as connection:
-        if name in _credentials(connection, [name]):
+        if _credentials(connection, name):
             raise CommandFailed(f"user '{name}' exists already; 'millstream user alter {name}' gives a new password")
-        _set(connection, name, mechanism, iterations, _password(password_file))
+        set_password(connection, name, mechanism, _password(password_file), iterations)
     remark(f"created user '{name}' ({mechanism}); its principal is User:{name}")
 
 
@@ -112,9 +92,9 @@ def alter(
 ) -> None:
     """Give a user a new password, or another mechanism beside the ones that it has."""
     with administrator(data, bootstrap, timeout, f"user '{name}'") as connection:
-        if name not in _credentials(connection, [name]):
+        if not _credentials(connection, name):
             raise CommandFailed(f"there is no user '{name}'; 'millstream user create {name}' makes one")
-        _set(connection, name, mechanism, iterations, _password(password_file))
+        set_password(connection, name, mechanism, _password(password_file), iterations)
     remark(f"user '{name}' has a new password for {mechanism}")
 
 
@@ -124,7 +104,7 @@ def alter(
 def list_users(as_json: bool, data: str | None, bootstrap: str, timeout: float) -> None:
     """List users and how they log in."""
     with administrator(data, bootstrap, timeout, "users") as connection:
-        _show(_credentials(connection, None), as_json=as_json)
+        _show(read_users(connection), as_json=as_json)
 
 
 @click.command("describe")
@@ -134,7 +114,7 @@ def list_users(as_json: bool, data: str | None, bootstrap: str, timeout: float) 
 def describe(name: str, as_json: bool, data: str | None, bootstrap: str, timeout: float) -> None:
     """Show how a user logs in."""
     with administrator(data, bootstrap, timeout, f"user '{name}'") as connection:
-        found = _credentials(connection, [name])
+        found = _credentials(connection, name)
     if not found:
         raise CommandFailed(f"there is no user '{name}'")
     _show(found, as_json=as_json)
@@ -146,49 +126,24 @@ def describe(name: str, as_json: bool, data: str | None, bootstrap: str, timeout
 def delete(name: str, data: str | None, bootstrap: str, timeout: float) -> None:
     """Delete a user. Its open connections stay until they end."""
     with administrator(data, bootstrap, timeout, f"user '{name}'") as connection:
-        found = _credentials(connection, [name])
+        found = _credentials(connection, name)
         if not found:
             raise CommandFailed(f"there is no user '{name}'")
-        for number, _ in found[name]:
-            _alter(connection, AlterUserScramCredentialsRequest([ScramCredentialDeletion(name, number)], []))
+        for one in found:
+            remove_credential(connection, name, one.mechanism)
     remark(f"deleted user '{name}'")
 
 
-def _credentials(connection: Connection, names: list[str] | None) -> dict[str, list[tuple[int, int]]]:
-    """(number of the mechanism, iterations) of each user; all without ``names``. Users that do not exist are absent."""
-    request = DescribeUserScramCredentialsRequest(None if names is None else [UserName(name) for name in names])
-    answer = connection.call(request, DescribeUserScramCredentialsResponse, 0)
-    check(answer.error_code, answer.error_message, "users")
-    return {
-        one.user: [(info.mechanism, info.iterations) for info in one.credential_infos]
-        for one in answer.results
-        if not one.error_code
-    }
+def _credentials(connection: Connection, name: str) -> list[Credential]:
+    """How a user logs in; empty for a user that does not exist."""
+    return [one for one in read_users(connection) if one.user == name]
 
 
-def _show(found: dict[str, list[tuple[int, int]]], *, as_json: bool) -> None:
-    rows = [
-        (user, SCRAM_BY_NUMBER[number].name, iterations)
-        for user, infos in sorted(found.items())
-        for number, iterations in infos
-    ]
+def _show(found: list[Credential], *, as_json: bool) -> None:
     if as_json:
-        print_json([{"user": user, "mechanism": name, "iterations": count} for user, name, count in rows])
+        print_json([one._asdict() for one in found])
     else:
-        print_table(["USER", "MECHANISM", "#ITERATIONS"], rows, empty="there are no users")
-
-
-def _set(connection: Connection, name: str, mechanism: str, iterations: int, password: str) -> None:
-    scram = SCRAM_BY_NAME[mechanism]
-    salt = secrets.token_bytes(_SALT_BYTES)
-    salted = salted_password(scram, password, salt, iterations)
-    wanted = ScramCredentialUpsertion(name, scram.number, iterations, salt, salted)
-    _alter(connection, AlterUserScramCredentialsRequest([], [wanted]))
-
-
-def _alter(connection: Connection, request: AlterUserScramCredentialsRequest) -> None:
-    for one in connection.call(request, AlterUserScramCredentialsResponse, 0).results:
-        check(one.error_code, one.error_message, f"user '{one.user}'")
+        print_table(["USER", "MECHANISM", "#ITERATIONS"], found, empty="there are no users")
 
 
 def _password(file: str | None) -> str:

@@ -128,7 +128,7 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         connection = self.any_connection()
         # Version 10 has topic ids (Kafka 2.8). Without them a topic that was deleted and created again goes unnoticed.
-        found = read_metadata(connection.call(request, MetadataResponse, connection.version_of(3, lowest=10)))
+        found = read_metadata(connection.ask(request, MetadataResponse, lowest=10))
         known = found.topics if topics is None else {**self._metadata.topics, **found.topics}
         self._metadata = ClusterMetadata(found.cluster_id, found.controller_id, found.brokers, known)
         return found
@@ -238,7 +238,7 @@ class Cluster:
             try:
                 connection = self.connection(node_id)
                 request = _produce_request(targets, batches, acks, limit_s, transactional_id)
-                connection.send(request, connection.version_of(0, highest=highest))
+                connection.send(request, connection.version_of(ProduceRequest.API_KEY, highest=highest))
                 sent.append((connection, targets))
             except MillstreamError as error:
                 # A frame whose sending failed in the middle may still have arrived whole.
@@ -276,7 +276,7 @@ class Cluster:
         def ask() -> dict[str, str | None]:
             connection = self.any_connection() if node_id is None else self.connection(node_id)
             request = DescribeConfigsRequest(resources=[resource])
-            result = connection.call(request, DescribeConfigsResponse, connection.version_of(32)).results[0]
+            result = connection.ask(request, DescribeConfigsResponse).results[0]
             if result.error_code:
                 raise error_of(result.error_code, f"configuration of {name}", result.error_message)
             return {config.name: config.value for config in result.configs}
@@ -290,7 +290,7 @@ class Cluster:
         def ask() -> dict[str, dict[str, str | None]]:
             connection = self.any_connection()
             request = DescribeConfigsRequest(resources=resources)
-            results = connection.call(request, DescribeConfigsResponse, connection.version_of(32)).results
+            results = connection.ask(request, DescribeConfigsResponse).results
             return {
                 result.resource_name: {config.name: config.value for config in result.configs}
                 for result in results
@@ -309,7 +309,7 @@ class Cluster:
         request = ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=topics)
         connection = self.connection(node_id)
         lowest = 7 if MAX_TIMESTAMP in targets.values() else 2
-        answer = connection.call(request, ListOffsetsResponse, connection.version_of(2, lowest, 7))
+        answer = connection.ask(request, ListOffsetsResponse, lowest=lowest, highest=7)
         found: dict[TopicPartition, FoundOffset] = {}
         for topic in answer.topics:
             for item in topic.partitions:

@@ -25,7 +25,6 @@ from millstream.wire.records import CONTROL, NewRecord, Record, build_batch, ite
 
 WRITE_TIMEOUT_S: Final = 15.0
 _PAUSE_S: Final = 0.1
-_CREATE_TOPICS: Final = 19
 
 
 class TopicReset(Exception):
@@ -152,7 +151,7 @@ class CompactedTopic:
             configs=[CreatableTopicConfig("cleanup.policy", "compact")],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(WRITE_TIMEOUT_S * 1000))
-        answer = connection.call(request, CreateTopicsResponse, connection.version_of(_CREATE_TOPICS, 4))
+        answer = connection.ask(request, CreateTopicsResponse, lowest=4)
         code = answer.topics[0].error_code
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise Rejected(f"topic {self._topic} cannot be created: {answer.topics[0].error_message}", ErrorCode(code))

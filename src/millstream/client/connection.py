@@ -27,7 +27,7 @@ from millstream.wire.frames import request_frame
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from millstream.wire.schema import Request, Response
+from millstream.wire.schema import FOREVER, Request, Response
 
 _R = TypeVar("_R", bound=Response)
 
@@ -42,9 +42,6 @@ _KEPT_BUFFER_BYTES: Final = 16 << 20
 rest of a job.
 """
 
-_API_VERSIONS_KEY: Final = 18
-_SASL_HANDSHAKE: Final = 17
-_SASL_AUTHENTICATE: Final = 36
 _SOFTWARE: Final = "millstream-client"
 
 
@@ -111,7 +108,7 @@ class Connection:
         with suppress(OSError):
             self._socket.close()
 
-    def version_of(self, api_key: int, lowest: int = 0, highest: int = 32767) -> int:
+    def version_of(self, api_key: int, lowest: int = 0, highest: int = FOREVER) -> int:
         """The newest version of an API that both sides speak, within bounds (inclusive).
 
         Raises:
@@ -134,6 +131,15 @@ class Connection:
         assert not self._due, "answers are due on this connection"
         self.send(request, version)
         return self.receive(answer)
+
+    def ask(self, request: Request, answer: type[_R], lowest: int = 0, highest: int = FOREVER) -> _R:
+        """Call with the newest version that both sides speak, within bounds (inclusive).
+
+        Raises:
+            Rejected: there is no such version.
+            Unavailable: the connection is lost, or the time is over.
+        """
+        return self.call(request, answer, self.version_of(request.API_KEY, lowest, highest))
 
     def send(self, request: Request, version: int) -> None:
         """Send a request without waiting for its response.
@@ -208,20 +214,18 @@ class Connection:
         return Unavailable(f"lost the broker at {self.address}: {error}", code)
 
     def _log_in(self, login: Login) -> None:
-        version = self.version_of(_SASL_HANDSHAKE, lowest=1)
-        check_handshake(login, self.call(SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse, version))
-        version = self.version_of(_SASL_AUTHENTICATE)
+        check_handshake(login, self.ask(SaslHandshakeRequest(login.mechanism), SaslHandshakeResponse, lowest=1))
         steps = exchange(login)
         token = next(steps)
         while True:
-            answer = self.call(SaslAuthenticateRequest(token), SaslAuthenticateResponse, version)
+            answer = self.ask(SaslAuthenticateRequest(token), SaslAuthenticateResponse)
             try:
                 token = steps.send(check_answer(login, answer))
             except StopIteration:
                 return
 
     def _negotiate(self) -> dict[int, tuple[int, int]]:
-        newest = APIS[_API_VERSIONS_KEY].versions[1]
+        newest = APIS[ApiVersionsRequest.API_KEY].versions[1]
         request = ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version="1")
         self.send(request, newest)
         api_key, version, correlation_id = self._due[0]

@@ -15,7 +15,6 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 """Kinds of what is coordinated."""
 
-_FIND_COORDINATOR: Final = 10
 _SEVERAL_KEYS: Final = 4
 
 _T = TypeVar("_T")
@@ -28,7 +27,7 @@ def find_coordinator(cluster: Cluster, kind: int, key: str) -> int:
         Retriable: no coordinator at the moment.
     """
     connection = cluster.any_connection()
-    version = connection.version_of(_FIND_COORDINATOR, 1)
+    version = connection.version_of(FindCoordinatorRequest.API_KEY, 1)
     if version >= _SEVERAL_KEYS:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
     else:

@@ -16,8 +16,6 @@ from millstream.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-_OFFSET_COMMIT = 8
-
 
 def offsets_at(cluster: Cluster, places: Collection[TopicPartition], to: str, value: int) -> dict[TopicPartition, int]:
     """The offsets that are meant: ``earliest``, ``latest``, ``offset`` N or ``time`` in ms, within the partitions.
@@ -52,7 +50,7 @@ def set_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, i
     connection = cluster.connection(node)
     request = OffsetCommitRequest(group, topics=topics)
     try:
-        answer = connection.call(request, OffsetCommitResponse, connection.version_of(_OFFSET_COMMIT, 2, 8))
+        answer = connection.ask(request, OffsetCommitResponse, lowest=2, highest=8)
     except Unavailable as error:
         raise OutcomeUnknown(f"{error.message}; the offsets of {group} may have been set", error.code) from error
     for topic in answer.topics:

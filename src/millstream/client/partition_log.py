@@ -25,7 +25,6 @@ from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from millstream.wire.schema import ZERO_UUID
 
-_FETCH_KEY: Final = 1
 _BY_ID: Final = 13
 _PAUSE_S: Final = 0.05
 
@@ -130,7 +129,7 @@ class PartitionLog:
         if self._connection is None or not self._connection.is_open:
             self._connection = self._cluster.connect(leader.node_id)
         by_id = self._topic_id != ZERO_UUID
-        version = self._connection.version_of(_FETCH_KEY, 4, 17 if by_id else 12)
+        version = self._connection.version_of(FetchRequest.API_KEY, 4, 17 if by_id else 12)
         where = FetchPartition(self._partition, fetch_offset=self._offset, partition_max_bytes=self.max_bytes)
         topic = FetchTopic(self._topic, self._topic_id if version >= _BY_ID else ZERO_UUID, [where])
         request = FetchRequest(

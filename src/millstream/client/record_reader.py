@@ -24,7 +24,6 @@ from millstream.wire.errors import BatchError
 from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from millstream.wire.records import Record, batch_crc_ok, iter_batches, iter_records, marker_of, parse_header
 
-_FETCH_KEY: Final = 1
 _LAST_BY_NAME: Final = 12
 """Newest version of Fetch that names topics; later ones send their ids."""
 _RESPONSE_BYTES: Final = 16 << 20
@@ -141,7 +140,7 @@ class RecordReader:
         for node_id, targets in by_leader.items():
             try:
                 connection = self._connection(node_id)
-                connection.send(self._request(targets), connection.version_of(_FETCH_KEY, 4, _LAST_BY_NAME))
+                connection.send(self._request(targets), connection.version_of(FetchRequest.API_KEY, 4, _LAST_BY_NAME))
                 sent.append((node_id, connection, targets))
             except (Unavailable, Retriable) as error:
                 self._lose(node_id, targets, error)

@@ -11,8 +11,6 @@ from millstream.wire.messages.replace_segments import (
     SegmentOfReplacement,
 )
 
-_API_KEY = 15200
-
 
 def replace_segments(
     cluster: Cluster,
@@ -43,7 +41,7 @@ def replace_segments(
 
     def ask() -> int:
         connection = cluster.connection(cluster.leader(topic, owner.partition_index).node_id)
-        answer = connection.call(request, ReplaceSegmentsResponse, connection.version_of(_API_KEY))
+        answer = connection.ask(request, ReplaceSegmentsResponse)
         if answer.error_code:
             what = f"segments of {topic}-{owner.partition_index} are not replaced"
             raise error_of(answer.error_code, what, answer.error_message)

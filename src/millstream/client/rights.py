@@ -9,7 +9,7 @@ lost connection it raises ``OutcomeUnknown``, and is not sent again.
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from millstream.client.cluster import error_of
@@ -46,9 +46,6 @@ from millstream.wire.sasl import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_BY_NAME, 
 ITERATIONS: Final = 8192
 """Rounds of the hash of a new password."""
 
-_DESCRIBE_ACLS, _CREATE_ACLS, _DELETE_ACLS = 29, 30, 31
-_DESCRIBE_QUOTAS, _ALTER_QUOTAS = 48, 49
-_DESCRIBE_USERS, _ALTER_USERS = 50, 51
 _SALT_BYTES: Final = 16
 
 Entity = tuple[tuple[str, str | None], ...]
@@ -77,16 +74,23 @@ class Credential(NamedTuple):
     iterations: int
 
 
-def read_acls(connection: Connection, resource_type: int = ResourceType.ANY, name: str | None = None) -> list[Acl]:
-    """All entries, or those of a type of resource, or of one name; in order.
+def read_acls(
+    connection: Connection,
+    resource_type: int = ResourceType.ANY,
+    name: str | None = None,
+    principal: str | None = None,
+    pattern_type: int = PatternType.ANY,
+) -> list[Acl]:
+    """All entries, or those of a type of resource, of a name, of a principal; in order. The pattern type ``MATCH``
+    also gives those of the name's prefixes and of all resources.
 
     Raises:
         Rejected: SECURITY_DISABLED where access is not controlled, among others.
     """
     request = DescribeAclsRequest(
-        resource_type, name, PatternType.ANY, None, None, int(Operation.ANY), int(Permission.ANY)
+        resource_type, name, pattern_type, principal, None, int(Operation.ANY), int(Permission.ANY)
     )
-    answer = connection.call(request, DescribeAclsResponse, connection.version_of(_DESCRIBE_ACLS))
+    answer = connection.ask(request, DescribeAclsResponse)
     if answer.error_code:
         raise error_of(answer.error_code, "access control entries", answer.error_message)
     return sorted(
@@ -106,8 +110,7 @@ def read_acls(connection: Connection, resource_type: int = ResourceType.ANY, nam
 
 def read_users(connection: Connection) -> list[Credential]:
     """The credentials of all users, in order. Mechanisms that are not known here are left out."""
-    version = connection.version_of(_DESCRIBE_USERS)
-    answer = connection.call(DescribeUserScramCredentialsRequest(None), DescribeUserScramCredentialsResponse, version)
+    answer = connection.ask(DescribeUserScramCredentialsRequest(None), DescribeUserScramCredentialsResponse)
     if answer.error_code:
         raise error_of(answer.error_code, "users", answer.error_message)
     return sorted(
@@ -121,8 +124,7 @@ def read_users(connection: Connection) -> list[Credential]:
 
 def read_quotas(connection: Connection) -> dict[Entity, dict[str, float]]:
     """All quotas."""
-    version = connection.version_of(_DESCRIBE_QUOTAS)
-    answer = connection.call(DescribeClientQuotasRequest([], strict=False), DescribeClientQuotasResponse, version)
+    answer = connection.ask(DescribeClientQuotasRequest([], strict=False), DescribeClientQuotasResponse)
     if answer.error_code:
         raise error_of(answer.error_code, "quotas", answer.error_message)
     return {
@@ -138,8 +140,8 @@ def entity_of(parts: Mapping[Any, str | None]) -> Entity:
     return tuple(sorted(parts.items(), key=lambda part: part[0]))
 
 
-def add_acl(connection: Connection, acl: Acl) -> None:
-    """Add an entry; one that is there already stays."""
+def add_acls(connection: Connection, acls: Iterable[Acl]) -> None:
+    """Add entries; one that is there already stays. Those before a refused one are added."""
     request = CreateAclsRequest(
         [
             AclCreation(
@@ -151,33 +153,29 @@ def add_acl(connection: Connection, acl: Acl) -> None:
                 acl.operation,
                 acl.permission,
             )
+            for acl in acls
         ]
     )
-    version = connection.version_of(_CREATE_ACLS)
-    answer = _once(lambda: connection.call(request, CreateAclsResponse, version), "the entry may have been added")
-    _refuse(answer.results[0].error_code, "the entry", answer.results[0].error_message)
+    answer = _once(lambda: connection.ask(request, CreateAclsResponse, lowest=1), "the entry may have been added")
+    for result in answer.results:
+        _refuse(result.error_code, "access control entries", result.error_message)
 
 
 def remove_acl(connection: Connection, acl: Acl) -> bool:
     """Remove exactly this entry. False: there is no such entry."""
-    request = DeleteAclsRequest(
-        [
-            DeleteAclsFilter(
-                acl.resource_type,
-                acl.name,
-                acl.pattern_type,
-                acl.principal,
-                acl.host,
-                acl.operation,
-                acl.permission,
-            )
-        ]
+    exactly = DeleteAclsFilter(
+        acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission
     )
-    version = connection.version_of(_DELETE_ACLS)
-    answer = _once(lambda: connection.call(request, DeleteAclsResponse, version), "the entry may have been removed")
-    (result,) = answer.filter_results
-    _refuse(result.error_code, "the entry", result.error_message)
-    return bool(result.matching_acls)
+    return bool(remove_acls(connection, [exactly]))
+
+
+def remove_acls(connection: Connection, filters: list[DeleteAclsFilter]) -> int:
+    """Remove the entries that pass one of the filters; their number."""
+    request = DeleteAclsRequest(filters)
+    answer = _once(lambda: connection.ask(request, DeleteAclsResponse), "the entry may have been removed")
+    for result in answer.filter_results:
+        _refuse(result.error_code, "access control entries", result.error_message)
+    return sum(len(result.matching_acls) for result in answer.filter_results)
 
 
 def check_credential(user: str, mechanism: str, password: str, iterations: int = ITERATIONS) -> None:
@@ -221,15 +219,13 @@ def set_quotas(
     parts = [EntityData(kind, name) for kind, name in entity]
     changes = [OpData(key, value or 0.0, value is None) for key, value in values.items()]
     request = AlterClientQuotasRequest([AlterEntryData(parts, changes)], check)
-    version = connection.version_of(_ALTER_QUOTAS)
-    answer = _once(lambda: connection.call(request, AlterClientQuotasResponse, version), "the quota may be changed")
+    answer = _once(lambda: connection.ask(request, AlterClientQuotasResponse), "the quota may be changed")
     _refuse(answer.entries[0].error_code, "the quota", answer.entries[0].error_message)
 
 
 def _alter_user(connection: Connection, user: str, request: AlterUserScramCredentialsRequest) -> None:
-    version = connection.version_of(_ALTER_USERS)
     answer = _once(
-        lambda: connection.call(request, AlterUserScramCredentialsResponse, version),
+        lambda: connection.ask(request, AlterUserScramCredentialsResponse),
         f"user {user} may have been changed",
     )
     _refuse(answer.results[0].error_code, f"user {user}", answer.results[0].error_message)

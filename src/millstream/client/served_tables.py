@@ -5,7 +5,7 @@ the brokers at each call. Nothing is written.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -17,8 +17,6 @@ from millstream.errors import MillstreamError
 from millstream.model.pipelines import PIPELINES, RUNNER_GROUP
 from millstream.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from millstream.wire.records import Record
-
-_DESCRIBE_GROUPS: Final = 15
 
 
 class ServedTables:
@@ -82,7 +80,7 @@ class ServedTables:
     def _has_members(self, group: str) -> bool:
         def ask(connection: Connection) -> bool:
             request = DescribeGroupsRequest(groups=[group])
-            answer = connection.call(request, DescribeGroupsResponse, connection.version_of(_DESCRIBE_GROUPS))
+            answer = connection.ask(request, DescribeGroupsResponse)
             return any(each.members for each in answer.groups)
 
         try:

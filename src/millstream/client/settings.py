@@ -33,15 +33,13 @@ SOURCES: Final = {
 SET_WHILE_RUNNING: Final = frozenset((1, 2, 3))
 """Sources of values that a change has set."""
 
-_DESCRIBE_CONFIGS: Final = 32
-_INCREMENTAL_ALTER_CONFIGS: Final = 44
 _SET, _REMOVE = 0, 1
 
 
 def read_settings(connection: Connection, resource_type: int, name: str) -> list[DescribeConfigsResourceResult]:
     """All settings of a topic, or of the broker at the other end, in order of their names."""
     request = DescribeConfigsRequest([DescribeConfigsResource(resource_type, name, None)])
-    (result,) = connection.call(request, DescribeConfigsResponse, connection.version_of(_DESCRIBE_CONFIGS, 1)).results
+    (result,) = connection.ask(request, DescribeConfigsResponse, lowest=1).results
     if result.error_code:
         raise error_of(result.error_code, f"settings of {name}", result.error_message)
     return sorted(result.configs, key=lambda one: one.name)
@@ -59,9 +57,8 @@ def change_settings(
     """
     changes = [AlterableConfig(key, _REMOVE if value is None else _SET, value) for key, value in values.items()]
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, name, changes)], check)
-    version = connection.version_of(_INCREMENTAL_ALTER_CONFIGS)
     try:
-        (result,) = connection.call(request, IncrementalAlterConfigsResponse, version).responses
+        (result,) = connection.ask(request, IncrementalAlterConfigsResponse).responses
     except Unavailable as error:
         raise OutcomeUnknown(f"{error.message}; the settings may have been changed", error.code) from error
     if result.error_code:

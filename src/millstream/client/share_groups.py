@@ -15,6 +15,7 @@ from millstream.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsGroup,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
+    ShareOffsetsTopic,
 )
 from millstream.wire.messages.share_group_describe import (
     DescribedShareGroup,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from millstream.client.cluster import Cluster
 
 SHARE_GROUP_DESCRIBE: Final = 77
-_OFFSETS: Final = 90
 
 
 class SharePosition(NamedTuple):
@@ -60,7 +60,7 @@ def share_group(cluster: Cluster, name: str) -> ShareGroup | None:
     coordinators = Coordinators(cluster)
     request = ShareGroupDescribeRequest([name])
     (described,) = coordinators.insist(
-        f"group '{name}'", GROUP, name, lambda line: line.call(request, ShareGroupDescribeResponse, 1).groups
+        f"group '{name}'", GROUP, name, lambda line: line.ask(request, ShareGroupDescribeResponse, lowest=1).groups
     )
     if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return None
@@ -69,16 +69,21 @@ def share_group(cluster: Cluster, name: str) -> ShareGroup | None:
     return ShareGroup(described, coordinators.node(GROUP, name), _positions(coordinators, name, described))
 
 
-def _positions(coordinators: Coordinators, name: str, described: DescribedShareGroup) -> list[SharePosition]:
+def share_offsets(coordinators: Coordinators, name: str) -> list[ShareOffsetsTopic]:
+    """The partitions that a share group has a state of, by topic. A start of -1 is not known, or cannot be read."""
     request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsGroup(name)])
     (group,) = coordinators.insist(
         f"offsets of group '{name}'",
         GROUP,
         name,
-        lambda line: line.call(request, DescribeShareGroupOffsetsResponse, line.version_of(_OFFSETS)).groups,
+        lambda line: line.ask(request, DescribeShareGroupOffsetsResponse).groups,
     )
     if group.error_code:
         raise error_of(group.error_code, f"offsets of group '{name}'", group.error_message)
+    return group.topics
+
+
+def _positions(coordinators: Coordinators, name: str, described: DescribedShareGroup) -> list[SharePosition]:
     members: dict[tuple[str, int], int] = {}
     for member in described.members:
         for topic in member.assignment.topic_partitions:
@@ -92,6 +97,6 @@ def _positions(coordinators: Coordinators, name: str, described: DescribedShareG
             None if one.lag < 0 else one.lag,
             members.get((topic.topic_name, one.partition_index), 0),
         )
-        for topic in group.topics
+        for topic in share_offsets(coordinators, name)
         for one in topic.partitions
     )

@@ -56,14 +56,6 @@ FENCED: Final = frozenset(
 )
 """Errors that say: this transaction is over, because a newer producer started or its time-out passed."""
 
-_OFFSET_COMMIT: Final = 8
-_OFFSET_FETCH: Final = 9
-_INIT_PRODUCER_ID: Final = 22
-_ADD_PARTITIONS: Final = 24
-_ADD_OFFSETS: Final = 25
-_END_TXN: Final = 26
-_TXN_OFFSET_COMMIT: Final = 28
-
 
 class OpenTransaction(NamedTuple):
     """What must be known to end a transaction."""
@@ -99,8 +91,7 @@ class Transaction:
 
         def ask(connection: Connection) -> OpenTransaction:
             request = InitProducerIdRequest(transactional_id, timeout_ms)
-            version = connection.version_of(_INIT_PRODUCER_ID, 0, 4)
-            answer = connection.call(request, InitProducerIdResponse, version)
+            answer = connection.ask(request, InitProducerIdResponse, highest=4)
             if answer.error_code:
                 raise error_of(answer.error_code, f"begin of {transactional_id}")
             return OpenTransaction(transactional_id, answer.producer_id, answer.producer_epoch)
@@ -120,8 +111,7 @@ class Transaction:
 
         def ask(connection: Connection) -> None:
             request = AddPartitionsToTxnRequest([], *self.open, topics)
-            version = connection.version_of(_ADD_PARTITIONS, 0, 3)
-            answer = connection.call(request, AddPartitionsToTxnResponse, version)
+            answer = connection.ask(request, AddPartitionsToTxnResponse, highest=3)
             results = [one for topic in answer.results_by_topic_v3_and_below for one in topic.results_by_partition]
             _raise_first([one.partition_error_code for one in results], self._what("add of partitions"))
 
@@ -132,8 +122,7 @@ class Transaction:
         """Let a group's offset become ``marked`` when the transaction commits."""
 
         def add_group(connection: Connection) -> None:
-            version = connection.version_of(_ADD_OFFSETS, 0, 3)
-            answer = connection.call(AddOffsetsToTxnRequest(*self.open, group), AddOffsetsToTxnResponse, version)
+            answer = connection.ask(AddOffsetsToTxnRequest(*self.open, group), AddOffsetsToTxnResponse, highest=3)
             _raise_first([answer.error_code], self._what("add of an offset"))
 
         def commit(connection: Connection) -> None:
@@ -143,8 +132,7 @@ class Transaction:
             request = TxnOffsetCommitRequest(
                 who.transactional_id, group, who.producer_id, who.producer_epoch, topics=topics
             )
-            version = connection.version_of(_TXN_OFFSET_COMMIT, 0, 3)
-            answer = connection.call(request, TxnOffsetCommitResponse, version)
+            answer = connection.ask(request, TxnOffsetCommitResponse, highest=3)
             codes = [one.error_code for topic in answer.topics for one in topic.partitions]
             _raise_first(codes, self._what("an offset"))
 
@@ -202,7 +190,9 @@ def _end_once(
     for who in ended:
         try:
             connection = coordinators.cluster.connection(coordinators.node(TRANSACTION, who.transactional_id))
-            connection.send(EndTxnRequest(*who, committed=commit), connection.version_of(_END_TXN, 0, 3))
+            connection.send(
+                EndTxnRequest(*who, committed=commit), connection.version_of(EndTxnRequest.API_KEY, highest=3)
+            )
             sent.append((connection, who))
         except MillstreamError as error:
             outcomes[who] = error
@@ -222,8 +212,9 @@ def committed_offsets(coordinators: Coordinators, group: str, *, stable: bool) -
     """Every offset that a group has committed. If ``stable``, open transactions that commit offsets are waited for."""
 
     def ask(connection: Connection) -> dict[TopicPartition, MarkedOffset]:
-        version = connection.version_of(_OFFSET_FETCH, 2, 7)
-        answer = connection.call(OffsetFetchRequest(group, None, require_stable=stable), OffsetFetchResponse, version)
+        answer = connection.ask(
+            OffsetFetchRequest(group, None, require_stable=stable), OffsetFetchResponse, lowest=2, highest=7
+        )
         found = {(topic.name, one.partition_index): one for topic in answer.topics for one in topic.partitions}
         _raise_first([answer.error_code, *(one.error_code for one in found.values())], f"offsets of {group}")
         return {place: MarkedOffset(one.committed_offset, one.metadata or "") for place, one in found.items()}
@@ -242,7 +233,7 @@ def mark_offset(coordinators: Coordinators, group: str, place: TopicPartition, m
     def ask(connection: Connection) -> None:
         one = OffsetCommitRequestPartition(place[1], marked.offset, -1, marked.metadata)
         request = OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic(place[0], partitions=[one])])
-        answer = connection.call(request, OffsetCommitResponse, connection.version_of(_OFFSET_COMMIT, 2, 8))
+        answer = connection.ask(request, OffsetCommitResponse, lowest=2, highest=8)
         codes = [one.error_code for topic in answer.topics for one in topic.partitions]
         _raise_first(codes, f"an offset of {group}")
 

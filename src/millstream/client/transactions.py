@@ -31,11 +31,6 @@ from millstream.wire.messages.write_txn_markers import (
 UNDECIDED_OR_UNFINISHED: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """States in which the coordinator will still end a transaction in its partitions."""
 
-_WRITE_TXN_MARKERS: Final = 27
-_DESCRIBE_PRODUCERS: Final = 61
-_DESCRIBE_TRANSACTIONS: Final = 65
-_LIST_TRANSACTIONS: Final = 66
-
 
 class ListedTransaction(NamedTuple):
     """A transactional id and the node id of its coordinator."""
@@ -73,7 +68,7 @@ def list_transactions(
 
     def ask(node_id: int) -> list[ListedTransaction]:
         connection = cluster.connection(node_id)
-        answer = connection.call(request, ListTransactionsResponse, connection.version_of(_LIST_TRANSACTIONS))
+        answer = connection.ask(request, ListTransactionsResponse)
         if answer.error_code:
             raise error_of(answer.error_code, f"transactions of broker {node_id}")
         if answer.unknown_state_filters:
@@ -99,8 +94,7 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> DescribedTr
     def ask() -> DescribedTransaction:
         node_id = find_coordinator(cluster, TRANSACTION, transactional_id)
         connection = cluster.connection(node_id)
-        version = connection.version_of(_DESCRIBE_TRANSACTIONS)
-        answer = connection.call(DescribeTransactionsRequest([transactional_id]), DescribeTransactionsResponse, version)
+        answer = connection.ask(DescribeTransactionsRequest([transactional_id]), DescribeTransactionsResponse)
         for one in answer.transaction_states:
             if one.error_code:
                 raise error_of(one.error_code, f"transactional id {transactional_id}")
@@ -126,7 +120,7 @@ def producers_of(cluster: Cluster, topic: str, partition: int) -> list[ActivePro
     def ask() -> list[ActiveProducer]:
         connection = cluster.connection(cluster.leader(topic, partition).node_id)
         request = DescribeProducersRequest([DescribeProducersTopic(topic, [partition])])
-        answer = connection.call(request, DescribeProducersResponse, connection.version_of(_DESCRIBE_PRODUCERS))
+        answer = connection.ask(request, DescribeProducersResponse)
         for found in (one for described in answer.topics for one in described.partitions):
             if found.error_code:
                 raise error_of(found.error_code, what, found.error_message)
@@ -195,9 +189,8 @@ def abort_in(cluster: Cluster, topic: str, partition: int, producer: ActiveProdu
         max(producer.coordinator_epoch, 0),
     )
     connection = cluster.connection(cluster.leader(topic, partition).node_id)
-    version = connection.version_of(_WRITE_TXN_MARKERS)
     try:
-        answer = connection.call(WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse, version)
+        answer = connection.ask(WriteTxnMarkersRequest([marker]), WriteTxnMarkersResponse)
     except (Unavailable, ProtocolError) as error:
         raise OutcomeUnknown(f"{what}: {error.message}") from error
     codes = [one.error_code for ended in answer.markers for of in ended.topics for one in of.partitions]

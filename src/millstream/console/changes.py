@@ -7,6 +7,7 @@ Where Kafka can check without changing (``validate_only``), ``check=True`` does 
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from millstream.client.cluster import Cluster, TopicPartition, error_of
@@ -49,14 +50,6 @@ from millstream.wire.messages.offset_commit import (
 from millstream.wire.records import Headers, build_batch
 from millstream.wire.schema import Request, Response
 
-_OFFSET_COMMIT: Final = 8
-_CREATE_TOPICS: Final = 19
-_DELETE_TOPICS: Final = 20
-_DELETE_RECORDS: Final = 21
-_CREATE_PARTITIONS: Final = 37
-_DELETE_GROUPS: Final = 42
-_INCREMENTAL_ALTER_CONFIGS: Final = 44
-
 _COMMIT_BY_NAME: Final = 9
 """Last version of OffsetCommit that names topics."""
 _SET: Final = 0
@@ -79,7 +72,7 @@ def create_topic(cluster: Cluster, topic: NewTopic, *, check: bool) -> Creatable
     configs = [CreatableTopicConfig(name, value) for name, value in topic.properties.items()]
     wanted = CreatableTopic(topic.name, topic.partitions_count, topic.replicas_count, [], configs)
     request = CreateTopicsRequest([wanted], _timeout_ms(cluster), check)
-    answer = _controller(cluster, request, CreateTopicsResponse, _CREATE_TOPICS, 4, f"topic {topic.name}")
+    answer = _controller(cluster, request, CreateTopicsResponse, 4, f"topic {topic.name}")
     (result,) = answer.topics
     _raise(result.error_code, f"topic {topic.name}", result.error_message)
     return result
@@ -89,7 +82,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
     """Delete a topic with its records."""
     what = f"topic {name}"
     request = DeleteTopicsRequest([DeleteTopicState(name)], [name], _timeout_ms(cluster))
-    answer = _controller(cluster, request, DeleteTopicsResponse, _DELETE_TOPICS, 1, what)
+    answer = _controller(cluster, request, DeleteTopicsResponse, 1, what)
     _raise(answer.responses[0].error_code, what, answer.responses[0].error_message)
 
 
@@ -98,7 +91,7 @@ def add_partitions(cluster: Cluster, name: str, partitions_count: int, *, check:
     what = f"partitions of {name}"
     wanted = CreatePartitionsTopic(name, partitions_count, None)
     request = CreatePartitionsRequest([wanted], _timeout_ms(cluster), check)
-    answer = _controller(cluster, request, CreatePartitionsResponse, _CREATE_PARTITIONS, 0, what)
+    answer = _controller(cluster, request, CreatePartitionsResponse, 0, what)
     _raise(answer.results[0].error_code, what, answer.results[0].error_message)
 
 
@@ -117,8 +110,7 @@ def alter_property(
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, resource, [change])], check)
     connection = cluster.any_connection() if node_id is None else cluster.connection(node_id)
     what = f"{name} of {resource}"
-    version = connection.version_of(_INCREMENTAL_ALTER_CONFIGS)
-    answer = _once(lambda: connection.call(request, IncrementalAlterConfigsResponse, version), what)
+    answer = _once(lambda: connection.ask(request, IncrementalAlterConfigsResponse), what)
     _raise(answer.responses[0].error_code, what, answer.responses[0].error_message)
 
 
@@ -129,13 +121,7 @@ def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> No
         wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
         request = DeleteRecordsRequest([wanted], _timeout_ms(cluster))
         connection = cluster.connection(cluster.leader(topic, partition).node_id)
-        version = connection.version_of(_DELETE_RECORDS)
-        answer = _once(
-            lambda request=request, connection=connection, version=version: connection.call(
-                request, DeleteRecordsResponse, version
-            ),
-            what,
-        )
+        answer = _once(partial(connection.ask, request, DeleteRecordsResponse), what)
         _raise(answer.topics[0].partitions[0].error_code, what)
 
 
@@ -158,9 +144,8 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) 
         by_topic.setdefault(topic, []).append(OffsetCommitRequestPartition(partition, offset))
     topics = [OffsetCommitRequestTopic(name, partitions=partitions) for name, partitions in by_topic.items()]
     connection = _coordinator(cluster, group)
-    version = connection.version_of(_OFFSET_COMMIT, 2, _COMMIT_BY_NAME)
     request = OffsetCommitRequest(group, topics=topics)
-    answer = _once(lambda: connection.call(request, OffsetCommitResponse, version), what)
+    answer = _once(lambda: connection.ask(request, OffsetCommitResponse, lowest=2, highest=_COMMIT_BY_NAME), what)
     for topic in answer.topics:
         for one in topic.partitions:
             _raise(one.error_code, f"offset of {group} in {topic.name}-{one.partition_index}")
@@ -169,8 +154,7 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) 
 def delete_group(cluster: Cluster, group: str) -> None:
     """Delete a group that has no members, with its offsets."""
     connection = _coordinator(cluster, group)
-    version = connection.version_of(_DELETE_GROUPS)
-    answer = _once(lambda: connection.call(DeleteGroupsRequest([group]), DeleteGroupsResponse, version), group)
+    answer = _once(lambda: connection.ask(DeleteGroupsRequest([group]), DeleteGroupsResponse), group)
     _raise(answer.results[0].error_code, f"group {group}")
 
 
@@ -179,13 +163,12 @@ def _coordinator(cluster: Cluster, group: str) -> Connection:
     return cluster.connection(node_id)
 
 
-def _controller(cluster: Cluster, request: Request, answer: type[_R], api: int, lowest: int, what: str) -> _R:
+def _controller(cluster: Cluster, request: Request, answer: type[_R], lowest: int, what: str) -> _R:
     """Send to the broker that the cluster names as its controller; brokers of a KRaft cluster pass it on."""
     found = cluster.metadata([])
     node_id = found.controller_id if found.controller_id in found.brokers else next(iter(found.brokers))
     connection = cluster.connection(node_id)
-    version = connection.version_of(api, lowest)
-    return _once(lambda: connection.call(request, answer, version), what)
+    return _once(lambda: connection.ask(request, answer, lowest=lowest), what)
 
 
 def _once(ask: Callable[[], _R], what: str) -> _R:

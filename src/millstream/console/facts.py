@@ -55,14 +55,11 @@ from millstream.wire.stored import decode_versioned
 
 _R = TypeVar("_R", bound=Response)
 
-_METADATA: Final = 3
-_OFFSET_FETCH: Final = 9
 _ABSENT: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-_DESCRIBE_CONFIGS: Final = 32
 
 _SEVERAL_GROUPS: Final = 8
 """First version of OffsetFetch with several groups."""
@@ -157,7 +154,7 @@ def take_snapshot(cluster: Cluster, only: Sequence[str] | None = None) -> Snapsh
     def ask() -> MetadataResponse:
         connection = cluster.any_connection()
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        return connection.call(request, MetadataResponse, connection.version_of(_METADATA, 5))
+        return connection.ask(request, MetadataResponse, lowest=5)
 
     found = cluster.insist("metadata", ask)
     topics = {each.name or "": each for each in found.topics if only is None or each.error_code not in _ABSENT}
@@ -218,7 +215,7 @@ def configs(
 
     def ask() -> list[DescribeConfigsResourceResult]:
         connection = cluster.any_connection() if node_id is None else cluster.connection(node_id)
-        result = connection.call(request, DescribeConfigsResponse, connection.version_of(_DESCRIBE_CONFIGS)).results[0]
+        result = connection.ask(request, DescribeConfigsResponse).results[0]
         if result.error_code:
             raise error_of(result.error_code, f"properties of {name}", result.error_message)
         return sorted(result.configs, key=lambda config: config.name)
@@ -338,7 +335,7 @@ def committed(
     found: dict[str, dict[TopicPartition, int]] = {}
     wanted = None if topic is None else [OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))]
     for node_id, _, ids in _by_coordinator([group._replace(kind="") for group in groups]):
-        version = cluster.connection(node_id).version_of(_OFFSET_FETCH, 2, _LAST_BY_NAME)
+        version = cluster.connection(node_id).version_of(OffsetFetchRequest.API_KEY, 2, _LAST_BY_NAME)
         if version >= _SEVERAL_GROUPS:
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=wanted) for group in ids])
             for one in ask(cluster, node_id, request, OffsetFetchResponse, _LAST_BY_NAME).groups:
@@ -382,7 +379,7 @@ def ask(cluster: Cluster, node_id: int, request: Request, answer: type[_R], high
 
     def ask() -> _R:
         connection = cluster.connection(node_id)
-        return connection.call(request, answer, connection.version_of(request.API_KEY, 0, highest))
+        return connection.ask(request, answer, highest=highest)
 
     return cluster.insist(f"broker {node_id}", ask)
 

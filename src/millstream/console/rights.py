@@ -83,7 +83,7 @@ def decide(rules: Sequence[Rule], principal: str, host: str, operation: str, res
 
 def add_rule(cluster: Cluster, rule: Rule) -> None:
     """Add an entry; one that is there already stays."""
-    rights.add_acl(cluster.any_connection(), _acl(rule))
+    rights.add_acls(cluster.any_connection(), [_acl(rule)])
 
 
 def remove_rule(cluster: Cluster, rule: Rule) -> None:

@@ -72,6 +72,9 @@ class Cluster:
         assert isinstance(answer, response)
         return answer
 
+    def ask(self, request, response, lowest=0, highest=99):
+        return self.call(request, response, highest)
+
 
 def states(**of_two):
     return ReadShareGroupStateSummaryResponse(
