@@ -22,7 +22,7 @@ from millstream.pipeline.changes import PLACE
 from millstream.pipeline.model import Source
 from millstream.pipeline.wire_schemas import registry_of
 from millstream.spark.declared import Field
-from millstream.spark.fitting import Fault, fault_of
+from millstream.spark.fitting import Fault, isolated
 from millstream.spark.registry_values import RegistryDecoder, latest_schema
 from millstream.spark.values import Decoded, Decoder, JsonDecoder, StringDecoder, fault_arrays
 
@@ -131,10 +131,7 @@ class KeyDecoder:
         call: Any = pc
         column = columns.field(names.index(name))
         column = call.if_else(decoded.errors.is_null(), column, pa.scalar(None, column.type))
-        try:
-            return column.cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return _cast_each(column, field, faults)
+        return _cast(column, field, faults)
 
 
 def _indices(wanted: Any) -> list[int]:
@@ -142,15 +139,12 @@ def _indices(wanted: Any) -> list[int]:
     return call.indices_nonzero(wanted).to_pylist()
 
 
-def _cast_each(values: Any, field: Any, faults: dict[int, Fault]) -> Any:
-    found: list[Any] = []
-    for index in range(len(values)):
-        try:
-            found.append(values.slice(index, 1).cast(field.type)[0].as_py())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            faults.setdefault(index, fault_of(error, field.name))
-            found.append(None)
-    return pa.array(found, field.type)
+def _cast(values: Any, field: Any, faults: dict[int, Fault]) -> Any:
+    here: dict[int, Fault] = {}
+    found = isolated(len(values), lambda s, e: values.slice(s, e - s).cast(field.type), pa.nulls(1, field.type), here)
+    for index, fault in here.items():
+        faults.setdefault(index, Fault(fault.reason, field.name))
+    return found
 
 
 def _faults(decoded: Decoded) -> dict[int, Fault]:

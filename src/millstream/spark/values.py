@@ -6,26 +6,24 @@ record never ends the batch: what becomes of it is the pipeline's decision.
 
 JSON is decoded strictly by msgspec. A field of the wrong type, a number outside its type, a missing required field, and
 anything that is no JSON object are errors. Fields that the schema does not name are ignored. A missing field is null. A
-timestamp is text in RFC 3339; without a zone it is UTC, and digits behind its microseconds are cut off. A field of type
+timestamp is text in RFC 3339; without a zone it is UTC, and digits behind its microseconds are cut off. A number that a
+``double`` does not keep (``json_types`` says which) is an error, too. A field of type
 ``json`` is any JSON value, kept as the text that the record has. A record without a value (a tombstone) is a row of
 nulls, unless a field is required.
 """
 
-import base64
-import binascii
-import datetime as dt
-import decimal
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import Rejected
-from millstream.spark.declared import ArrowType, Field
-from millstream.spark.fitting import JSON_TEXT, Fault, Misfit, built, fault_of, is_json_text, stored
+from millstream.spark.declared import Field
+from millstream.spark.fitting import Fault, Misfit, built, fault_of, stored
+from millstream.spark.json_types import LongNumbers, converter, has, record_type
 
 Array: TypeAlias = Any
 """A ``pyarrow.Array``."""
@@ -93,18 +91,19 @@ class JsonDecoder:
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = tuple(Field(field.name, stored(field.type), field.required) for field in fields)
         self._declared = tuple(fields)
-        self._converts = [_converter(field.type) for field in fields]
-        self._decoder = msgspec.json.Decoder(_record_type(self._declared, dt.datetime))
+        self._converts = [converter(field.type) for field in fields]
+        self._decoder = msgspec.json.Decoder(record_type(self._declared))
         # msgspec rounds what is finer than microseconds, so a record that may have such times is read with their text.
-        texts = msgspec.json.Decoder(_record_type(self._declared, str))
-        self._finer = texts if any(_has_times(field.type) for field in fields) else None
+        texts = msgspec.json.Decoder(record_type(self._declared, time=str))
+        self._finer = texts if any(has(field.type, pa.types.is_timestamp) for field in fields) else None
+        self._numbers = LongNumbers.of(self._declared)
         required = next((field.name for field in fields if field.required), None)
         self._tombstone = None if required is None else Fault(f"no value, and {required} is required", required)
 
     def decode(self, values: Array) -> Decoded:
         rows: list[Any] = []
         faults: dict[int, Fault] = {}
-        decode, finer, empty = self._decoder.decode, self._finer, _Nothing()
+        decode, finer, numbers, empty = self._decoder.decode, self._finer, self._numbers, _Nothing()
         for index, value in enumerate(values.to_pylist()):
             row: Any = empty
             if value is None:
@@ -113,6 +112,10 @@ class JsonDecoder:
             else:
                 try:
                     row = finer.decode(value) if finer is not None and _FINER.search(value) else decode(value)
+                    if numbers is not None:
+                        numbers.require_kept(value)
+                except Misfit as problem:
+                    row, faults[index] = empty, fault_of(problem)
                 except msgspec.DecodeError as problem:
                     faults[index] = Fault(str(problem), _place(str(problem)))
                 except Exception as problem:  # noqa: BLE001 (of any kind: a record never ends its batch)
@@ -154,11 +157,8 @@ def _no_faults(length: int) -> tuple[Array, Array]:
     return pa.nulls(length, pa.string()), pa.nulls(length, pa.string())
 
 
-_FLOAT_END: Final = (2 - 2**-24) * 2.0**127
-"""The least number that is no ``float`` of 32 bits; smaller ones are rounded to the largest ``float``."""
 _FINER: Final = re.compile(rb'\.\d{7,}["Zz+-]')
 """What may be the end of a time with more than microseconds."""
-_BEYOND: Final = re.compile(r"(\.\d{6})\d+")
 _PLACE: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 _MISSING: Final = re.compile(r"missing required field `([^`]+)`")
 
@@ -184,138 +184,3 @@ def _converted(convert: Any, value: Any, index: int, name: str, faults: dict[int
     except Exception as error:  # noqa: BLE001 (of any kind: a record never ends its batch)
         faults.setdefault(index, fault_of(error, name))
         return None
-
-
-def _timestamp(value: dt.datetime | str) -> dt.datetime:
-    if isinstance(value, str):
-        value = msgspec.convert(_BEYOND.sub(r"\1", value), dt.datetime)
-    if value.tzinfo is None:
-        return value.replace(tzinfo=dt.UTC)
-    return value if value.tzinfo is dt.UTC else value.astimezone(dt.UTC)
-
-
-def _bytes(value: str) -> bytes:
-    try:
-        return base64.b64decode(value, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"not base64: {error}") from None
-
-
-def _json(value: msgspec.Raw) -> str | None:
-    text = bytes(value).decode()
-    return None if text == "null" else text
-
-
-_CONVERSIONS: Final = {pa.timestamp("us").id: _timestamp, pa.binary().id: _bytes, JSON_TEXT.id: _json}
-
-
-def _converter(kind: ArrowType) -> Any:
-    """A function of a value that msgspec decoded and its path, to what pyarrow takes; None if they are the same.
-
-    It raises Misfit.
-    """
-    if is_json_text(kind) or not pa.types.is_nested(kind):
-        convert = _CONVERSIONS.get(kind.id)
-        return None if convert is None else _leaf(convert)
-    if pa.types.is_struct(kind):
-        members = [(f"f{i}", kind.field(i).name, _converter(kind.field(i).type)) for i in range(kind.num_fields)]
-
-        def struct(value: Any, path: str) -> Any:
-            return None if value is None else {
-                name: getattr(value, place) if inner is None else inner(getattr(value, place), f"{path}.{name}")
-                for place, name, inner in members
-            }  # fmt: skip
-
-        return struct
-    inner = _converter(kind.item_type if pa.types.is_map(kind) else kind.value_type)
-    if pa.types.is_map(kind):
-        return _mapping(inner)
-    return None if inner is None else _sequence(inner)
-
-
-def _mapping(inner: Any) -> Any:
-    def mapping(value: Any, path: str) -> Any:
-        if value is None:
-            return None
-        return [(k, v if inner is None else inner(v, f"{path}[{k!r}]")) for k, v in value.items()]
-
-    return mapping
-
-
-def _sequence(inner: Any) -> Any:
-    def sequence(value: Any, path: str) -> Any:
-        return None if value is None else [inner(item, f"{path}[{index}]") for index, item in enumerate(value)]
-
-    return sequence
-
-
-def _leaf(convert: Any) -> Any:
-    def leaf(value: Any, path: str) -> Any:
-        if value is None:
-            return None
-        try:
-            return convert(value)
-        except Exception as error:
-            raise Misfit(path, str(error)) from error
-
-    return leaf
-
-
-def _has_times(kind: ArrowType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_times(kind.field(index).type) for index in range(kind.num_fields))
-    return pa.types.is_timestamp(kind)
-
-
-def _record_type(fields: Sequence[Field], time: type) -> Any:
-    """A msgspec type for a JSON object with these fields; attribute ``f<n>`` holds field n. ``time`` is that of
-    timestamps.
-    """
-    members: list[Any] = []
-    names: dict[str, str] = {}
-    required = sorted(range(len(fields)), key=lambda index: not fields[index].required)
-    for index in required:
-        field = fields[index]
-        name = f"f{index}"
-        names[name] = field.name
-        kind = _python_type(field.type, time)
-        if kind is msgspec.Raw:  # which also takes null, and stands in no union
-            members.append((name, kind) if field.required else (name, kind, msgspec.Raw(b"null")))
-        else:
-            members.append((name, kind) if field.required else (name, kind | None, None))
-    return msgspec.defstruct("Record", members, rename=names, gc=False)
-
-
-def _integer(bits: int) -> Any:
-    if bits == 64:
-        return Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-    return Annotated[int, msgspec.Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)]
-
-
-def _or_null(kind: ArrowType, time: type) -> Any:
-    found = _python_type(kind, time)
-    return found if found is msgspec.Raw else found | None
-
-
-def _python_type(kind: ArrowType, time: type) -> Any:
-    if is_json_text(kind):
-        return msgspec.Raw
-    if pa.types.is_struct(kind):
-        return _record_type([Field(kind.field(i).name, kind.field(i).type) for i in range(kind.num_fields)], time)
-    if pa.types.is_map(kind):
-        return dict[str, _or_null(kind.item_type, time)]
-    if pa.types.is_list(kind):
-        return list[_or_null(kind.value_type, time)]
-    if pa.types.is_integer(kind):
-        return _integer(kind.bit_width)
-    if pa.types.is_decimal(kind):
-        return decimal.Decimal
-    if pa.types.is_timestamp(kind):
-        return time
-    if pa.types.is_date(kind):
-        return dt.date
-    if pa.types.is_boolean(kind):
-        return bool
-    if kind == pa.float32():  # Arrow would make an infinity of what is larger
-        return Annotated[float, msgspec.Meta(gt=-_FLOAT_END, lt=_FLOAT_END)]
-    return float if pa.types.is_floating(kind) else str

@@ -8,7 +8,7 @@ is a null row and no error.
     records ──► by schema id ──decode──► an array for each schema ──fit──► columns ──► in the records' order
 
 Each record is read with the schema that it names, also with an outdated one: an older version, one that was
-deleted softly. What was read is fitted to the columns (``fitting``): by name, by an alias of the reader schema, or by
+deleted softly. What was read is fitted to the columns (``fitters``): by name, by an alias of the reader schema, or by
 number. What has no column is left out and named in ``left_out``. A schema that is no version of the subject is foreign,
 and its records are errors.
 
@@ -27,17 +27,16 @@ import msgspec
 import pyarrow as pa
 
 from millstream.errors import Rejected, Unavailable
+from millstream.spark.fitters import fitter, written_for
 from millstream.spark.fitting import (
     Fault,
     Member,
     fault_of,
     field_of,
-    fitter,
     is_wider,
     isolated,
     stored,
     struct_of,
-    written_for,
 )
 from millstream.spark.schemas.source import Resolved, SchemaSource, Use
 from millstream.spark.values import SchemaRefused

@@ -121,11 +121,24 @@ class _ProtobufWritten(Written):
         for index, content in enumerate(contents):
             row = None
             try:
-                row = self._convert(self._class.FromString(content.tobytes()))
+                row = self._convert(self._message(content))
             except Exception as error:  # noqa: BLE001 (of any kind: a record never ends its batch)
                 faults[index] = fault_of(Undecodable(f"not readable with schema {self._id}: {error}"))
             rows.append(row)
         return built(rows, stored(struct_of(self.members)), faults)
+
+    def _message(self, content: memoryview) -> Any:
+        """The message in these bytes.
+
+        Raises:
+            ValueError: it has what the schema does not have, which would be left out silently.
+        """
+        message = self._class.FromString(content.tobytes())
+        size = message.ByteSize()
+        message.DiscardUnknownFields()
+        if message.ByteSize() != size:
+            raise ValueError("it has a field, or a number of an enum, that the schema does not have")
+        return message
 
 
 def first_message(resolved: Resolved) -> str:
