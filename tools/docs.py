@@ -220,6 +220,7 @@ def configuration_page() -> str:
     from millstream.config.properties.node import NodeProperties
     from millstream.config.properties.security import SecurityProperties
     from millstream.config.properties.share_groups import ShareGroupProperties
+    from millstream.config.properties.sign_in import SignInProperties
     from millstream.config.properties.storage import StorageProperties
     from millstream.config.properties.streams_groups import StreamsGroupProperties
     from millstream.config.properties.tiers import TierProperties
@@ -237,6 +238,7 @@ def configuration_page() -> str:
         ("TLS", SecurityProperties),
         ("Logins and access", AccessProperties),
         ("Tokens", TokenProperties),
+        ("Sign-in to the console", SignInProperties),
         ("Storage", StorageProperties),
         ("Object store, tiered topics and warm cache", TierProperties),
         ("Groups and producers", GroupProperties),

@@ -313,9 +313,17 @@ def test_a_cursor_behind_the_end_shows_nothing(console, filled):
         (["--listen", "0.0.0.0:0", "-X", "security.protocol=SSL"], "would act as this command"),
         (["--registry", "ftp://x"], "is no URL"),
         (["--login", "KERBEROS"], "is not one of"),
+        (["--login", "OIDC"], "needs console.oidc.issuer.url and console.oidc.client.id"),
+        (["--login", "OIDC", "--command-config", "console.oidc.issuer.url=http://h/"], "is not valid, expected https"),
+        (["--login", "OIDC", "--command-config", "console.oidc.scope=profile"], "openid among them"),
+        (["--login", "OIDC", "--command-config", "console.oidc.issuer=https://h"], "console.oidc.issuer: is not known"),
     ],
 )
-def test_a_console_that_cannot_be_is_refused_in_one_sentence(arguments, said, capsys):
+def test_a_console_that_cannot_be_is_refused_in_one_sentence(arguments, said, capsys, tmp_path):
+    if "--command-config" in arguments:
+        file = tmp_path / "console.properties"
+        file.write_text(arguments[-1])
+        arguments = [*arguments[:-1], str(file)]
     assert main(["console", *arguments]) == 2
     complaint = capsys.readouterr().err
     assert said in complaint

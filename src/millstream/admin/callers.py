@@ -33,6 +33,8 @@ class Proof(NamedTuple):
     token: str = ""
     principal: str = ""
     """Of a certificate, which TLS has checked."""
+    nonce: str = ""
+    """Of a sign-in at the console: ``token`` is its ID token. No header has one."""
 
     def __repr__(self) -> str:
         return f"Proof({self.user or self.principal!r})"

@@ -309,6 +309,8 @@ class Supervisor:
             way.security,
             callers.security,
             takes_tokens(settings),
+            settings.console_oidc_issuer_url,
+            settings.console_oidc_redirect_uri,
         )
         problem = ""
         if settings.peer_listen is not None and not callers.bootstrap:

@@ -18,6 +18,10 @@ user's credentials are changed or removed. A password or a token that would come
 refused. A login that fails is answered after ``connection.failed.authentication.delay.ms``, at most ``TRIES_MAX`` are
 tried at once, and the audit has each.
 
+People may sign in at an OpenID provider instead (``console.sign_in``). The side process keeps what belongs to the
+browser; the code is exchanged here, where the console's secret at the provider is, and the guard tests the ID token. A
+provider that does not answer costs the threads of those who sign in, ten seconds each.
+
 A page has to be read within ``READ_S``; live views and exports have limits of their own.
 
 ``OPEN_MAX`` requests are open at once; a further one is answered with 503. A page whose side process dies is answered
@@ -43,13 +47,14 @@ from millstream.app.side_process import Exchange, SideFailed, SideProcess
 from millstream.console.kept import LOGIN_S, KeptLogins
 from millstream.console.kinds import GROUP, TOPIC, TRANSACTIONAL_ID
 from millstream.core.access.entry import CLUSTER_NAME
-from millstream.errors import MillstreamError, how_to_install
+from millstream.errors import MillstreamError, Rejected, how_to_install
 from millstream.model.access import Operation, ResourceType
 from millstream.model.principal import ANONYMOUS
+from millstream.secure.tokens.sign_in import Discovery, Provider, address, exchange, sign_out_address
 from millstream.telemetry.metrics import StatsSlab
 
 if TYPE_CHECKING:
-    from millstream.app.http_callers import BrokerCallers, KnownCaller
+    from millstream.app.http_callers import BrokerCallers, KnownCaller, LoggedIn
 
 ROOM: Final = "console"
 COOKIE: Final = "millstream-login"
@@ -61,6 +66,7 @@ TRIES_MAX: Final = 4
 READ_S: Final = 60.0
 _PACKAGES: Final = ("flask", "jinja2")
 _READING: Final = re.compile(r"/console/topics/([^/]+)/(?:messages|live|export)/?")
+_SIGN_IN: Final = ("sign_in_address", "sign_in", "sign_out_address")
 _EVENTS: Final = "text/event-stream"
 _PAGE: Final = "text/html"
 _LISTED: Final = {
@@ -81,8 +87,9 @@ class _Login(NamedTuple):
 class ConsoleRequests:
     """The console's routes and logins. Shared by the HTTP threads."""
 
-    def __init__(self, side: SideProcess, connect: Connect, problem: str) -> None:
+    def __init__(self, side: SideProcess, connect: Connect, problem: str, provider: Provider | None = None) -> None:
         """``problem`` is why there is no console here; empty if there is one."""
+        self._provider = None if provider is None else Discovery(provider)
         self._side = side
         self._connect = connect
         self._problem = problem or _missing()
@@ -179,9 +186,13 @@ class ConsoleRequests:
             if ask.what == "log_out":
                 self._logins.remove(_cookie(request.headers))
                 return Answer(200, b""), None
+            if ask.what in _SIGN_IN and self._provider is not None:
+                return getattr(self, f"_{ask.what}")(request, self._provider, *ask.arguments), None
             return Answer(400, f"there is no question {ask.what}".encode()), None
         except HttpError as error:
             return Answer(error.status, error.message.encode()), None
+        except Rejected as error:
+            return Answer(403, error.message.encode()), None
         except MillstreamError as error:
             return Answer(503, error.message.encode()), None
 
@@ -237,11 +248,36 @@ class ConsoleRequests:
             return Answer(403, b"the token is too long")
         with self._tries:
             found = self._callers.log_in(Proof(token=token) if token else Proof(user, password), request.client_host)
+        return self._kept(request, found, found.lifetime_ms / 1000 if found and found.lifetime_ms else LOGIN_S)
+
+    def _kept(self, request: Request, found: "LoggedIn | None", holds_s: float) -> Answer:
         if found is None:
             return Answer(403, b"the login failed")
         self._logins.remove(_cookie(request.headers))
-        holds_s = found.lifetime_ms / 1000 if found.lifetime_ms else LOGIN_S
         return Answer(200, self._logins.add(_Login(found.principal, found.mark), holds_s).encode())
+
+    def _sign_in_address(
+        self, _: Request, provider: Discovery, redirect_uri: str, state: str, nonce: str, challenge: str
+    ) -> Answer:
+        where = address(provider.endpoints(), provider.provider, redirect_uri, state, nonce, challenge)
+        return Answer(200, where.encode())
+
+    def _sign_out_address(self, _: Request, provider: Discovery, back: str) -> Answer:
+        return Answer(200, sign_out_address(provider.endpoints(), provider.provider, back).encode())
+
+    def _sign_in(
+        self, request: Request, provider: Discovery, code: str, verifier: str, redirect_uri: str, nonce: str
+    ) -> Answer:
+        if self._callers is None:
+            return Answer(400, b"this broker asks for no logins")
+        if request.in_clear:
+            return Answer(403, b"a login from another machine needs http.security.protocol=SSL")
+        if not nonce:
+            return Answer(400, b"a sign-in has a nonce")
+        with self._tries:
+            tokens = exchange(provider.endpoints(), provider.provider, code, verifier, redirect_uri)
+            found = self._callers.log_in(Proof(token=tokens.id_token, nonce=nonce), request.client_host)
+        return self._kept(request, found, provider.provider.session_s)
 
     def _identify(self, headers: Mapping[str, str], host: str) -> "KnownCaller | None":
         key = _cookie(headers)

@@ -21,7 +21,8 @@ from millstream.config.settings import Settings
 from millstream.errors import Rejected
 from millstream.kafka.access import controls_access
 from millstream.kafka.logins.logins import mechanisms_of
-from millstream.secure.tokens.rules import TokenRules
+from millstream.secure.tokens.rules import GuardRules, TokenRules
+from millstream.secure.tokens.sign_in import provider_of, rules_of
 from millstream.shard.reactor import Reactor
 from millstream.telemetry.log import log
 from millstream.wire.bearer import OAUTHBEARER
@@ -34,9 +35,8 @@ _STOP_S: Final = 2.0
 class GuardChannels:
     """Both ends of the sockets between the guard and the shards. Made by the supervisor before it forks."""
 
-    def __init__(self, shards: int, rules: TokenRules | None) -> None:
+    def __init__(self, shards: int, rules: GuardRules) -> None:
         self.rules = rules
-        """What is expected of tokens; None where none are taken."""
         self._pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(shards)]
 
     def keep_shard_end(self, shard: int) -> socket.socket:
@@ -59,10 +59,15 @@ def guard_channels(settings: Settings) -> GuardChannels | None:
     """Sockets for a guard; None where access is not controlled, so that nothing takes passwords or tokens.
 
     Raises:
-        Rejected: the packages that test tokens are missing.
+        Rejected: the packages that test tokens are missing, or people are to sign in where no access is controlled.
     """
     if controls_access(settings):
-        return GuardChannels(settings.shards, token_rules(settings))
+        return GuardChannels(settings.shards, GuardRules(token_rules(settings), sign_in_rules(settings)))
+    if settings.console_oidc_issuer_url:
+        raise Rejected(
+            "console.oidc.issuer.url: no visitor signs in to this broker's console, because no listener authenticates "
+            "its clients; 'millstream security init' makes one that does"
+        )
     return None
 
 
@@ -85,7 +90,7 @@ class Guard:
         """Start the process, unless it runs."""
         if self._closed or (self._process is not None and self._process.poll() is None):
             return
-        rules = "" if self._rules is None else msgspec.json.encode(self._rules).decode()
+        rules = msgspec.json.encode(self._rules).decode()
         command = [sys.executable, "-m", "millstream.app.guard_main", rules, *map(str, self._fds)]
         process = self._process = subprocess.Popen(command, pass_fds=self._fds, stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(process.pid)
@@ -121,8 +126,11 @@ def token_rules(settings: Settings) -> TokenRules | None:
     """
     if not takes_tokens(settings):
         return None
-    if importlib.util.find_spec("joserfc") is None:
-        raise Rejected("OAUTHBEARER needs the extra 'security': pip install 'millstream[security]'")
+    _need_packages("OAUTHBEARER")
+    return _rules(settings)
+
+
+def _rules(settings: Settings) -> TokenRules:
     return TokenRules(
         url=settings.sasl_oauthbearer_jwks_endpoint_url,
         truststore=settings.sasl_oauthbearer_jwks_endpoint_truststore_location,
@@ -136,3 +144,21 @@ def token_rules(settings: Settings) -> TokenRules | None:
         subject_claim=settings.sasl_oauthbearer_sub_claim_name,
         algorithms=settings.sasl_oauthbearer_jwt_algorithms,
     )
+
+
+def sign_in_rules(settings: Settings) -> TokenRules | None:
+    """What is expected of the ID tokens of people; None where no visitor signs in.
+
+    Raises:
+        Rejected: the packages that test tokens are missing.
+    """
+    provider = provider_of(settings)
+    if provider is None:
+        return None
+    _need_packages("console.oidc.issuer.url")
+    return rules_of(provider, _rules(settings))
+
+
+def _need_packages(what: str) -> None:
+    if importlib.util.find_spec("joserfc") is None:
+        raise Rejected(f"{what} needs the extra 'security': pip install 'millstream[security]'")

@@ -1,6 +1,6 @@
 """``python -m millstream.app.guard_main RULES FD...``: the process that tests passwords and tokens (``app.guard``).
 
-RULES is what is expected of tokens, as JSON; empty where none are taken. Each FD is a socket to one shard. The process
+RULES is what is expected of tokens, as JSON (``GuardRules``). Each FD is a socket to one shard. The process
 takes one question of each shard in turn, so that one shard's logins do not hold up another's, and ends when the
 supervisor and all shards have closed theirs. A token whose key is not known waits until the keys have been read again;
 how many wait is bounded by the logins of the shards.
@@ -24,7 +24,7 @@ from millstream.kafka.logins.guard_link import (
     decode_question,
     encode_answer,
 )
-from millstream.secure.tokens.rules import TokenRules, Verdict
+from millstream.secure.tokens.rules import GuardRules, TokenRules, Verdict
 from millstream.shard.process import rename
 from millstream.telemetry.log import log
 from millstream.wire.sasl import SCRAM_BY_NUMBER, opens
@@ -38,20 +38,19 @@ _NO_KEYS: Final = "the issuer's keys could not be read so far"
 
 
 class Tokens:
-    """The tests of tokens. Lifecycle: as long as the process."""
+    """The tests of the tokens of one issuer. Lifecycle: as long as the process."""
 
     def __init__(self, rules: TokenRules, source: "KeySource") -> None:
         from millstream.secure.tokens import verify
 
-        self._test = verify.verify
-        self._unknown = verify.UnknownKey
+        self._verify = verify
         self._rules = rules
         self._source = source
         self._waiting: list[tuple[socket.socket, TokenQuestion]] = []
 
     def answer(self, channel: socket.socket, question: TokenQuestion, *, last: bool = False) -> None:
         """Answer, or wait for the keys; the ``last`` time there is no waiting."""
-        verdict = self._verdict(question.token, self._source.keys)
+        verdict = self._verdict(question, self._source.keys)
         if isinstance(verdict, str):
             if not last and self._source.ask():
                 self._waiting.append((channel, question))
@@ -59,13 +58,15 @@ class Tokens:
             verdict = Verdict(reason=verdict)
         channel.send(encode_answer((question.number, verdict)))
 
-    def _verdict(self, token: str, keys: "KeySet | None") -> Verdict | str:
+    def _verdict(self, question: TokenQuestion, keys: "KeySet | None") -> Verdict | str:
         """The verdict; what is missing, if that may come."""
         if keys is None:
             return _NO_KEYS
         try:
-            return self._test(token, keys, self._rules, time.time())
-        except self._unknown:
+            if question.nonce:
+                return self._verify.verify_sign_in(question.token, question.nonce, keys, self._rules, time.time())
+            return self._verify.verify(question.token, keys, self._rules, time.time())
+        except self._verify.UnknownKey:
             return _NO_KEY
 
     def on_keys(self) -> None:
@@ -86,15 +87,11 @@ def main() -> int:
     rename("guard")
     log.who("guard")
     waiting = select.poll()
-    tokens, keys_fd = None, -1
-    if sys.argv[1]:
-        from millstream.secure.tokens.source import KeySource
-
-        rules = msgspec.json.decode(sys.argv[1], type=TokenRules)
-        source = KeySource(rules)
-        tokens, keys_fd = Tokens(rules, source), source.fd
-        source.start()
-        waiting.register(keys_fd, select.POLLIN)
+    rules = msgspec.json.decode(sys.argv[1], type=GuardRules)
+    by_keys: dict[int, Tokens] = {}
+    tokens, sign_ins = (_issuer(each, by_keys) for each in (rules.tokens, rules.sign_ins))
+    for fd in by_keys:
+        waiting.register(fd, select.POLLIN)
     channels = {int(fd): socket.socket(fileno=int(fd)) for fd in sys.argv[2:]}
     for fd, channel in channels.items():
         channel.setblocking(True)
@@ -102,12 +99,11 @@ def main() -> int:
         waiting.register(fd, select.POLLIN)
     while channels:
         for fd, _ in waiting.poll():
-            if fd == keys_fd:
-                assert tokens is not None
-                tokens.on_keys()
+            if fd in by_keys:
+                by_keys[fd].on_keys()
                 continue
             try:
-                answered = _answer(channels[fd], tokens)
+                answered = _answer(channels[fd], tokens, sign_ins)
             except OSError:
                 answered = False
             if not answered:
@@ -116,7 +112,19 @@ def main() -> int:
     return 0
 
 
-def _answer(channel: socket.socket, tokens: Tokens | None) -> bool:
+def _issuer(rules: TokenRules | None, by_keys: dict[int, Tokens]) -> Tokens | None:
+    """The tests by ``rules``. Their keys are read from now on; ``by_keys`` gets them by the descriptor that says so."""
+    if rules is None:
+        return None
+    from millstream.secure.tokens.source import KeySource
+
+    source = KeySource(rules)
+    source.start()
+    found = by_keys[source.fd] = Tokens(rules, source)
+    return found
+
+
+def _answer(channel: socket.socket, tokens: Tokens | None, sign_ins: Tokens | None) -> bool:
     """Answer one question; False if the shard has ended."""
     data = channel.recv(MESSAGE_BYTES_MAX)
     if not data:
@@ -128,8 +136,11 @@ def _answer(channel: socket.socket, tokens: Tokens | None) -> bool:
         verdict = Verdict(question.user) if right else Verdict(reason=why)
         channel.send(encode_answer((question.number, verdict)))
     else:
-        assert tokens is not None, "a token comes where tokens are taken"
-        tokens.answer(channel, question)
+        issuer = sign_ins if question.nonce else tokens
+        if issuer is None:  # HTTP takes any Authorization header
+            channel.send(encode_answer((question.number, Verdict(reason="this broker takes no tokens"))))
+        else:
+            issuer.answer(channel, question)
     return True
 
 

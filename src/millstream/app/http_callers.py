@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from millstream.admin.callers import Proof, check_needs, unauthorized
-from millstream.admin.routing import Need
+from millstream.admin.routing import HttpError, Need
 from millstream.model.access import Operation, ResourceType
 from millstream.model.principal import ANONYMOUS
 from millstream.secure.tokens.rules import Verdict
@@ -42,6 +42,7 @@ class _Question(msgspec.Struct, array_like=True):
     password: str
     token: str
     principal: str
+    nonce: str
     host: str
     needs: list[tuple[Operation, ResourceType, str]]
     mark: str = ""
@@ -61,6 +62,8 @@ class _Answer(msgspec.Struct, array_like=True):
     mark: str = ""
     lifetime_ms: int = 0
     """How long the token holds; 0: the proof was none."""
+    reason: str = ""
+    """Why a sign-in is refused. Other refusals say nothing: their reason is in the log."""
 
 
 class LoggedIn(NamedTuple):
@@ -109,10 +112,13 @@ class BrokerCallers:
         """A login that is kept, which the audit records; None if the password or the token is wrong.
 
         Raises:
+            HttpError: 403: a sign-in is refused, with the reason.
             MillstreamError: the broker cannot say.
         """
         self._need_guard()
         answer = _asked(self._ask, proof, host, (), mark=ANY_MARK)
+        if answer.reason:
+            raise HttpError(403, "FORBIDDEN", answer.reason)
         return LoggedIn(answer.principal, answer.mark, answer.lifetime_ms) if answer.principal else None
 
     def remember(self, principal: str, mark: str, host: str) -> KnownCaller | None:
@@ -157,10 +163,11 @@ def serve_callers(control: ControlEnd, logins: "Logins", access: "Access") -> No
                 known(principal, verdict.lifetime_ms)
                 return
             logins.failed_over_http(question.host, verdict.reason)
-            logins.later(lambda: answer(msgspec.to_builtins(_Answer(""))))
+            reason = verdict.reason if question.nonce else ""
+            logins.later(lambda: answer(msgspec.to_builtins(_Answer("", reason=reason))))
 
-        if question.token:
-            logins.test_token(question.token, tested)
+        if question.token or question.nonce:
+            logins.test_token(question.token, tested, question.nonce)
         elif question.password:
             logins.test_password(question.user, question.password, tested)
         else:

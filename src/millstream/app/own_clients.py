@@ -9,6 +9,7 @@ from millstream.app.served_tables import TableQuestions
 from millstream.app.side_frames import SideSettings
 from millstream.app.side_process import SideProcess
 from millstream.config.settings import Settings
+from millstream.secure.tokens.sign_in import provider_of
 from millstream.telemetry.metrics import StatsSlab
 
 
@@ -19,7 +20,7 @@ class OwnClients:
         """``no_console`` is why there is no console; empty if there is one."""
         self.side = SideProcess(side)
         self.registry = RegistryRequests(self.side)
-        self.console = ConsoleRequests(self.side, connect, no_console)
+        self.console = ConsoleRequests(self.side, connect, no_console, provider_of(settings))
         self.tables = TableQuestions(way)
         self.acting = ActingClients(settings, callers_way(settings, way), connect)
 

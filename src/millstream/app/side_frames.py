@@ -63,6 +63,9 @@ class SideSettings(msgspec.Struct, frozen=True, array_like=True):
     """With an opening the console's connections say for whom they act, which the supervisor says of each request."""
     tokens: bool = False
     """Whether visitors may log in with a token."""
+    issuer: str = ""
+    """The OpenID provider where visitors may sign in, and where it sends browsers back to (``console.settings``)."""
+    redirect_uri: str = ""
 
 
 class SideRequest(msgspec.Struct, frozen=True, array_like=True):

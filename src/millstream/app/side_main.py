@@ -243,6 +243,15 @@ class _Visit:
     def log_out(self) -> None:
         self._asked("log_out")
 
+    def sign_in_address(self, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
+        return self._asked("sign_in_address", redirect_uri, state, nonce, challenge).decode()
+
+    def sign_in(self, code: str, verifier: str, redirect_uri: str, nonce: str) -> str:
+        return self._asked("sign_in", code, verifier, redirect_uri, nonce).decode()
+
+    def sign_out_address(self, back: str) -> str:
+        return self._asked("sign_out_address", back).decode()
+
     def _asked(self, what: str, *arguments: str) -> bytes:
         answer, _ = self._work.ask(what, *arguments)
         if answer.status == 200:
@@ -261,6 +270,8 @@ def _console(settings: SideSettings) -> Room:
         read_only=settings.read_only,
         tokens=settings.tokens,
         security=settings.console_security,
+        issuer=settings.issuer,
+        redirect_uri=settings.redirect_uri,
     )
 
     def answer(work: Work) -> None:

@@ -10,6 +10,7 @@ login of its own (``--command-config``, a profile) refuses to listen elsewhere; 
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -21,20 +22,24 @@ from millstream.cli import identity
 from millstream.cli.failure import CommandFailed, WrongUsage, with_port
 from millstream.cli.options import bootstraps_option
 from millstream.cli.output import remark
+from millstream.config.errors import ConfigError
 from millstream.config.forms import parse_endpoint
 from millstream.config.listeners import is_loopback
 from millstream.config.load import read_properties_file
 from millstream.errors import Rejected
+from millstream.wire.bearer import OAUTHBEARER
 
 if TYPE_CHECKING:
     from millstream.client.security import Security
     from millstream.console.connect import ConnectAccess
     from millstream.console.settings import Settings
+    from millstream.secure.tokens.sign_in import Provider
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})=(.+)", re.DOTALL)
 _ALL = ""
 """The name of what is given without one."""
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_OIDC = "OIDC"
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", _OIDC)
 
 
 @click.command("console")
@@ -162,8 +167,38 @@ def _settings(name: str, bootstrap: str, given: _Given, hosts: tuple[str, ...], 
             raise WrongUsage(error.message) from None
     if login is not None and ("@" in (registry or "") or any(".auth." in each for each in of_registry)):
         raise WrongUsage("--login: the schema registry is read as each visitor; leave out its own login")
+    provider = _provider(properties) if login == _OIDC else None
     connects = _connects(given.connects.get(name, ()), properties, login)
-    return Settings(bootstrap, security, registry, login, read_only, hosts, of_registry, name=name, connects=connects)
+    return Settings(
+        bootstrap,
+        security,
+        registry,
+        OAUTHBEARER if provider is not None else login,
+        read_only,
+        hosts,
+        of_registry,
+        name=name,
+        connects=connects,
+        issuer="" if provider is None else provider.issuer,
+        redirect_uri="" if provider is None else provider.redirect_uri,
+        provider=provider,
+    )
+
+
+def _provider(properties: Mapping[str, str]) -> Provider:
+    """The OpenID provider that a file names."""
+    from millstream.config.properties.sign_in import read_sign_in
+    from millstream.secure.tokens.sign_in import provider_of
+
+    try:
+        found = provider_of(read_sign_in(properties))
+    except ConfigError as error:
+        raise WrongUsage(f"--login: {error.message}") from None
+    if found is None or not found.client_id:
+        raise WrongUsage(f"--login: {_OIDC} needs console.oidc.issuer.url and console.oidc.client.id in the file")
+    if importlib.util.find_spec("joserfc") is None:
+        raise WrongUsage(f"--login: {_OIDC} needs the extra 'security': pip install 'millstream[security]'")
+    return found
 
 
 def _connects(urls: Sequence[str], properties: Mapping[str, str], login: str | None) -> tuple[ConnectAccess, ...]:

@@ -41,6 +41,7 @@ def check_relations(settings: Settings) -> None:
     _check_listener_names(settings)
     _check_passwords(settings)
     _check_tokens(settings)
+    _check_sign_in(settings)
     _check_cluster(settings)
     _ordered(settings, "wal.file.bytes", "wal.bytes", factor=4)
     _ordered(settings, "checkpoint.bytes", "wal.bytes")
@@ -121,6 +122,17 @@ def _check_tokens(settings: Settings) -> None:
     for name, value in needed.items():
         if not value:
             raise ConfigError(name, "is not given, and tokens (OAUTHBEARER) cannot be tested without it")
+
+
+def _check_sign_in(settings: Settings) -> None:
+    """A provider and this console's id at it go together, and nothing of it is given without."""
+    if settings.console_oidc_issuer_url:
+        if not settings.console_oidc_client_id:
+            raise ConfigError("console.oidc.client.id", "is not given, and no visitor can sign in without it")
+        return
+    given = sorted(name for name in settings.given if name.startswith("console.oidc."))
+    if given:
+        raise ConfigError(given[0], "has no effect without console.oidc.issuer.url")
 
 
 def _check_cluster(settings: Settings) -> None:

@@ -20,6 +20,7 @@ from millstream.config.properties.network import NetworkProperties
 from millstream.config.properties.node import NodeProperties
 from millstream.config.properties.security import SecurityProperties
 from millstream.config.properties.share_groups import ShareGroupProperties
+from millstream.config.properties.sign_in import SignInProperties
 from millstream.config.properties.storage import StorageProperties
 from millstream.config.properties.streams_groups import StreamsGroupProperties
 from millstream.config.properties.tiers import TierProperties
@@ -46,6 +47,7 @@ class Settings(
     SecurityProperties,
     AccessProperties,
     TokenProperties,
+    SignInProperties,
     TopicDefaultProperties,
     GroupProperties,
     ShareGroupProperties,

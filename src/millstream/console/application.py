@@ -22,8 +22,9 @@ from millstream.console.message_pages import Streams, message_pages
 from millstream.console.right_pages import right_pages
 from millstream.console.schema_pages import schema_pages
 from millstream.console.seeing import lacks_right
-from millstream.console.sessions import Sessions, session_pages
+from millstream.console.sessions import SIGN_IN_PAGES, Sessions, session_pages
 from millstream.console.settings import Settings
+from millstream.console.sign_in import name_of
 from millstream.console.topic_pages import topic_pages
 from millstream.console.visits import PREFIX
 from millstream.errors import MillstreamError, Rejected
@@ -45,7 +46,7 @@ _PLACES: Final = (
     ("This broker", "broker.tiers", "m"),
 )
 """What the navigation shows: title, endpoint, and the key behind ``g``."""
-_WITHOUT_SESSION: Final = frozenset({"static", "messages.live", "messages.export"})
+_WITHOUT_SESSION: Final = frozenset({"static", "messages.live", "messages.export"}) | SIGN_IN_PAGES
 _LISTS: Final = frozenset(endpoint for _, endpoint, _ in _PLACES)
 
 _PAGES: Final = (
@@ -99,6 +100,7 @@ def create(settings: Settings) -> Flask:
             "user": g.get("user", ""),
             "login": settings.login,
             "tokens": settings.tokens or settings.login == OAUTHBEARER,
+            "issuer": name_of(settings.issuer) if settings.issuer else "",
             "passwords": settings.login != OAUTHBEARER,
             "hosted": settings.hosted,
             "cluster": settings.name,

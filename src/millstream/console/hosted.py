@@ -46,6 +46,8 @@ def host(
     read_only: bool,
     tokens: bool = False,
     security: Security = PLAIN,
+    issuer: str = "",
+    redirect_uri: str = "",
 ) -> Flask:
     """The application of a broker that clients reach at ``shown``."""
     return create(
@@ -57,6 +59,8 @@ def host(
             connects_to=connects_to,
             secret=secret,
             tokens=tokens,
+            issuer=issuer,
+            redirect_uri=redirect_uri,
         )
     )
 

@@ -6,6 +6,7 @@ import msgspec
 
 from millstream.client.security import PLAIN, Security
 from millstream.console.connect import ConnectAccess
+from millstream.secure.tokens.sign_in import Provider
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -37,6 +38,12 @@ class Settings(msgspec.Struct, frozen=True):
     """Of the cluster, if the console has several: its pages are under ``/NAME``. ``names`` are those of all."""
     names: tuple[str, ...] = ()
     connects: tuple[ConnectAccess, ...] = ()
+    issuer: str = ""
+    """The OpenID provider where visitors may sign in; empty for none. ``redirect_uri`` is where it sends browsers back
+    to; empty: by the address that they use. A console of its own has the ``provider``, too.
+    """
+    redirect_uri: str = ""
+    provider: Provider | None = None
 
     def __repr__(self) -> str:
         return f"Settings({self.bootstrap}, {self.security})"

@@ -57,6 +57,20 @@ class Visit(Protocol):
         """Forget the login of this request."""
         ...
 
+    def sign_in_address(self, redirect_uri: str, state: str, nonce: str, challenge: str) -> str:
+        """Where the browser goes to sign in at the OpenID provider. Raises Unavailable."""
+        ...
+
+    def sign_in(self, code: str, verifier: str, redirect_uri: str, nonce: str) -> str:
+        """The value of the cookie for whom the provider's code is about. Raises Rejected if that may not log in, or
+        Unavailable.
+        """
+        ...
+
+    def sign_out_address(self, back: str) -> str:
+        """Where the browser ends its session at the provider; empty if there is no such page. Raises Unavailable."""
+        ...
+
 
 def visit() -> Visit:
     """The visit of the request that is answered now."""

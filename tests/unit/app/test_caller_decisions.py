@@ -37,8 +37,11 @@ class Shard:
     def test_password(self, user, password, done):
         done(Verdict(user) if password == "right" else Verdict(reason="wrong"))
 
-    def test_token(self, token, done):
-        done(Verdict("svc", 1000) if token == "good" else Verdict(reason="expired"))
+    def test_token(self, token, done, nonce=""):
+        if nonce:
+            done(Verdict("ann", 1000) if (token, nonce) == ("id", "n") else Verdict(reason="of another sign-in"))
+        else:
+            done(Verdict("svc", 1000) if token == "good" else Verdict(reason="expired"))
 
     def later(self, end):
         self.told.append("later")

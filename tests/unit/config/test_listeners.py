@@ -116,6 +116,22 @@ def test_tokens_are_taken_only_of_a_known_issuer_for_a_known_audience(missing):
 
 
 @pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["issuer.url=https://id.example.org"], "client.id: is not given"),
+        (["client.id=console"], "client.id: has no effect without console.oidc.issuer.url"),
+        (["issuer.url=file:///keys", "client.id=console"], "issuer.url: .* expected https"),
+        (["issuer.url=http://id.example.org", "client.id=console"], "issuer.url: .* expected https"),
+        (["issuer.url=https://h", "client.id=c", "scope=profile"], "openid among them"),
+        (["issuer.url=https://h", "client.id=c", "session.max.ms=1"], "session.max.ms"),
+    ],
+)
+def test_a_sign_in_that_cannot_be_is_refused(given, why):
+    with pytest.raises(ConfigError, match=why):
+        load_settings(None, [f"console.oidc.{each}" for each in given])
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "http://id.example.org/keys",

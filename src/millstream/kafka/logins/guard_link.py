@@ -37,10 +37,11 @@ class PasswordQuestion(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class TokenQuestion(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Who ``token`` is about."""
+    """Who ``token`` is about. With a ``nonce`` it is the ID token of that sign-in, of a person."""
 
     number: int
     token: str
+    nonce: str = ""
 
     def __repr__(self) -> str:
         return f"TokenQuestion({self.number})"
@@ -76,10 +77,10 @@ class GuardLink:
         self._number += 1
         self._ask(PasswordQuestion(self._number, user, mechanism.number, password, verifier), done)
 
-    def test_token(self, token: str, done: Done) -> None:
-        """Ask who the token is about."""
+    def test_token(self, token: str, done: Done, nonce: str = "") -> None:
+        """Ask who the token is about; with a ``nonce`` who signed in."""
         self._number += 1
-        self._ask(TokenQuestion(self._number, token), done)
+        self._ask(TokenQuestion(self._number, token, nonce), done)
 
     def _ask(self, question: PasswordQuestion | TokenQuestion, done: Done) -> None:
         self._asked[question.number] = (encode_question(question), done)

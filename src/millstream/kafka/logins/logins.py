@@ -130,10 +130,10 @@ class Logins:
         """The function that finds verifiers of users."""
         return lambda user: self._verifier(user, mechanism)
 
-    def test_token(self, token: str, done: "Done") -> None:
-        """Who the token is about: tested by the guard."""
+    def test_token(self, token: str, done: "Done", nonce: str = "") -> None:
+        """Who the token is about, or who signed in with this ``nonce``: tested by the guard."""
         assert self._guard is not None
-        self._guard.test_token(token, done)
+        self._guard.test_token(token, done, nonce)
 
     def test_password(self, user: str, password: str, done: "Done") -> None:
         """Whether it is the user's password: one computation by the guard, whether or not there is such a user."""

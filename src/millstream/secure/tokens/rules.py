@@ -9,7 +9,9 @@ class TokenRules(msgspec.Struct, frozen=True):
     """Immutable. Has no secret: it travels in the arguments of the guard's process."""
 
     url: str
-    """Where the public keys are: ``https:`` or ``file:``."""
+    """Where the public keys are: ``https:`` or ``file:``. Empty: where the document of the OpenID provider, which is
+    the issuer, says.
+    """
 
     truststore: str = ""
     """PEM file with the authorities of the https server; empty for those of the system."""
@@ -27,6 +29,17 @@ class TokenRules(msgspec.Struct, frozen=True):
     scope_claim: str = "scope"
     subject_claim: str = "sub"
     algorithms: tuple[str, ...] = ALGORITHMS
+
+    groups_claim: str = ""
+    groups: tuple[str, ...] = ()
+    """For sign-ins: the person has to be in one of these; empty for all."""
+
+
+class GuardRules(msgspec.Struct, frozen=True):
+    """What a guard expects of the tokens of clients, and of people who sign in. None: none are taken."""
+
+    tokens: TokenRules | None = None
+    sign_ins: TokenRules | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, array_like=True):

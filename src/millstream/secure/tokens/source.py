@@ -17,8 +17,8 @@ from typing import Final
 
 from millstream.config.urls import file_of
 from millstream.errors import Rejected, Unavailable
-from millstream.secure.tokens.fetch import fetch, read_small_file
-from millstream.secure.tokens.keys import DOCUMENT_BYTES_MAX, BadKeys, KeySet, read_keys
+from millstream.secure.tokens.document import read_document
+from millstream.secure.tokens.keys import BadKeys, KeySet, read_keys
 from millstream.secure.tokens.rules import TokenRules
 from millstream.telemetry.log import log
 
@@ -90,16 +90,3 @@ class KeySource:
                 os.eventfd_write(self.fd, 1)
                 self._condition.wait_for(lambda: self._wanted, wait_ms / 1000)
                 self._wanted = True
-
-
-def read_document(rules: TokenRules) -> bytes:
-    """The document that the rules name.
-
-    Raises:
-        Unavailable: it cannot be read now.
-        Rejected: the server refuses the request.
-    """
-    path = file_of(rules.url)
-    if not path:
-        return fetch(rules.url, DOCUMENT_BYTES_MAX, headers={"Accept": "application/json"}, truststore=rules.truststore)
-    return read_small_file(path, DOCUMENT_BYTES_MAX)

@@ -10,6 +10,7 @@ Pure: the time comes from outside. Work is linear in the token, whose size the l
 
 import base64
 import binascii
+import hmac
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -66,6 +67,31 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_s: float) -> Verdict
         return _checked(claims, rules, now_s)
     except _Refused as error:
         return Verdict(reason=str(error))
+
+
+def verify_sign_in(token: str, nonce: str, keys: KeySet, rules: TokenRules, now_s: float) -> Verdict:
+    """Who an ID token is about (OpenID Connect Core §3.1.3.7). ``nonce`` is the one of this sign-in.
+
+    Raises:
+        UnknownKey: the key that it names is not among ``keys``.
+    """
+    try:
+        claims = _signed_claims(token, keys, rules)
+        verdict = _checked(claims, rules, now_s)
+        said = claims.get("nonce")
+        if not isinstance(said, str) or not hmac.compare_digest(said.encode(errors="replace"), nonce.encode()):
+            raise _Refused("the token is of another sign-in")
+        if claims.get("azp", rules.audiences[0]) not in rules.audiences:
+            raise _Refused("the token was issued to another client")
+        if rules.groups and not _groups(claims.get(rules.groups_claim)) & set(rules.groups):
+            raise _Refused(f"{verdict.user!r} is in none of the groups that may sign in")
+    except _Refused as error:
+        return Verdict(reason=str(error))
+    return verdict
+
+
+def _groups(claim: object) -> set[str]:
+    return set(claim.split() if isinstance(claim, str) else _texts(claim) or ())
 
 
 def _signed_claims(token: str, keys: KeySet, rules: TokenRules) -> dict[str, Any]:
