@@ -4,42 +4,39 @@
 
     backups/20261129T110612.204Z.json              a root (``model``)
     records/TOPIC-ID/PARTITION/BASE-SHA256         batches of one partition from offset BASE on
-    running/RUN                                    a run that writes objects; renewed every RENEW_S, removed at its end
+    running/RUN, sweep/lease                       which runs are being made, and which one removes objects (``runs``)
 
 A key of records has the content's hash, so two runs that write the same batches write the same object. No object is
-changed after it was written. A root is written if its name is free; then every object that it refers to is there.
+changed after it was written. A root is written if its name is free, and only while every object that it refers to is
+there.
 
-A run that is killed leaves objects that no root refers to. ``sweep`` removes them, unless another run may be writing
-such objects now: one whose mark was renewed less than ``STALE_MS`` ago, by the store's clock. Marks that are older are
-of runs that were killed, and are removed, too.
+A run that is killed leaves objects that no root refers to, and so does a backup that is removed. ``sweep`` removes
+them while no other run is being made.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from millstream.backup.model import Backup, StoredBatches, decode_backup, encode_backup
-from millstream.errors import Corruption, MillstreamError, Rejected
+from millstream.backup.runs import Runs, lost
+from millstream.errors import Corruption, Rejected
 from millstream.model.quantities import FilePosition
 from millstream.objects import ABSENT, Conflict, ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from millstream.backup.runs import Held
     from millstream.objects import ObjectStore
 
-RENEW_S: Final = 20.0
-STALE_MS: Final = 120_000
 _ROOTS: Final = "backups/"
 _RECORDS: Final = "records/"
-_RUNNING: Final = "running/"
-_MARK: Final = b"a backup is being made\n"
 _SUFFIX: Final = ".json"
 _HASH_IN_KEY: Final = 32
+_REMOVED_AT_ONCE: Final = 500
 
 
 class BackupStore:
@@ -47,6 +44,9 @@ class BackupStore:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self._runs = Runs(store)
+        self._run: Held | None = None
+        """The one of this process."""
 
     @property
     def url(self) -> str:
@@ -81,65 +81,64 @@ class BackupStore:
         return self.read(names[-1]) if names else None
 
     def publish(self, backup: Backup) -> None:
-        """Write the root. Raises Rejected if a backup has that name."""
+        """Write the root.
+
+        Raises:
+            Rejected: a backup has that name, or this run was ended by another.
+            Corruption: an object that it refers to is missing; there is no root then.
+        """
+        self._hold()
+        missing = keys_of(backup).difference(one.key for one in self._store.list(_RECORDS))
+        if missing:
+            raise Corruption(f"{self.url} has lost {len(missing)} objects of this run, such as {min(missing)}")
         try:
             self._store.put(_root_key(backup.name), [encode_backup(backup)], ABSENT)
         except Conflict:
             raise Rejected(f"{self.url} has a backup {backup.name} already") from None
+        try:
+            self._hold()
+        except Rejected:
+            self._store.delete([_root_key(backup.name)])
+            raise
 
-    def remove(self, names: Sequence[str]) -> int:
-        """Remove backups, and the objects that only they refer to; the number of these. A run that dies in between
-        leaves objects that no backup refers to.
+    def _hold(self) -> None:
+        """Raises Rejected if another run has ended this one."""
+        if self._run is not None and not self._run.renew():
+            raise lost()
 
-        Raises:
-            Corruption: a root cannot be read, so that what is in use is not known; nothing is removed.
-        """
-        roots = {name: self.read(name) for name in self.names()}
-        kept = {key for name, root in roots.items() if name not in names for key in keys_of(root)}
-        gone = {key for name in names for key in keys_of(roots[name])} - kept
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove backups. The objects that only they have stay until ``sweep``."""
         self._store.delete([_root_key(name) for name in names])
-        self._store.delete(sorted(gone))
-        return len(gone)
 
     # Runs
 
     @contextmanager
-    def running(self) -> Generator[ObjectKey]:
-        """Mark a run that writes objects, for the time of the block; the key of its mark."""
-        key = ObjectKey(f"{_RUNNING}{secrets.token_hex(8)}")
-        ended = threading.Event()
+    def running(self) -> Generator[None]:
+        """A run that writes objects, for the time of the block (``runs``)."""
+        with self._runs.running() as self._run:
+            try:
+                yield
+            finally:
+                self._run = None
 
-        def renew() -> None:
-            while not ended.wait(RENEW_S):
-                with suppress(MillstreamError):  # a mark that grows old keeps nothing from this run itself
-                    self._store.put(key, [_MARK])
-
-        self._store.put(key, [_MARK])
-        thread = threading.Thread(target=renew, name="backup mark", daemon=True)
-        thread.start()
-        try:
-            yield key
-        finally:
-            ended.set()
-            thread.join()
-            self._store.delete([key])
-
-    def sweep(self, own: ObjectKey) -> int | None:
-        """Remove objects of records that no backup refers to; how many. ``own`` is the mark of this run. None: another
-        run may need them.
+    def sweep(self) -> int | None:
+        """Remove objects of records that no backup refers to; how many. Call it in a run. None: another run may need
+        them, or removes some itself.
 
         Raises:
             Corruption: a root cannot be read, so that what is in use is not known; nothing is removed.
         """
-        marks = {one.key: one.modified_ms for one in self._store.list(_RUNNING)}
-        now_ms = marks.get(own, max(marks.values(), default=0))
-        others = [key for key in marks if key != own]
-        if any(now_ms - marks[key] < STALE_MS for key in others):
-            return None
-        used = {key for name in self.names() for key in keys_of(self.read(name))}
-        left = [one.key for one in self._store.list(_RECORDS) if one.key not in used]
-        self._store.delete([*left, *others])
-        return len(left)
+        assert self._run is not None, "a sweep is part of a run"
+        with self._runs.removing(self._run) as right:
+            if right is None:
+                return None
+            used = {key for name in self.names() for key in keys_of(self.read(name))}
+            left = [one.key for one in self._store.list(_RECORDS) if one.key not in used]
+            for start in range(0, len(left), _REMOVED_AT_ONCE):
+                if not right.still():
+                    return None
+                self._store.delete(left[start : start + _REMOVED_AT_ONCE])
+            return len(left)
 
     # Records
 

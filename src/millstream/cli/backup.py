@@ -81,7 +81,7 @@ def create(
     from millstream.config.forms import human_size
 
     swept: int | None = 0
-    with _store(url) as store, _cluster(data, bootstrap, timeout) as cluster, store.running() as run:
+    with _store(url) as store, _cluster(data, bootstrap, timeout) as cluster, store.running():
         with count_progress("topics", None) as bar:
 
             def advance(done: int, total: int) -> None:
@@ -92,9 +92,9 @@ def create(
         for note in made.backup.notes:
             remark(f"note: {note}")
         gone = store.names()[:-keep] if keep else []
-        objects = store.remove(gone) if gone else 0
         if keep:
-            swept = store.sweep(run)
+            store.remove(gone)
+            swept = store.sweep()
     if as_json:
         print_json({**_facts(made.backup), "written_bytes": made.written_bytes, "removed": gone})
         return
@@ -104,11 +104,10 @@ def create(
         f"{human_size(made.backup.size_bytes)}; {human_size(made.written_bytes)} of them are new"
     )
     if swept is None:
-        remark("note: another run may be writing, so what runs that were killed have left is not looked for")
-    elif swept:
-        remark(f"removed {_count(swept, 'object')} that runs which were killed have left")
-    if gone:
-        remark(f"removed {_count(len(gone), 'older backup')} and {_count(objects, 'object')} that only they had")
+        remark("note: another run may be writing, so objects that no backup refers to stay until the next run")
+    if gone or swept:
+        what = f"{_count(len(gone), 'older backup')} and {_count(swept or 0, 'object')}"
+        remark(f"removed {what} that no backup refers to")
 
 
 @click.command("list")

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from millstream.backup.model import (
 )
 from millstream.backup.store import BackupStore, records_key
 from millstream.backup.verify import verify
-from millstream.errors import Corruption, Rejected
+from millstream.errors import Corruption, OutcomeUnknown, Rejected
 from millstream.format.segment import whole_batches
 from millstream.objects import open_store
 from millstream.wire.records import batch_crc_ok, build_batch
@@ -163,7 +164,9 @@ def test_removing_a_backup_keeps_what_others_refer_to(store):
     shared, old, new = put(store, 0, batch(0)), put(store, 3, batch(3)), put(store, 3, batch(3, compression=3))
     store.publish(backup_of("a", shared, old))
     store.publish(backup_of("b", shared, new))
-    assert store.remove(["a"]) == 1
+    store.remove(["a"])
+    with store.running():
+        assert store.sweep() == 1
     assert store.names() == ["b"]
     assert verify(store, store.read("b"), quiet).faults == []
     with pytest.raises(Corruption, match="missing"):
@@ -171,10 +174,18 @@ def test_removing_a_backup_keeps_what_others_refer_to(store):
 
 
 def age(directory, seconds=3600):
-    """Let every mark of a run be from long ago."""
-    for mark in (directory / "running").iterdir():
+    """Let every mark of a run, and the lease of a sweep, be from long ago."""
+    for mark in (*directory.glob("running/*"), *directory.glob("sweep/*")):
         then = mark.stat().st_mtime - seconds
         os.utime(mark, (then, then))
+
+
+@pytest.fixture
+def another(directory):
+    """The store as another process has it."""
+    opened = open_store(f"file://{directory}")
+    yield BackupStore(opened)
+    opened.close()
 
 
 def killed_run(store, base):
@@ -184,47 +195,154 @@ def killed_run(store, base):
     return running, put(store, base, batch(base))
 
 
-def test_what_killed_runs_left_is_removed_and_what_a_root_has_is_kept(store, directory):
+def test_what_killed_runs_left_is_removed_and_what_a_root_has_is_kept(store, another, directory):
     kept = put(store, 0, batch(0))
     store.publish(backup_of("a", kept))
-    _running, left = killed_run(store, 10)
+    _running, left = killed_run(another, 10)
     age(directory)
-    with store.running() as own:
+    with store.running():
         fresh = put(store, 20, batch(20))
         store.publish(backup_of("b", kept, fresh))
-        assert store.sweep(own) == 1
-        assert [mark.name for mark in (directory / "running").iterdir()] == [own.removeprefix("running/")]
+        assert store.sweep() == 1
+        assert len(list(directory.glob("running/*"))) == 1
     assert not os.path.exists(path_of(directory, left))
     assert os.path.exists(path_of(directory, kept)) and os.path.exists(path_of(directory, fresh))
     assert not list(directory.glob("running/*"))
 
 
-def test_a_run_that_may_be_writing_keeps_its_objects(store, directory):
-    running, left = killed_run(store, 10)
-    with store.running() as own:
-        assert store.sweep(own) is None
+def test_a_run_that_may_be_writing_keeps_its_objects(store, another, directory):
+    running, left = killed_run(another, 10)
+    with store.running():
+        assert store.sweep() is None
     assert os.path.exists(path_of(directory, left))
     running.__exit__(None, None, None)
-    with store.running() as own:
-        assert store.sweep(own) == 1
+    with store.running():
+        assert store.sweep() == 1
+
+
+def test_a_run_reuses_what_a_removed_backup_had(store, another, directory):
+    """The run beside it has an older backup's object from before it was removed."""
+    store.publish(backup_of("a", put(store, 0, batch(0))))
+    with another.running():
+        found, written = another.put(TOPIC, 0, 0, 3, batch(0))
+        assert not written
+        with store.running():
+            store.publish(backup_of("b", put(store, 0, batch(0, compression=3))))
+            store.remove(["a"])
+            assert store.sweep() is None
+        another.publish(backup_of("c", found))
+    assert verify(store, store.read("c"), quiet).faults == []
+    with store.running():
+        assert store.sweep() == 0
+
+
+def test_a_run_that_was_paused_publishes_nothing_after_a_sweep(store, another, directory):
+    _running, left = killed_run(another, 10)
+    age(directory)
+    with store.running():
+        assert store.sweep() == 1
+    assert not os.path.exists(path_of(directory, left))
+    with pytest.raises(Rejected, match="stood still"):
+        another.publish(backup_of("b", left))
+    assert store.names() == []
+
+
+def test_a_root_that_was_written_after_a_sweep_is_taken_back(store, another, directory, monkeypatch):
+    _running, left = killed_run(another, 10)
+    holds = another._hold
+
+    def paused_here():
+        monkeypatch.setattr(another, "_hold", holds)
+        holds()
+        age(directory)
+        with store.running():
+            assert store.sweep() == 1
+        put(another, 10, batch(10))  # what is missing is found otherwise
+
+    monkeypatch.setattr(another, "_hold", paused_here)
+    with pytest.raises(Rejected, match="stood still"):
+        another.publish(backup_of("b", left))
+    assert store.names() == []
+
+
+def test_a_root_without_its_objects_is_not_written(store, directory):
+    one, two = put(store, 0, batch(0)), put(store, 3, batch(3))
+    os.remove(path_of(directory, two))
+    with pytest.raises(Corruption, match="has lost 1 objects of this run"):
+        store.publish(backup_of("b", one, two))
+    assert store.names() == []
+
+
+def held_sweep(store):
+    """A sweep that stops before it removes anything: its run, and the right to remove."""
+    running = store.running()
+    running.__enter__()
+    removing = store._runs.removing(store._run)
+    return running, removing, removing.__enter__()
+
+
+def test_a_run_waits_for_a_sweep_and_two_sweeps_do_not_meet(store, another, directory):
+    running, removing, right = held_sweep(store)
+    assert right is not None
+    started = threading.Event()
+
+    def run():
+        with another.running():
+            started.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until(lambda: len(list(directory.glob("running/*"))) == 2)
+    assert not started.wait(0.5)
+    removing.__exit__(None, None, None)
+    until(started.is_set)
+    thread.join()
+    running.__exit__(None, None, None)
+
+
+def test_a_sweep_that_was_killed_holds_up_no_run_for_good_and_a_paused_one_stops(store, another, directory):
+    _running, _removing, right = held_sweep(store)
+    age(directory)
+    with another.running():
+        assert right.still()
+        assert not right.renew()
+        assert not right.still()
+        assert another.sweep() == 0
 
 
 def test_a_damaged_root_keeps_everything(store, directory):
     left = put(store, 10, batch(10))
     store.publish(backup_of("a", put(store, 0, batch(0))))
     change(directory / "backups" / "a.json", 90)
-    with store.running() as own, pytest.raises(Corruption):
-        store.sweep(own)
+    with store.running(), pytest.raises(Corruption):
+        store.sweep()
     assert os.path.exists(path_of(directory, left))
+    with store.running(), pytest.raises(Corruption):
+        store.sweep()  # the lease is free again
 
 
-def test_a_mark_is_renewed_while_a_run_goes_on(store, directory, monkeypatch):
-    monkeypatch.setattr("millstream.backup.store.RENEW_S", 0.01)
+def test_a_mark_is_renewed_while_a_run_is_made(store, directory, monkeypatch):
+    monkeypatch.setattr("millstream.backup.runs.RENEW_S", 0.01)
     with store.running():
         (mark,) = (directory / "running").iterdir()
         age(directory)
         old = mark.stat().st_mtime
         until(lambda: mark.stat().st_mtime > old, "a renewed mark")
+
+
+def test_a_renewal_whose_answer_was_lost_is_none_that_is_lost(store, monkeypatch):
+    with store.running():
+        run, inner = store._run, store._store
+        put_there = inner.put
+
+        def lose(key, parts, expect=None):
+            put_there(key, parts, expect)
+            raise OutcomeUnknown("no answer")
+
+        monkeypatch.setattr(inner, "put", lose)
+        assert run.renew()
+        monkeypatch.setattr(inner, "put", put_there)
+        assert run.renew()
 
 
 def test_verifiers_are_in_no_repr():
