@@ -170,8 +170,7 @@ def load_file(file: str, bootstrap: str | None = None) -> Loaded:
     """The pipeline of a file, with other brokers if they are given; what is wrong with it becomes a usage error."""
     import msgspec
 
-    from millstream.config.yaml_file import InvalidFile
-    from millstream.pipeline.document import load
+    from millstream.pipeline.document import InvalidPipeline, load
 
     try:
         loaded = load(file)
@@ -179,7 +178,7 @@ def load_file(file: str, bootstrap: str | None = None) -> Loaded:
             return loaded
         pipeline = msgspec.structs.replace(loaded.pipeline, brokers=bootstrap)
         return msgspec.structs.replace(loaded, pipeline=pipeline)
-    except InvalidFile as error:
+    except InvalidPipeline as error:
         raise WrongUsage(error.message) from None
     except MillstreamError as error:
         raise CommandFailed(error.message) from None

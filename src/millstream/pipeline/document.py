@@ -12,6 +12,10 @@ from millstream.pipeline.checks import problems_of
 from millstream.pipeline.model import Pipeline
 
 
+class InvalidPipeline(InvalidFile):
+    """A pipeline file that cannot be carried out as it is written; ``problems`` holds one sentence for each fault."""
+
+
 class Loaded(msgspec.Struct, frozen=True):
     """A pipeline and the document that it was read from. ``directory`` is what relative paths are relative to."""
 
@@ -24,13 +28,16 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     """Read and check a pipeline file.
 
     Raises:
-        InvalidFile: something is wrong with it; the message has a line for each problem.
+        InvalidPipeline: something is wrong with it; the message has a line for each problem.
         OSError: the file cannot be read.
     """
     name = os.fspath(path)
-    document = read_file(name)
-    pipeline = converted(document, Pipeline)
+    try:
+        document = read_file(name)
+        pipeline = converted(document, Pipeline)
+    except InvalidFile as error:
+        raise InvalidPipeline(error.problems) from None
     found = problems_of(pipeline)
     if found:
-        raise InvalidFile(complaints(document, found))
+        raise InvalidPipeline(complaints(document, found))
     return Loaded(pipeline, document, os.path.dirname(os.path.abspath(name)))

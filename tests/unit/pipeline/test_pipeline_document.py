@@ -2,9 +2,8 @@
 
 import pytest
 
-from millstream.config.yaml_file import InvalidFile
 from millstream.errors import Rejected
-from millstream.pipeline.document import load
+from millstream.pipeline.document import InvalidPipeline, load
 from millstream.spark.declared import parse_schema
 
 GOOD = """\
@@ -27,7 +26,7 @@ def written(tmp_path, text):
 
 
 def complaints(tmp_path, text):
-    with pytest.raises(InvalidFile) as caught:
+    with pytest.raises(InvalidPipeline) as caught:
         load(written(tmp_path, text))
     return [problem.removeprefix(f"{tmp_path}/p.yaml:") for problem in caught.value.problems]
 
