@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 from millstream.iobuf.reader import EndOfBuffer, Reader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.iobuf.fragment import Piece
 
 
@@ -38,6 +40,14 @@ class IoBuf:
 
     def __len__(self) -> int:
         return self._size
+
+    @classmethod
+    def sharing(cls, parts: Sequence[tuple[Piece, int, int]], size: int) -> IoBuf:
+        """A new chain over these parts, ``size`` bytes in all. It adds a reference to each fragment."""
+        shared = cls()
+        shared._parts = [(fragment.share(), start, end) for fragment, start, end in parts]
+        shared._size = size
+        return shared
 
     def append(self, fragment: Piece, start: int, end: int) -> None:
         """Append bytes [start, end) of ``fragment``. The chain takes over one of the caller's references."""

@@ -7,16 +7,18 @@ what the header said. A handler answers exactly once, now or later, on the same 
 - ``respond_encoded(body)``: a body that another shard encoded already;
 - ``respond_around(before, shared, after)``: a body whose middle other answers contain too;
 - ``respond_vectored(message, holder)``: a fetch, whose views must stay until they are sent;
+- ``respond_packed(buffers, holder)``: the same, encoded by the handler, which looks at ``merge`` first;
 - ``respond_nothing()``: a produce with acks=0.
 
 ``body`` is borrowed from the receive buffer: it is overwritten after ``handle`` has returned.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.iobuf.outbox import Holder
+from millstream.iobuf.outbox import Buffer, Holder
 from millstream.model.quantities import ApiVersion
 from millstream.net.connection import Connection, Exchange
 from millstream.net.shared import Shared
@@ -106,6 +108,8 @@ class RequestContext(Exchange):
 
     asker: "Asker | None" = None
     """Asks for the client's rights; None where access is not controlled."""
+    merge: "Merge | None" = None
+    """Makes the response that the client gets of the handler's; None if that is the same."""
 
     def __init__(
         self,
@@ -174,14 +178,14 @@ class RequestContext(Exchange):
 
     def respond_encoded(self, body: bytes | bytearray | memoryview) -> None:
         """Answer with a body that is encoded for this request's version; it is copied."""
-        out = bytearray(self._head())
+        out = bytearray(self.head())
         out += body
         _PREFIX.pack_into(out, 0, len(out) - 4, self.correlation_id)
         self.respond_frame(out)
 
     def respond_around(self, before: bytes | memoryview, shared: Shared, after: bytes | memoryview) -> None:
         """Answer with an encoded body of three pieces; the one in the middle is not copied."""
-        out = bytearray(self._head())
+        out = bytearray(self.head())
         out += before
         size = len(out) + len(shared.data) + len(after)
         _PREFIX.pack_into(out, 0, size - 4, self.correlation_id)
@@ -191,7 +195,7 @@ class RequestContext(Exchange):
 
     def encode(self, message: Response) -> bytearray:
         """The whole frame of an answer: length, header, body."""
-        out = encode_message(message, self.api_version, bytearray(self._head()))
+        out = encode_message(message, self.api_version, bytearray(self.head()))
         _PREFIX.pack_into(out, 0, len(out) - 4, self.correlation_id)
         return out
 
@@ -202,7 +206,10 @@ class RequestContext(Exchange):
 
     def respond_vectored(self, message: Response, holder: Holder | None) -> None:
         """Answer with a message whose record batches are sent from where they are; ``holder`` is released then."""
-        buffers = encode_response_vectored(message, self.api_version, self._head())
+        self.respond_packed(encode_response_vectored(message, self.api_version, self.head()), holder)
+
+    def respond_packed(self, buffers: Sequence[Buffer], holder: Holder | None) -> None:
+        """Answer with an encoded message, whose first buffer is a bytearray that starts with ``head()``."""
         size = 0
         for buffer in buffers:
             size += len(buffer)
@@ -212,7 +219,7 @@ class RequestContext(Exchange):
         self.api.answered(self.received_us)
         self.complete(buffers, size, holder)
 
-    def _head(self) -> bytes:
+    def head(self) -> bytes:
         """Room for the length prefix and the response header."""
         return _TAGGED_HEAD if self.api_version >= self.api.tagged_header_from else _HEAD
 
@@ -244,7 +251,7 @@ class RequestContext(Exchange):
 
 
 class GuardedContext(RequestContext):
-    """A request where access is controlled. ``merge`` makes the response that the client gets of the handler's.
+    """A request where access is controlled.
 
     A body that was encoded piece by piece is decoded for that, which costs as much again: only requests with refused
     elements, or that ask for authorised operations, have a ``merge``.

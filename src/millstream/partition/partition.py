@@ -238,9 +238,10 @@ class Partition:
         not ended, without one the high watermark.
         """
         high_watermark = self.high_watermark
-        if not self.transactions.unstable:
+        transactions = self.producers.transactions
+        if not transactions.unstable:
             return high_watermark
-        first = self.transactions.first_unstable(Offset(high_watermark))
+        first = transactions.first_unstable(Offset(high_watermark))
         # Its records may have been deleted (DeleteRecords).
         return high_watermark if first < 0 else max(min(first, high_watermark), self.log.start_offset)
 

@@ -217,3 +217,61 @@ def test_a_log_cut_inside_a_range_that_left_the_cache_has_what_is_appended_next_
     shard.storage.memory._evict(1)
     assert log.read(0, 2, 1000, True) is None, "what follows is from the segment"
     assert read_everything(shard, log) == written
+
+
+def expected(batches: list[tuple[int, int, bytes]], offset: int, end: int, room: int) -> bytes:
+    """What a read from ``offset`` on finds in these batches, which are (first offset, last offset, bytes)."""
+    data = b""
+    for base, last, batch in batches:
+        if last >= offset and base < end:
+            if data and len(data) + len(batch) > room:
+                break
+            data += batch
+    return data
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_read_that_is_repeated_finds_what_is_there_now(seed: int) -> None:
+    """As several groups at the tail do, while the log grows, loses its end, and is evicted."""
+    rng = random.Random(seed)
+    shard = new_shard(memory_bytes=4 * MIB, settings=ROOMY)
+    log, other = shard.open(1), shard.open(2)
+    batches: list[tuple[int, int, bytes]] = []
+    hits = offset = 0
+
+    def grow() -> None:
+        base, count = log.next_offset, rng.choice([1, 1, 1, 3])
+        batch = append(log, count, rng.choice([900, 900, 900, 200_000]), rng.randint(1, 1 << 40))
+        batches.append((base, base + count - 1, batch))
+        settle(shard)
+
+    grow()
+    for _ in range(150):
+        what = rng.random()
+        if what < 0.4:
+            grow()
+        elif what < 0.6:  # lose the end, and mostly write as much again
+            cut = rng.choice(batches[-3:])[0]
+            shard.call(log.truncate_suffix, cut)
+            lost = [one for one in batches if one[0] >= cut]
+            del batches[len(batches) - len(lost) :]
+            for _ in lost or [0]:
+                grow()
+        elif what < 0.65:
+            for _ in range(rng.randint(40, 80)):
+                fill(shard, other, 1, 50_000)
+        if rng.random() < 0.5 or offset >= log.next_offset:
+            offset = rng.randint(max(0, log.next_offset - 6), log.next_offset - 1)
+        room = rng.choice([1500, 1 << 20, 1 << 20])
+        for _ in range(rng.randint(1, 3)):
+            found = log.read(offset, log.durable_offset, room, True)
+            if found is not None:
+                hits += 1
+                assert bytes(found) == expected(batches, offset, log.durable_offset, room)
+                found.trim_front(rng.randint(0, len(found)))
+                found.release()
+    assert hits > 50
+    for one in (log, other):
+        for left in one.cache.clear():
+            left.log.host.memory.give_back(left)
+    assert shard.arena.reserved_bytes(MemoryClass.CACHE) == 0

@@ -47,7 +47,10 @@ _ENVELOPE: Final = struct.Struct("<QQ")
 
 def has_events(batches: IoBuf) -> bool:
     """Whether these whole batches are of events."""
-    return len(batches) >= HEADER_BYTES and is_event_batch(batches.copy(0, HEADER_BYTES))
+    if len(batches) < HEADER_BYTES:
+        return False
+    fragment, start, end = batches.parts[0]
+    return is_event_batch(fragment.view[start:end] if end - start >= HEADER_BYTES else batches.copy(0, HEADER_BYTES))
 
 
 def as_records(batches: IoBuf, view: str) -> list[bytes]:

@@ -106,7 +106,7 @@ def _read_here(partition: Partition, request: ReadRequest, watch: Armed) -> Fetc
             return FetchResult(_NONE, high_watermark, stable, start, None, diverging)
         if error is not ErrorCode.NONE:
             return refused(int(error))
-    error = range_error(partition, offset)
+    error = ErrorCode.NONE if start <= offset < end else range_error(partition, offset)
     if error is not ErrorCode.NONE:
         return refused(int(error))
     if offset >= end:

@@ -37,7 +37,7 @@ from millstream.storage.disk import DIRECT_BLOCK_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.iobuf import Arena, Fragment
+    from millstream.iobuf import Arena, Fragment, Piece
     from millstream.model.quantities import Offset
     from millstream.storage.log.segment_list import Segment
     from millstream.telemetry.metrics import StatsSlab
@@ -165,6 +165,16 @@ class Range:
                 return position
             position += length + 12
 
+    def cut(self, used_bytes: int) -> None:
+        """Let the range end after ``used_bytes``, where a batch ends, and take nothing more. The bytes behind that stay
+        in place, for the writer and for sends that hold them.
+        """
+        self.used = self.limit = used_bytes
+        self.tail_end = 0
+        while self.positions and self.positions[-1] >= used_bytes:
+            self.positions.pop()
+            self.batch_offsets.pop()
+
     def floor(self, limit: int) -> int:
         """The last batch start at or before byte ``limit``; -1 if no batch starts that early."""
         place = bisect_right(self.positions, limit) - 1
@@ -191,16 +201,25 @@ class NoRange(Range):
         self.fragment = None
 
 
-class LogCache:
-    """The ranges of one log, oldest first."""
+_NO_READ: Final[tuple[int, int, int, tuple[tuple[Piece, int, int], ...]]] = (-1, -1, 0, ())
+"""A read of ``LogCache``: offset, end as a stream position, bytes, parts."""
 
-    __slots__ = ("_bases", "_first", "_ranges", "level", "none", "open")
+
+class LogCache:
+    """The ranges of one log, oldest first.
+
+    The last read is remembered: ten groups at the tail of a log read the same bytes one after the other. What is
+    remembered holds no reference to memory, so it is forgotten when any range leaves the cache or is cut.
+    """
+
+    __slots__ = ("_bases", "_first", "_last_read", "_ranges", "level", "none", "open")
 
     def __init__(self, stream: BytePosition) -> None:
         """``stream`` is the position at which the first range starts."""
         self._ranges: list[Range] = []
         self._bases: list[int] = []
         self._first = 0  # those before were dropped
+        self._last_read = _NO_READ
         self.none = NoRange(stream)
         """Stands for the open range while no range is open; its ``stream`` is where the next range starts."""
         self.open: Range = self.none
@@ -240,16 +259,27 @@ class LogCache:
 
     def drop_oldest(self) -> None:
         """Forget the oldest range; its memory is the caller's."""
+        self._last_read = _NO_READ
         self._first += 1
         if self._first > 64 and self._first * 2 > len(self._ranges):
             del self._ranges[: self._first]
             del self._bases[: self._first]
             self._first = 0
 
-    def drop_newest(self) -> Range:
-        """Take the newest range back, for a cut of the log's end."""
-        self._bases.pop()
-        return self._ranges.pop()
+    def cut(self, position: BytePosition) -> list[Range]:
+        """Forget what follows stream ``position``, where a batch ends. Returns the ranges that left, newest first;
+        their memory is the caller's.
+        """
+        self._last_read = _NO_READ
+        self.close_open()
+        dropped: list[Range] = []
+        while (newest := self.newest) is not None and newest.stream >= position:
+            self._bases.pop()
+            dropped.append(self._ranges.pop())
+        if newest is not None and newest.end > position:
+            newest.cut(position - newest.stream)
+        self.none.stream = position
+        return dropped
 
     def live(self) -> list[Range]:
         """All ranges, oldest first."""
@@ -257,6 +287,7 @@ class LogCache:
 
     def clear(self) -> list[Range]:
         """Forget all ranges; their memory is the caller's."""
+        self._last_read = _NO_READ
         ranges = self.live()
         self._ranges.clear()
         self._bases.clear()
@@ -272,6 +303,9 @@ class LogCache:
 
         At most ``max_bytes``, but with ``minimum_one`` always the first batch.
         """
+        last_offset, last_end, size, parts = self._last_read
+        if offset == last_offset and end == last_end and size <= max_bytes:
+            return IoBuf.sharing(parts, size)
         place = bisect_right(self._bases, offset, self._first) - 1
         if place < self._first:
             return None
@@ -280,7 +314,8 @@ class LogCache:
         at = one.find(offset)
         start = one.stream + at
         found = IoBuf()
-        if end - start > max_bytes:
+        whole = end - start <= max_bytes
+        if not whole:
             end = self._whole(place, start, start + max_bytes, minimum_one=minimum_one)
         while start < end:
             one = ranges[place]
@@ -292,6 +327,8 @@ class LogCache:
             start = one.stream + upto
             place += 1
             at = 0
+        if whole:
+            self._last_read = (offset, end, len(found), tuple(found.parts))
         return found
 
     def _whole(self, place: int, start: int, limit: int, *, minimum_one: bool) -> int:

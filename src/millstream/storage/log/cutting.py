@@ -169,19 +169,10 @@ def _cut(log: OpenLog, offset: Offset, end: RaftPosition) -> None:
 
 def _cut_memory(log: OpenLog, position: BytePosition) -> None:
     """Forget cached bytes after stream ``position``. They stay in place for the writer and running sends."""
-    log.cache.close_open()
     memory = log.host.memory
-    while (newest := log.cache.newest) is not None and newest.stream >= position:
-        one = log.cache.drop_newest()
+    for one in log.cache.cut(position):
         # The spans of a submitted tick may point here; what is appended later must not overwrite them.
         log.host.wal.when_durable(partial(memory.give_back, one))
-    if newest is not None and newest.end > position:
-        newest.used = newest.limit = position - newest.stream
-        newest.tail_end = 0
-        while newest.positions and newest.positions[-1] >= newest.used:
-            newest.positions.pop()
-            newest.batch_offsets.pop()
-    log.cache.none.stream = position
 
 
 def _triples(flat: list[int]) -> list[list[int]]:

@@ -58,6 +58,7 @@ from millstream.wire.messages.fetch import (
     PartitionData,
 )
 from millstream.wire.messages.leader import NodeEndpoint
+from millstream.wire.packed_fetch import ReadPartition, ReadTopic, pack_fetch
 
 if TYPE_CHECKING:
     from millstream.shard.reactor import Timer
@@ -387,47 +388,20 @@ class FetchCall:
         if ctx.charge_fetch(self.size):
             self._answer_over_quota()
             return
-        version = ctx.api_version
-        committed = self.committed
-        responses: list[FetchableTopicResponse] = []
-        endpoints: list[NodeEndpoint] = []
-        topic: FetchableTopicResponse | None = None
+        included: list[tuple[SessionPartition, FetchResult]] = []
+        plain = not self.sent_to and ctx.merge is None
+        include = context.include
         for asked, result in results.items():
-            error, data, diverging = result.error_code, result.data, result.diverging
+            error, data = result.error_code, result.data
             size = 0 if data is None else len(data)
-            sent_to = self.sent_to.get(asked, NO_REPLICA)
-            forced = diverging is not None or sent_to != NO_REPLICA
-            if not context.include(asked, error, result.high_watermark, result.log_start_offset, size, forced=forced):
-                continue
-            if sent_to != NO_REPLICA:
+            forced = result.diverging is not None
+            if asked in self.sent_to:
+                forced = True
                 asked.changed()  # should the consumer ask here again
-            if topic is None or topic.topic_id != asked.topic_id or (version < BY_ID and topic.topic != asked.topic):
-                topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
-                responses.append(topic)
-            if error == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_FROM:
-                error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            answered: list[AbortedTransaction] | None = (
-                NO_ABORTED if (error in MISSING if error else committed) else None
-            )
-            if result.aborted:
-                answered = [AbortedTransaction(*one) for one in result.aborted]
-            leader = NO_LEADER
-            if error in KNOWS_THE_LEADER and version >= _LEADERS_FROM:
-                leader = leader_of(node, ctx, asked, endpoints)
-            topic.partitions.append(
-                PartitionData(
-                    partition_index=asked.index,
-                    error_code=error,
-                    high_watermark=result.high_watermark,
-                    last_stable_offset=result.last_stable_offset,
-                    log_start_offset=result.log_start_offset,
-                    diverging_epoch=NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
-                    current_leader=leader,
-                    aborted_transactions=answered,
-                    preferred_read_replica=sent_to,
-                    records=b"" if data is None else self._records(asked, data),
-                )
-            )
+            if include(asked, error, result.high_watermark, result.log_start_offset, size, forced=forced):
+                included.append((asked, result))
+                if forced or error or result.aborted or (data is not None and has_events(data)):
+                    plain = False
         self._stop_watching()
         if self.reserved > self.size:
             node.shard.arena.unreserve(MemoryClass.FETCH, self.reserved - self.size)
@@ -442,8 +416,63 @@ class FetchCall:
         session_id = context.finish(node.shard.reactor.now_us() // 1000)
         if not context.incremental:
             node.meters.count_sessions(len(node.fetch_sessions), node.fetch_sessions.evictions)
-        message = FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
-        ctx.respond_vectored(message, sent)
+        if plain:
+            topics = self._read_topics(included)
+            packed = pack_fetch(ctx.api_version, ctx.head(), session_id, topics, committed=self.committed)
+            ctx.respond_packed(packed, sent)
+        else:
+            ctx.respond_vectored(self._message(included, session_id), sent)
+
+    def _read_topics(self, included: list[tuple[SessionPartition, FetchResult]]) -> list[ReadTopic]:
+        """What was read, by topic, without an error."""
+        by_id = self.ctx.api_version >= BY_ID
+        topics: list[ReadTopic] = []
+        name, topic_id = "", b""
+        partitions: list[ReadPartition] = []
+        for asked, result in included:
+            if asked.topic_id != topic_id or not (by_id or asked.topic == name):
+                name, topic_id, partitions = asked.topic, asked.topic_id, []
+                topics.append(ReadTopic(name, topic_id, partitions))
+            stable, start = result.last_stable_offset, result.log_start_offset
+            partitions.append((asked.index, result.high_watermark, stable, start, result.data))
+        return topics
+
+    def _message(self, included: list[tuple[SessionPartition, FetchResult]], session_id: int) -> FetchResponse:
+        """What was read, with its errors, and what else a client has to know."""
+        version = self.ctx.api_version
+        responses: list[FetchableTopicResponse] = []
+        endpoints: list[NodeEndpoint] = []
+        topic: FetchableTopicResponse | None = None
+        for asked, result in included:
+            error, data, diverging = result.error_code, result.data, result.diverging
+            if topic is None or topic.topic_id != asked.topic_id or (version < BY_ID and topic.topic != asked.topic):
+                topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
+                responses.append(topic)
+            if error == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_FROM:
+                error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            answered: list[AbortedTransaction] | None = (
+                NO_ABORTED if (error in MISSING if error else self.committed) else None
+            )
+            if result.aborted:
+                answered = [AbortedTransaction(*one) for one in result.aborted]
+            leader = NO_LEADER
+            if error in KNOWS_THE_LEADER and version >= _LEADERS_FROM:
+                leader = leader_of(self.node, self.ctx, asked, endpoints)
+            topic.partitions.append(
+                PartitionData(
+                    partition_index=asked.index,
+                    error_code=error,
+                    high_watermark=result.high_watermark,
+                    last_stable_offset=result.last_stable_offset,
+                    log_start_offset=result.log_start_offset,
+                    diverging_epoch=NO_DIVERGENCE if diverging is None else EpochEndOffset(*diverging),
+                    current_leader=leader,
+                    aborted_transactions=answered,
+                    preferred_read_replica=self.sent_to.get(asked, NO_REPLICA),
+                    records=b"" if data is None else self._records(asked, data),
+                )
+            )
+        return FetchResponse(session_id=session_id, responses=responses, node_endpoints=endpoints)
 
     def _answer_over_quota(self) -> None:
         """An existing session reads these partitions again; none is made."""

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.core.fetch_session import FINAL_EPOCH, NO_SESSION, is_follower
 from millstream.iobuf import MemoryClass
-from millstream.kafka.handlers.data.fetch_refusals import BY_ID, NO_ABORTED, NO_DIVERGENCE, NO_LEADER
+from millstream.kafka.handlers.data.fetch_refusals import BY_ID
 from millstream.kafka.handlers.data.nearest import selects_by_rack
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset
 from millstream.partition.partition import Gate, Partition
 from millstream.partition.read.batches import offset_error, read_cached, read_pages
 from millstream.partition.read.list_offsets import READ_COMMITTED
-from millstream.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from millstream.wire.messages.fetch import FetchResponse
+from millstream.wire.packed_fetch import ReadTopic, pack_fetch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.iobuf import Arena, IoBuf, Releasable
     from millstream.kafka.context import Node, RequestContext
     from millstream.wire.messages.fetch import FetchPartition, FetchRequest
+    from millstream.wire.packed_fetch import ReadPartition
 
 ROOM_MAX: Final = 1 << 20
 """Maximum size of one response in bytes. Consumers request 50 MiB and accept less; large responses would leave room for
@@ -62,39 +64,37 @@ def answer_at_once(node: Node, ctx: RequestContext, request: FetchRequest) -> bo
     version = ctx.api_version
     if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION or is_follower(request, version):
         return False
-    if selects_by_rack(node, request.rack_id):
+    if ctx.merge is not None or selects_by_rack(node, request.rack_id):
         return False
     held: list[IoBuf] = []
     room = ctx.fetch_room(min(request.max_bytes, node.settings.fetch_max_bytes, ROOM_MAX))
-    responses = _read(node, request, version, held, room)
+    topics = _read(node, request, version, held, room)
     size = sum(map(len, held))
     arena = node.shard.arena
-    if responses is not None and size >= max(1, request.min_bytes) and arena.reserve(MemoryClass.FETCH, size):
+    if topics is not None and size >= max(1, request.min_bytes) and arena.reserve(MemoryClass.FETCH, size):
         lent = Lent(arena, held, size)
         if ctx.charge_fetch(size):
             lent.release()
             ctx.respond(FetchResponse())
             return True
         node.meters.fetched.inc(size)
-        ctx.respond_vectored(FetchResponse(responses=responses), lent)
+        committed = request.isolation_level == READ_COMMITTED
+        ctx.respond_packed(pack_fetch(version, ctx.head(), NO_SESSION, topics, committed=committed), lent)
         return True
     for data in held:
         data.release()
     return False
 
 
-def _read(
-    node: Node, request: FetchRequest, version: int, held: list[IoBuf], room: int
-) -> list[FetchableTopicResponse] | None:
+def _read(node: Node, request: FetchRequest, version: int, held: list[IoBuf], room: int) -> list[ReadTopic] | None:
     """The requested data, or None if the request needs more than this module. ``held`` gets the data."""
     find = node.partitions.find
     alone = len(request.topics) == 1 and len(request.topics[0].partitions) == 1
-    aborted = NO_ABORTED if request.isolation_level == READ_COMMITTED else None
     seen: set[Partition] = set()
-    responses: list[FetchableTopicResponse] = []
+    topics: list[ReadTopic] = []
     for topic in request.topics:
         key = topic.topic if version < BY_ID else topic.topic_id
-        answers: list[PartitionData] = []
+        answers: list[ReadPartition] = []
         for asked in topic.partitions:
             partition = find(key, asked.partition)
             if not isinstance(partition, Partition) or partition in seen or not _is_plain(partition, asked):
@@ -118,21 +118,9 @@ def _read(
                 room -= len(data)
             elif asked.fetch_offset >= high_watermark and not partition.group.knows_committed:
                 return None
-            answers.append(
-                PartitionData(
-                    asked.partition,
-                    0,
-                    high_watermark,
-                    high_watermark,
-                    start,
-                    NO_DIVERGENCE,
-                    NO_LEADER,
-                    aborted_transactions=aborted,
-                    records=data or b"",
-                )
-            )
-        responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, answers))
-    return responses
+            answers.append((asked.partition, high_watermark, high_watermark, start, data))
+        topics.append(ReadTopic(topic.topic, topic.topic_id, answers))
+    return topics
 
 
 def _is_plain(partition: Partition, asked: FetchPartition) -> bool:

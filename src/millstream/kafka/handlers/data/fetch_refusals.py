@@ -63,7 +63,11 @@ def refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
 def entry_of(node: Node, asked: SessionPartition) -> Entry | None:
     """The partition's entry, None if it is missing. A session keeps the name of a topic that it knows by id."""
     topic_id = asked.topic_id
-    if topic_id == ZERO_UUID:
+    named = topic_id == ZERO_UUID
+    entry = node.partitions.find(asked.topic if named else topic_id, asked.index)
+    if entry is not None and asked.topic:
+        return entry
+    if named:
         return find_readable(node, asked.topic, PartitionIndex(asked.index))
     entry = find_readable(node, topic_id, PartitionIndex(asked.index))
     if entry is not None and not asked.topic:
