@@ -276,7 +276,7 @@ def test_a_thousand_partitions_in_one_fetch(client, other):
 
 
 def test_what_was_evicted_from_memory_is_read_from_disk_unchanged(broker, client, connect, request):
-    topic, _ = client.create()
+    topic, _ = client.create(retention_ms=-1)  # the timestamps are of 1970
     filler, _ = client.create()
     sent = {p: [batch(3, bytes([p, i]) * 5000, timestamp=1000 + i) for i in range(40)] for p in (0, 1)}
     for partition, batches in sent.items():
