@@ -7,7 +7,6 @@ A core that has taken an append can't take it back, so everything that may be wr
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,9 +54,11 @@ def arrived(
 
 def _check_place(log: Log, core: Raft, append: Append, entries: SentEntries) -> None:
     """Whether what this log lacks of an append continues it."""
-    terms = [append.prev.term, *(run.term for run in append.runs), append.term]
-    if any(later < earlier for earlier, later in pairwise(terms)):
-        raise Rejected(f"the terms of an append fall: {terms}", ErrorCode.CORRUPT_MESSAGE)
+    term = append.prev.term
+    for following in (*[run.term for run in append.runs], append.term):
+        if following < term:
+            raise Rejected(f"the terms of an append fall from {term} to {following}", ErrorCode.CORRUPT_MESSAGE)
+        term = following
     start = core.lacks_from(append)
     if start is not None:
         check_place(log, entries, start)

@@ -128,8 +128,10 @@ def parse_entries(
         while position < run.end_position:
             if control < len(controls) and controls[control].position == position:
                 one = controls[control]
-                _require(one.term == run.term, f"a control entry of term {one.term} in a run of term {run.term}")
-                _require(len(one.payload) <= CONTROL_BYTES_MAX, f"a control entry of {len(one.payload)} bytes")
+                if one.term != run.term:
+                    raise _rejected(f"a control entry of term {one.term} in a run of term {run.term}")
+                if len(one.payload) > CONTROL_BYTES_MAX:
+                    raise _rejected(f"a control entry of {len(one.payload)} bytes")
                 entries.append(one)
                 control += 1
                 position += 1
@@ -137,16 +139,18 @@ def parse_entries(
                 continue
             batch = _batch_at(pieces, FilePosition(at), limit, RaftPosition(position))
             shift = position - batch.base_offset if shift is None else shift
-            _require(
-                batch.base_offset + shift == position and batch.term == run.term,
-                f"a batch at offset {batch.base_offset} of term {batch.term}, where offset {position - shift} of term"
-                f" {run.term} follows",
-            )
+            if batch.base_offset + shift != position or batch.term != run.term:
+                raise _rejected(
+                    f"a batch at offset {batch.base_offset} of term {batch.term}, where offset {position - shift} of"
+                    f" term {run.term} follows"
+                )
             entries.append(batch)
             at += batch.size_bytes
             position += batch.last_offset - batch.base_offset + 1
-        _require(position == run.end_position, f"an entry up to {position}, its run ends at {run.end_position}")
-    _require(at == limit and control == len(controls), f"more than the entries up to position {end}")
+        if position != run.end_position:
+            raise _rejected(f"an entry up to {position}, its run ends at {run.end_position}")
+    if at != limit or control != len(controls):
+        raise _rejected(f"more than the entries up to position {end}")
     return SentEntries(start, end, entries)
 
 
@@ -154,11 +158,12 @@ def _batch_at(pieces: Pieces, at: FilePosition, limit_bytes: int, position: Raft
     try:
         found = parse_batch(pieces.peek(at, BATCH_HEADER_BYTES), 0, at, limit_bytes) if at < limit_bytes else None
     except WalkEnd as end:
-        raise Rejected(f"sent entries: byte {at}: {end.reason}", ErrorCode.CORRUPT_MESSAGE) from end
+        raise _rejected(f"byte {at}: {end.reason}") from end
     if found is None:
-        raise Rejected(f"sent entries: the bytes end before position {position}", ErrorCode.CORRUPT_MESSAGE)
+        raise _rejected(f"the bytes end before position {position}")
     views = pieces.views(at, found.size)
-    _require(checksum(views) == found.crc, f"the batch at offset {found.base_offset} does not match its checksum")
+    if checksum(views) != found.crc:
+        raise _rejected(f"the batch at offset {found.base_offset} does not match its checksum")
     return SentBatch(
         position,
         found.base_offset,
@@ -170,9 +175,8 @@ def _batch_at(pieces: Pieces, at: FilePosition, limit_bytes: int, position: Raft
     )
 
 
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise Rejected(f"sent entries: {what}", ErrorCode.CORRUPT_MESSAGE)
+def _rejected(what: str) -> Rejected:
+    return Rejected(f"sent entries: {what}", ErrorCode.CORRUPT_MESSAGE)
 
 
 def check_place(log: OpenLog, sent: SentEntries, start: RaftPosition) -> None:
@@ -182,18 +186,20 @@ def check_place(log: OpenLog, sent: SentEntries, start: RaftPosition) -> None:
     Raises:
         Rejected: no entry starts at ``start``, here or in what was sent, or its offset or term is not what follows.
     """
-    rest = [one for one in sent.entries if one.position >= start]
-    _require(bool(rest) and rest[0].position == start, f"no entry starts at position {start}")
+    rest = sent.from_position(start).entries
+    if not rest or rest[0].position != start:
+        raise _rejected(f"no entry starts at position {start}")
     term = log.raft.term_before(start)
-    _require(rest[0].term >= term, f"an entry of term {rest[0].term} after one of term {term}")
+    if rest[0].term < term:
+        raise _rejected(f"an entry of term {rest[0].term} after one of term {term}")
     offset = log.raft.controls.offset_at(start)
-    batch = next((one for one in rest if isinstance(one, SentBatch)), None)
-    _require(
-        batch is None or batch.base_offset == offset,
-        f"a batch at offset {batch.base_offset if batch else -1}, but this log ends at offset {offset}",
-    )
-    if offset < log.next_offset:
-        _require(_begins_batch(log, offset), f"position {start} is inside of a batch of this log")
+    for one in rest:
+        if isinstance(one, SentBatch):
+            if one.base_offset != offset:
+                raise _rejected(f"a batch at offset {one.base_offset}, but this log ends at offset {offset}")
+            break
+    if offset < log.next_offset and not _begins_batch(log, offset):
+        raise _rejected(f"position {start} is inside of a batch of this log")
 
 
 def _begins_batch(log: OpenLog, offset: Offset) -> bool:
@@ -210,8 +216,28 @@ def _begins_batch(log: OpenLog, offset: Offset) -> bool:
     return True
 
 
+def fit(log: OpenLog, sent: SentEntries) -> bool:
+    """Whether the entries are batches that the open range and the open tick take as they are: then there is room. So it
+    is for most appends of a leader.
+    """
+    size, last_offset = 0, -1
+    for entry in sent.entries:
+        if not isinstance(entry, SentBatch):
+            return False
+        size += entry.size_bytes
+        last_offset = entry.last_offset
+    one = log.cache.open
+    return (
+        one.used + size <= one.limit
+        and last_offset <= one.offset_max
+        and log.host.wal.takes_small(len(sent.entries) + len(_NOTES), size)
+    )
+
+
 def check_room(log: OpenLog, sent: SentEntries) -> None:
     """What ``Log.check_room`` does."""
+    if fit(log, sent):
+        return
     for fragment in take_room(log, sent):
         fragment.release()
     log.host.memory.put_back()

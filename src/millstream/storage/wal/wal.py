@@ -42,7 +42,7 @@ from millstream.format.wal import (
     Kind,
     frame_bytes,
 )
-from millstream.iobuf import ArenaFull
+from millstream.iobuf import MAX_FRAGMENT_BYTES, ArenaFull
 from millstream.storage.disk import DiskFault
 from millstream.storage.wal.pace import TickPace
 from millstream.storage.wal.ticks import (
@@ -309,6 +309,16 @@ class Wal:
             payload_bytes += size
             spans += 2 * pieces
         return True
+
+    def takes_small(self, count: int, size_bytes: int) -> bool:
+        """Whether so many records of ``size_bytes`` together fit into the open tick; False as well if they may not."""
+        tick = self.tick
+        pieces = size_bytes // MAX_FRAGMENT_BYTES + 2 * count
+        return (
+            tick.records + count <= self.records_max
+            and len(tick.spans) + 2 * pieces <= 2 * (SPANS_MAX - RECORDS_MAX)
+            and tick.payload_bytes + size_bytes <= self.tick_bytes_max
+        )
 
     def add_note(
         self,
