@@ -26,7 +26,7 @@ from millstream.model.quantities import RaftGroupId, ShardId
 from millstream.shard.process import ExitStatus
 from millstream.storage.compaction.cleaner import Cleaner, Pace
 from millstream.storage.disk import DIRECT_BLOCK_BYTES
-from millstream.storage.messages.commands import CLEANER_LANE, LANE_OF, Command, decode_command, encode
+from millstream.storage.messages.commands import CLEANER_LANE, LANE_OF, Command, Write, decode_command, encode
 from millstream.storage.processes.worker import Worker
 from millstream.storage.processes.writer import TickWriter
 from millstream.storage.recovery.place import LogPlace
@@ -37,6 +37,7 @@ from millstream.storage.throttle import Throttle
 from millstream.storage.wal.ticks import SLOT_COUNT, W_RECORDS, TickSlots
 from millstream.telemetry.metrics import StatsSlab
 from sim.engine.timeline import Timeline
+from sim.engine.violation import Violation
 
 if TYPE_CHECKING:
     import random
@@ -238,6 +239,8 @@ class LocalProcesses:
         self._stopping = False
         self.cleaner = Cleaner(disk, Pace(lambda _: False))
         self._lanes: list[deque[Command]] = [deque() for _ in range(CLEANER_LANE + 1)]
+        self._arena = arena.view
+        self._sent: dict[int, int] = {}  # writes to segments, and the checksum of what each is to write
         self._attached: tuple[Any, ...] = ()
         self._threads = lanes
         self._names = [f"{shard_id}/{number}" for number in range(WRITER_LANE + 1)]
@@ -266,6 +269,8 @@ class LocalProcesses:
     def send(self, command: Command) -> None:
         # Through its bytes, as between processes.
         self._lanes[LANE_OF[type(command)]].append(decode_command(encode(command)))
+        if isinstance(command, Write):
+            self._sent[command.id] = self._checksum(command)
         self._commands += 1
 
     def stop_worker(self) -> None:
@@ -320,8 +325,16 @@ class LocalProcesses:
         command = self._lanes[lane].popleft()
         self._commands -= 1
         reply = self.cleaner.carry_out(command) if lane == CLEANER_LANE else self.file_worker.carry_out(command)
+        if isinstance(command, Write) and self._checksum(command) != self._sent.pop(command.id):
+            raise Violation(f"the memory of a write to {command.path} was given to others before it was written")
         if reply is not None:
             reactor.call_soon(on_message, encode(reply))
+
+    def _checksum(self, write: Write) -> int:
+        spans, sum32 = write.spans, 0
+        for start, end in zip(spans[::2], spans[1::2], strict=True):
+            sum32 = crc32c(self._arena[start:end], sum32)
+        return sum32
 
     def _end(self) -> None:
         reactor, _, _, on_ended = self._attached
@@ -364,7 +377,7 @@ class LocalShard:
         self.disk = disk
         self.clean = clean
         self.reactor = LocalReactor(now_ms)
-        self.arena = Arena.create(ShardId(shard_id), memory_bytes)
+        self.arena = Arena.create(ShardId(shard_id), memory_bytes, poison=True)
         self.stats = StatsSlab(shard_id, "shard")
         # Not ``Settings``: its bounds are for people, a test wants a write-ahead log of a few KiB.
         self.settings = SimpleNamespace(**{**SMALL, **(settings or {})})

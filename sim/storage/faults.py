@@ -121,7 +121,8 @@ class FaultHistory(History):
         except (OSError, Corruption, Violation, Stopped) as error:
             failed = isinstance(error, OSError) or (isinstance(error, Stopped) and error.code == EXIT_STORAGE)
             full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-            refused = failed or "could not be read" in str(error)  # judged as damage, which it is not: it can be now
+            # Judged as damage of a partition, which it is not: it can be read and opened now.
+            refused = failed or "could not be read" in str(error) or "could not be opened: OSError" in str(error)
             if not full and not (self._excuse and refused):
                 raise
             self.failed_starts += 1

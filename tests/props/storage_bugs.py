@@ -17,6 +17,7 @@ from millstream.format import wal_scan
 from millstream.format.events.chunk import DATA_SUFFIX, SUFFIXES
 from millstream.format.index import SegmentSummary
 from millstream.format.names import STATE_COPY_FILE, STATE_FILE
+from millstream.iobuf.room import release_all
 from millstream.partition import lifecycle
 from millstream.partition.append.internal import _InternalAppend
 from millstream.storage.chunks.chunk_segment import ChunkSegment
@@ -349,7 +350,20 @@ def control_entry_counted_before_its_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cutting, "append_control", hasty)
 
 
+def a_running_write_does_not_hold_its_memory(patch: pytest.MonkeyPatch) -> None:
+    """What a cut takes out of the cache is free while the worker still writes from it."""
+    advance = WriteBehind.advance
+
+    def careless(behind: WriteBehind) -> None:
+        advance(behind)
+        release_all(behind._lent)
+        behind._lent = []
+
+    patch.setattr(WriteBehind, "advance", careless)
+
+
 RAFT = [
+    a_running_write_does_not_hold_its_memory,
     control_entries_forgotten_by_checkpoint,
     control_entries_survive_their_truncation,
     control_entry_counted_before_its_sync,

@@ -24,6 +24,7 @@ FRESH_OPERATIONS = 30
 KEPT = [
     pytest.param("crash", 130, marks=[pytest.mark.slow, pytest.mark.ci]),  # ten seconds of CPU
     ("fault", 1),
+    ("fault", 4),
     ("fault", 17),
     ("fault", 129),
     ("fault", 1074999450),
@@ -33,6 +34,7 @@ KEPT = [
     ("rot", 157),
     ("raft", 3),
     ("events", 8),
+    ("events", 998946396260),
     ("event-rot", 7000),
     ("event-rot", 7001),
     ("event-rot", 7021),

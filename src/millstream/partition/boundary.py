@@ -20,7 +20,8 @@ What a verb may have changed of what partitions share, and what undoes it:
 write-ahead log's turn  ``Wal.mend`` cuts the tick back to whole records. Records of the partition in it stay
                         and become durable; its log says what they are (``recovery.set_aside``)
 log cache, arena        ranges belong to the log's cache: ``ShardStorage.forget`` gives all of them back when
-                        no frame needs their bytes. What was set aside for an append is put back
+                        no frame needs their bytes; a running write to a segment keeps its own until then. What was
+                        set aside for an append is put back
 write-ahead log's files its records go to a file of the partition at the next checkpoint, so that it holds
                         no frame
 parked requests         answered: batches that were appended, and deletions, with REQUEST_TIMED_OUT, because

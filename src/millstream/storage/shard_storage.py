@@ -48,7 +48,6 @@ from millstream.storage.messages.commands import (
     Prepared,
     Remove,
     WorkerLink,
-    Written,
     decode_reply,
 )
 from millstream.storage.processes.inspections import Inspections
@@ -243,7 +242,7 @@ class ShardStorage:
             for one in ranges:
                 self.memory.give_back(one)
 
-        # A submitted frame may still be read from these ranges.
+        # A submitted frame may still be read from these ranges. A running write has references of its own.
         self.wal.when_durable(release)
 
     # -- checkpoint and stop -------------------------------------------------------------------------------------------
@@ -303,38 +302,24 @@ class ShardStorage:
     def _received(self, message: bytes) -> None:
         """A message of the worker or the cleaner: the reply to a command, or about a log or a file."""
         reply = decode_reply(message)
-        if isinstance(reply, Written):
-            self._written(reply)
-        elif isinstance(reply, Prepared):
+        if isinstance(reply, Prepared):
             self._prepared(reply)
         elif isinstance(reply, Failed):
             self.fail(DiskFault.WRITE, reply.reason)
         elif isinstance(reply, Broke):
-            self._broke(reply)
+            self.worker.fail(reply.id, HelperFault(reply.what))
         else:
             self.worker.reply(reply)
-
-    def _written(self, reply: Written) -> None:
-        log = self.logs.get(reply.group)
-        if log is not None:
-            if not reply.errno:
-                self.space.written(log)
-            log.guard("write behind", log.behind.written, reply.errno, reply.bytes)
-
-    def _broke(self, reply: Broke) -> None:
-        """A helper has met in a command about one log what no command meets."""
-        if reply.group >= 0:
-            log = self.logs.get(reply.group)
-            if log is not None:
-                self.log_broke(log, reply.verb, reply.what)
-            return
-        self.worker.fail(reply.id, HelperFault(reply.what))
 
     def log_broke(self, log: OpenLog, verb: str, what: str) -> None:
         """A helper has met ``what`` in a verb of a log: the log fails."""
         log.guard(verb, raise_fault, HelperFault(what))
 
     # -- space ---------------------------------------------------------------------------------------------------------
+
+    def wrote(self, log: OpenLog) -> None:
+        """Bytes of a log are in its segment: it found space."""
+        self.space.written(log)
 
     def write_refused(self, log: OpenLog, errno: int) -> None:
         """A segment write found the disk full: it is tried again once a second."""

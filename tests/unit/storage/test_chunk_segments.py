@@ -1,6 +1,5 @@
 """A chunk as a segment file: a stream of batches in five files, through pieces, restarts, repeats, cuts and crashes."""
 
-import errno
 import random
 import sys
 from pathlib import Path
@@ -82,7 +81,7 @@ def test_a_cut_ends_at_a_batch_and_other_batches_follow():
     batches = made(6)
     file = disk.open(PATH, create=True)
     write_all(file, [b"".join(batches)], 0)
-    with pytest.raises(OSError, match="inside of a batch"):
+    with pytest.raises(Corruption, match="inside of a batch"):
         file.truncate(len(batches[0]) + 1)
     kept = b"".join(batches[:4])
     file.truncate(len(kept))
@@ -99,12 +98,11 @@ def test_a_cut_ends_at_a_batch_and_other_batches_follow():
 def test_a_gap_and_bytes_that_are_no_events_are_refused():
     disk = ChunkDisk(fresh())
     file = disk.open(PATH, create=True)
-    with pytest.raises(OSError, match="behind the end") as caught:
+    with pytest.raises(Corruption, match="behind the end"):
         file.pwritev([b"x"], 1)
-    assert caught.value.errno == errno.EINVAL
     records = bytearray(made(1)[0])
     records[21] = 0  # no longer marked as events
-    with pytest.raises(OSError, match="no event batch"):
+    with pytest.raises(Corruption, match="no event batch"):
         file.pwritev([records], 0)
     assert file.size() == 0
 

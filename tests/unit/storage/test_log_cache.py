@@ -8,7 +8,7 @@ from storage_support import append, fill, new_shard, read_everything, settle
 from millstream.iobuf import BLOCK_BYTES, ArenaFull, Fragment, MemoryClass
 from millstream.storage.log.cache import CacheMemory
 from millstream.storage.log.write_behind import WRITE_BYTES_MAX, WRITE_BYTES_MIN
-from millstream.storage.messages.commands import Write
+from millstream.storage.messages.commands import SEGMENTS_LANE, Write
 from sim.engine.local_storage import MIB
 
 ROOMY = {"wal_bytes": 64 * MIB, "wal_file_bytes": 4 * MIB, "checkpoint_bytes": 1 << 40}
@@ -112,6 +112,29 @@ def test_a_send_keeps_its_bytes_while_the_cache_moves_on() -> None:
     assert log.read(0, 100, 50_000, True) is None
     assert bytes(held) == expected
     held.release()
+
+
+@pytest.mark.parametrize("verb", ["cut", "delete"])
+def test_a_write_to_a_segment_keeps_its_memory_though_the_log_is_cut_or_deleted(verb: str) -> None:
+    shard = new_shard()
+    log, other = shard.open(1), shard.open(2)
+    fill(shard, log, 1)
+    in_use = shard.arena.in_use_bytes
+    shard.processes.hang(SEGMENTS_LANE, 1_000_000)
+    log.write_out()
+    assert log.behind.under_way
+    if verb == "cut":
+        shard.call(log.truncate_suffix, 0)
+    else:
+        shard.storage.delete_log(log, lambda: None)
+        settle(shard)
+    written = fill(shard, other, 20)
+    shard.run(lambda: shard.arena.in_use_bytes <= in_use)  # the processes compare what is written with what was sent
+    assert read_everything(shard, other) == b"".join(written)
+    if verb == "cut":
+        written = fill(shard, log, 2)
+        shard.call(shard.storage.checkpoint)
+        assert read_everything(shard, log) == b"".join(written)
 
 
 def test_cold_reads_leave_the_tail_in_the_cache() -> None:

@@ -33,7 +33,9 @@ def test_a_write_that_raises_ends_that_log(bench, monkeypatch):
     shard, log, other, failures = bench
     original = SegmentFiles.write
     monkeypatch.setattr(
-        SegmentFiles, "write", lambda self, command: planted() if command.group == 1 else original(self, command)
+        SegmentFiles,
+        "write",
+        lambda self, command: planted() if command.path.startswith(log.directory) else original(self, command),
     )
     log.behind.write(log.ends.durable_position)
     shard.run(lambda: bool(failures))

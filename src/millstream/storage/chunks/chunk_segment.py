@@ -159,7 +159,8 @@ class ChunkSegment:
         written over if it is the same one; another one ends the stream there.
 
         Raises:
-            OSError: nothing is changed, or EINVAL: there would be a gap, or it is no event batch.
+            Corruption: there would be a gap, or it is no event batch. Nothing is changed.
+            OSError: the disk failed. Nothing that is read is changed.
         """
         with self._lock:
             count = sum(map(len, buffers))
@@ -192,12 +193,12 @@ class ChunkSegment:
         try:
             return memoryview(event_for_marker(batch))
         except BatchError as error:
-            raise OSError(errno.EINVAL, f"no event batch: {error}", self._sidecar) from error
+            raise Corruption(f"{self._sidecar}: no event batch: {error}") from error
 
     def _from_boundary(self, buffers: Sequence[Buffer], position: int) -> tuple[int, list[Buffer]]:
         """The start of the batch that a position is in, and the bytes from there on."""
         if position > self.size_bytes:
-            raise OSError(errno.EINVAL, f"byte {position} is behind the end at {self.size_bytes}", self._sidecar)
+            raise Corruption(f"{self._sidecar}: byte {position} is behind the end at {self.size_bytes}")
         if position >= self.whole_bytes:
             kept = bytes(self._tail[: position - self.whole_bytes])
             return self.whole_bytes, [kept, *buffers] if kept else list(buffers)
@@ -260,7 +261,7 @@ class ChunkSegment:
         self.whole_bytes += _stream_bytes(entry, before)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the stream at the start of a batch. Other places are refused (EINVAL): no log is cut there."""
+        """Cut the stream at the start of a batch. Raises Corruption for other places: no log is cut there."""
         with self._lock:
             if size_bytes >= self.whole_bytes:
                 del self._tail[size_bytes - self.whole_bytes :]
@@ -269,7 +270,7 @@ class ChunkSegment:
                 return
             place = bisect_right(self._positions, size_bytes) - 1
             if self._positions[place] != size_bytes:
-                raise OSError(errno.EINVAL, f"byte {size_bytes} is inside of a batch", self._sidecar)
+                raise Corruption(f"{self._sidecar}: byte {size_bytes} is inside of a batch")
             self._tail.clear()
             self._cut(place)
 
@@ -453,7 +454,7 @@ def _decoded(data: memoryview, path: str) -> EventBatch:
     try:
         return decode_event_batch(data, event_bytes_max=2 * SIZE_MAX, verify=False)
     except BatchError as error:
-        raise OSError(errno.EINVAL, f"no event batch: {error}", path) from error
+        raise Corruption(f"{path}: no event batch: {error}") from error
 
 
 def _size(disk: Disk, path: str) -> int:

@@ -14,11 +14,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from millstream.format.events.batch import batch_overhead, event_for_marker, is_marker, metadata_bytes
+from millstream.errors import Rejected
+from millstream.format.events.batch import (
+    batch_overhead,
+    event_for_marker,
+    is_event_batch,
+    is_marker,
+    metadata_bytes,
+)
 from millstream.format.events.chunk import ChunkEnds, ChunkLimits
+from millstream.model.error_code import ErrorCode
 from millstream.model.events import ChunkId
 from millstream.model.quantities import BytePosition
 from millstream.storage.chunks.chunk_disk import is_chunk_disk
+from millstream.storage.log.entries import SentBatch
 from millstream.storage.log.log import Log, LogShard
 from millstream.wire.batch import HEADER_BYTES
 
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     from millstream.model.replication import RaftPosition, Term
     from millstream.storage.chunks.chunk_disk import ChunkDisk
     from millstream.storage.disk import Disk
+    from millstream.storage.log.entries import SentEntries
     from millstream.storage.log.open_log import LogFacts
     from millstream.storage.log.opening import LoadedLog
     from millstream.storage.log.placing import Piece
@@ -95,10 +105,27 @@ class EventLog(Log):
     def make_room(
         self, views: Sequence[memoryview], size: int, last_offset: Offset, leader_epoch: Term
     ) -> list[Piece] | None:
-        """See ``Log.make_room``. A chunk that is full is sealed first."""
+        """See ``Log.make_room``. A chunk that is full is sealed first.
+
+        Raises:
+            Rejected: also for a batch of records, which no chunk takes.
+        """
+        self._require_events(views)
         if self._limits.full(self.chunk_ends) and not self.closed:
             self.roll()
         return super().make_room(views, size, last_offset, leader_epoch)
+
+    def check_room(self, sent: SentEntries) -> None:
+        """See ``Log.check_room``. Raises Rejected also for a batch of records, which no chunk takes."""
+        for one in sent.entries:
+            if isinstance(one, SentBatch):
+                self._require_events(one.views)
+        super().check_room(sent)
+
+    def _require_events(self, views: Sequence[memoryview]) -> None:
+        head = views[0] if len(views[0]) >= HEADER_BYTES else b"".join(views)
+        if not is_event_batch(head) and not is_marker(head):
+            raise Rejected(f"{self.name}: a batch of records where events are due", ErrorCode.INVALID_RECORD)
 
     def write(
         self,

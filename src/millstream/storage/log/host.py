@@ -61,6 +61,10 @@ class LogHost(Protocol):
         """Call back when no checkpoint is on its way to the disk: at once, or when this one is over."""
         ...
 
+    def wrote(self, log: OpenLog) -> None:
+        """Bytes of a log are in its segment."""
+        ...
+
     def write_refused(self, log: OpenLog, errno: int) -> None:
         """A segment write found the disk full; ``log.behind.advance`` follows once there may be space."""
         ...

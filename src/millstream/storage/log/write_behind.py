@@ -4,8 +4,9 @@ Ranges of the log cache are written once ``WRITE_BYTES_MIN`` of them are full an
 stream in the cache, up to four times as much: a log that has much of the cache leaves what is written longer in it.
 Less than that, and a quiet log's open range, is written when its segment is sealed, or a checkpoint or the cache asks
 for it (``write``). At most one ``Write`` of a log is at the worker, so a failed one leaves no hole: the next goes to
-the same place. Only durable bytes are ever written, so a segment never holds what the write-ahead log does not, and
-recovery may take a segment's bytes for the copy that they are.
+the same place. Its memory is held until the worker has answered: a cut and the deletion of the log do not wait for it,
+and bytes of another log in that memory would go into the segment. Only durable bytes are ever written, so a segment
+never holds what the write-ahead log does not, and recovery may take a segment's bytes for the copy that they are.
 
 A full disk (ENOSPC, EDQUOT) is reported to ``LogHost.write_refused``, and ``advance`` tries again; any other
 error ends the shard.
@@ -16,15 +17,20 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from millstream.iobuf.room import release_all
 from millstream.model.quantities import BytePosition
-from millstream.storage.messages.commands import Write
+from millstream.storage.messages.commands import Write, Written
+from millstream.storage.segments.read_faults import raise_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.iobuf import Fragment
     from millstream.storage.log.cache import Range
     from millstream.storage.log.host import LogHost
     from millstream.storage.log.open_log import OpenLog
+
+_VERB: Final = "write behind"
 
 WRITE_BYTES_MAX: Final = 4 * 1024 * 1024
 WRITE_BYTES_MIN: Final = 1024 * 1024
@@ -40,6 +46,7 @@ class WriteBehind:
         "_generation",
         "held",
         "_host",
+        "_lent",
         "_log",
         "_pending",
         "_unwritten",
@@ -55,6 +62,7 @@ class WriteBehind:
         self._waiters: list[tuple[int, Callable[[], None]]] = []
         self._generation = 0
         self._pending: tuple[int, int] = (0, 0)  # (generation, stream position that the sent Write reaches)
+        self._lent: list[Fragment] = []  # the memory of the sent Write, while it is at the worker
         self.target = log.ends.written_position - _head_start(log.group)
         """Stream position up to which the segment is to reach."""
 
@@ -103,6 +111,7 @@ class WriteBehind:
             return
         segment = None
         spans: list[int] = []
+        lent: list[Fragment] = []
         for one in self._unwritten:
             if one.end <= position:
                 continue
@@ -119,6 +128,7 @@ class WriteBehind:
                     f"{log.name}: the memory of bytes {position} to {one.end} of the log was given back"
                 )
             spans += (one.arena_offset + start, one.arena_offset + end)
+            lent.append(one.fragment)
             position += end - start
             if position - begin >= WRITE_BYTES_MAX and not segment.dead:
                 break
@@ -127,14 +137,32 @@ class WriteBehind:
         self.under_way = True
         self._pending = (self._generation, position)
         if segment.dead:
-            self.written(0, 0)
+            self._written(0, 0)
             return
         entries = _entries_below(segment.entries, position - segment.stream)
         del segment.entries[: len(entries)]
-        self._host.worker.send(Write(log.group, segment.path, begin - segment.stream, spans, entries, log.topic))
+        self._lent = [fragment.share() for fragment in lent]
+        worker = self._host.worker
+        number = worker.next_id()
+        write = Write(number, segment.path, begin - segment.stream, spans, entries, log.topic)
+        worker.ask(write, Written, self._answered, self._broke)
 
-    def written(self, errno: int, count: int) -> None:
-        """The worker's answer: ``count`` bytes are in the page cache, or why not."""
+    def _answered(self, reply: Written) -> None:
+        """The worker's answer, which may come when the log is closed."""
+        release_all(self._lent)
+        if not self._log.closed:
+            if not reply.errno:
+                self._host.wrote(self._log)
+            self._log.guard(_VERB, self._written, reply.errno, reply.bytes)
+
+    def _broke(self, fault: Exception) -> None:
+        """The worker met what no command meets."""
+        release_all(self._lent)
+        if not self._log.closed:
+            self._log.guard(_VERB, raise_fault, fault)
+
+    def _written(self, errno: int, count: int) -> None:
+        """``count`` bytes are in the page cache, or why not."""
         log = self._log
         self.under_way = False
         generation, position = self._pending

@@ -14,7 +14,7 @@ import msgspec
 
 from millstream.format.index import SegmentSummary
 from millstream.helper.link import CallId, HelperLink
-from millstream.model.quantities import Offset, RaftGroupId, TimestampMs
+from millstream.model.quantities import Offset, TimestampMs
 from millstream.model.replication import Term
 from millstream.storage.messages.receiving import Adopt, Received, Resume, Stage, StageEnd, ToReceive
 from millstream.wire.inspection import Rules
@@ -31,7 +31,7 @@ class FoundRecord(NamedTuple):
 class Write(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Put bytes at ``position`` of a segment file, which is made if it is missing. → ``Written``."""
 
-    group: RaftGroupId
+    id: CallId
     path: str
     position: int
     spans: list[int]
@@ -310,7 +310,7 @@ Command = (
 class Written(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A ``Write`` is in the page cache, or is not."""
 
-    group: RaftGroupId
+    id: CallId
     errno: int
     bytes: int
 
@@ -365,13 +365,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class Broke(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """A command about one log has raised what no command raises."""
 
-    group: int
-    """Of the log; -1 if ``id`` says which command it was."""
-
     id: CallId
-    verb: str
-    """What a command without an id was doing."""
-
     what: str
     """The exception, and its traceback."""
 

@@ -1,8 +1,8 @@
 """The boundary of a helper process: a command about one log that raises what no command raises ends that log, not the
 process.
 
-The reply names the log, by its group or by the command's number, and carries the traceback; the reactor hands it to the
-partition's boundary (``partition.boundary``), or answers the one read. A checkpoint names each log of which a file has
+The reply names the command and carries the traceback; the reactor hands it to the partition's boundary
+(``partition.boundary``), or answers the one read. A checkpoint names each log of which a file has
 raised (``segments.broken_logs``). A directory that cannot be removed is tried again, as after an error of the disk.
 Commands that concern what logs share (files of the write-ahead log) end the process, and with it the shard.
 """
@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import errno
 import traceback
-from typing import Final
 
-from millstream.helper.link import CallId
 from millstream.storage.messages.commands import (
     Broke,
     Command,
@@ -30,8 +28,6 @@ from millstream.storage.messages.commands import (
 from millstream.storage.messages.receiving import Adopt, Resume, Resumed, Stage, Staged, StageEnd
 from millstream.telemetry.log import log as operator_log
 
-WRITE: Final = "write behind"
-
 
 def broken(command: Command, error: Exception) -> Broke | Staged | Resumed | Removed:
     """The reply to a command that has raised ``error``, which is being handled.
@@ -40,10 +36,8 @@ def broken(command: Command, error: Exception) -> Broke | Staged | Resumed | Rem
         Exception: ``error``, if it is not about one log.
     """
     what = f"{type(error).__name__}: {error} in a helper process\n{traceback.format_exc()}"
-    if isinstance(command, Write):
-        return Broke(command.group, CallId(-1), WRITE, what)
-    if isinstance(command, (Read, Find, Feed, FetchData, Cut, Remove, Adopt)):
-        return Broke(-1, command.id, "", what)
+    if isinstance(command, (Read, Find, Feed, FetchData, Write, Cut, Remove, Adopt)):
+        return Broke(command.id, what)
     if isinstance(command, RemoveDirectory):
         operator_log.error("%s could not be removed, which should not happen: %s", command.directory, what)
         return Removed(command.id, errno.EIO)

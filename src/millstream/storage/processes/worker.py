@@ -148,10 +148,10 @@ class Worker:
 
     def _write(self, command: Write) -> Reply:
         try:
-            return Written(command.group, 0, self.files.write(command))
+            return Written(command.id, 0, self.files.write(command))
         except OSError as error:
             if error.errno in FULL:
-                return Written(command.group, error.errno or 0, 0)
+                return Written(command.id, error.errno or 0, 0)
             return Failed(f"{command.path} could not be written: {error.strerror}")
 
     def _cut(self, command: Cut) -> Reply:
