@@ -188,13 +188,13 @@ def test_a_group_is_moved_only_without_members(broker, http):
     consumer = Consumer({**settings, "group.id": "readers", "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition("orders", 0, 4)], asynchronous=False)
     path = "/v1/groups/readers/offsets"
-    at = {"topic": "orders", "partition": 0, "offset": 4, "end_offset": 5}
+    at = {"topic": "orders", "partition": 0, "offset": 4, "end_offset": 5, "lag": 1}
     assert http("GET", path) == (200, {"group": "readers", "offsets": [at]})
     edits = [{"action": "replace", "what": "orders-0", "before": 4, "after": 0}]
     assert http("POST", path + DRY, {"to": "earliest"}) == (200, {"dry_run": True, "edits": edits})
     assert http("GET", path)[1]["offsets"] == [at]
     assert http("POST", path, {"to": "earliest"})[1]["edits"] == edits
-    assert http("GET", path)[1]["offsets"] == [{**at, "offset": 0}]
+    assert http("GET", path)[1]["offsets"] == [{**at, "offset": 0, "lag": 5}]
     http("POST", path, {"to": "offset", "value": 10**18, "topics": {"orders": []}})
     assert [one["offset"] for one in http("GET", path)[1]["offsets"]] == [5, 5]
     assert http("POST", path, {"to": "time", "value": 0, "topics": {"orders": [1]}})[1]["edits"][0]["after"] == 0
@@ -204,9 +204,22 @@ def test_a_group_is_moved_only_without_members(broker, http):
     consumer.subscribe(["orders"])
     while not consumer.assignment():
         consumer.poll(0.1)
-    assert http("POST", path, {"to": "latest"})[0] == 400
+    for query in ("", DRY):
+        assert http("POST", path + query, {"to": "latest"})[1]["error"] == "NON_EMPTY_GROUP"
+        assert http("DELETE", "/v1/groups/readers" + query)[1]["error"] == "NON_EMPTY_GROUP"
+        forget = f"{path}?topic=orders{query.replace('?', '&')}"
+        assert http("DELETE", forget)[1]["error"] == "GROUP_SUBSCRIBED_TO_TOPIC"
     assert [one["offset"] for one in http("GET", path)[1]["offsets"]] == [5, 0]
+    status, group = http("GET", "/v1/groups/readers")
+    assert (status, group["type"], len(group["members"][0]["partitions"])) == (200, "classic", 2)
     consumer.close()
+    gone = {"action": "remove", "what": "orders-0", "before": 5, "after": None}
+    assert http("DELETE", f"{path}?topic=orders&dry_run=true")[1]["edits"][0] == gone
+    assert len(http("DELETE", f"{path}?topic=orders")[1]["edits"]) == 2
+    assert http("GET", path)[1]["offsets"] == []
+    assert http("DELETE", "/v1/groups/readers" + DRY)[0] == 200
+    assert http("DELETE", "/v1/groups/readers")[0] in (200, 404), "the broker may drop a group without offsets itself"
+    assert http("DELETE", "/v1/groups/readers")[1]["error"] == "GROUP_ID_NOT_FOUND"
 
 
 def test_transactions_are_listed_and_one_that_does_not_hang_is_not_aborted(broker, http):
@@ -245,6 +258,12 @@ def test_what_is_done_is_done_with_the_rights_of_the_caller(http):
     assert http("POST", "/v1/acls", {**topic, "permission": "allow"})[0] == 200
     assert http("POST", path, wanted, "mover")[0] == 200
     assert http("GET", path, user="mover")[1]["offsets"] == http("GET", path)[1]["offsets"]
+    assert http("DELETE", "/v1/groups/movers", user="mover")[1]["error"] == "GROUP_AUTHORIZATION_FAILED"
+    remove = {**group, "operation": "delete", "permission": "allow"}
+    assert http("POST", "/v1/acls", remove)[0] == 200
+    assert http("DELETE", f"{path}?topic=ledger", user="mover")[1]["error"] == "TOPIC_AUTHORIZATION_FAILED"
+    assert http("DELETE", f"{path}?topic=orders&dry_run=true", user="mover")[0] == 200
+    assert http("DELETE", "/v1/groups/movers", user="mover")[0] == 200
     for method, change, body in (
         ("PUT", "/v1/users/mover/SCRAM-SHA-256", {"password": "x"}),
         ("POST", "/v1/acls", {**topic, "permission": "allow"}),

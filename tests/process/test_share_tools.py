@@ -1,6 +1,8 @@
 """Share groups in ``millstream group`` and in the console, on a real broker with a stock consumer."""
 
 import json
+import re
+import urllib.error
 import urllib.request
 
 import confluent_kafka as ck
@@ -44,6 +46,45 @@ def millstream(broker, capsys):
     return run
 
 
+def http(broker, method, path, body=None):
+    """Status and document of an answer of the HTTP port."""
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(broker.http + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def move_and_delete(broker, pages, lag):
+    """What HTTP and the console change of a share group without members, which starts at the beginning."""
+    path, dry = f"/v1/groups/{GROUP}", "?dry_run=true"
+    edits = [{"action": "replace", "what": f"jobs-{number}", "before": 0, "after": 10} for number in range(2)]
+    assert http(broker, "POST", f"{path}/offsets{dry}", {"to": "latest"}) == (200, {"dry_run": True, "edits": edits})
+    assert lag() == RECORDS
+    assert http(broker, "POST", f"{path}/offsets", {"to": "latest"})[1]["edits"] == edits
+    assert lag() == 0
+    token = re.search(r'name="token" value="([^"]+)"', pages.get(f"/group/reset?id={GROUP}").text)[1]
+    form = {"token": token, "id": GROUP, "step": "do", "at": "jobs 0:3,1:4"}
+    moved = pages.post("/group/reset", data=form, headers={"Origin": "http://localhost"})
+    assert moved.status_code == 303, moved.text
+    assert [one["offset"] for one in http(broker, "GET", f"{path}/offsets")[1]["offsets"]] == [3, 4]
+
+    gone = [{"action": "remove", "what": f"jobs-{number}", "before": 3 + number, "after": None} for number in range(2)]
+    forget = f"{path}/offsets?topic=jobs"
+    assert http(broker, "DELETE", forget + "&dry_run=true") == (200, {"dry_run": True, "edits": gone})
+    assert http(broker, "DELETE", forget)[1]["edits"] == gone
+    assert http(broker, "DELETE", forget)[1]["edits"] == []
+    assert http(broker, "GET", f"{path}/offsets")[1]["offsets"] == []
+    removed = [{"action": "remove", "what": f"share group {GROUP}", "before": {"offsets": 0}, "after": None}]
+    assert http(broker, "DELETE", path + dry)[1]["edits"] == removed
+    assert http(broker, "DELETE", path)[1]["edits"] == removed
+    assert http(broker, "GET", path)[1]["error"] == "GROUP_ID_NOT_FOUND"
+
+
 def test_a_share_group_is_listed_described_reset_and_deleted(broker, millstream):
     def shown():
         return json.loads(millstream("group", "describe", GROUP, "--json")[1].out)
@@ -68,17 +109,30 @@ def test_a_share_group_is_listed_described_reset_and_deleted(broker, millstream)
         (listed,) = json.load(answer)["groups"]
     assert listed == {"name": GROUP, "state": "Stable", "members": 1, "lag": {}, "type": "share"}
 
+    path, dry = f"/v1/groups/{GROUP}", "?dry_run=true"
+    status, group = http(broker, "GET", path)
+    assert (status, group["type"], group["state"]) == (200, "share", "Stable")
+    (member,) = group["members"]
+    assert member["client_id"] == "worker-1"
+    assert member["partitions"] == [{"topic": "jobs", "partition": 0}, {"topic": "jobs", "partition": 1}]
+    at = {"topic": "jobs", "partition": 0, "offset": 10, "end_offset": 10, "lag": 0}
+    assert http(broker, "GET", f"{path}/offsets")[1]["offsets"] == [at, {**at, "partition": 1}]
+    for query in ("", dry):
+        for method, place in (("POST", f"{path}/offsets{query}"), ("DELETE", path + query)):
+            wanted = {"to": "earliest"} if method == "POST" else None
+            assert http(broker, method, place, wanted)[1]["error"] == "NON_EMPTY_GROUP", (method, place)
+
     application = create(Settings(broker.bootstrap))
     pages = application.test_client()
     assert "workers" in pages.get("/groups").text
     page = pages.get(f"/group?id={GROUP}").text
-    assert "worker-1" in page and "share" in page and "Reset offsets" not in page
+    assert "worker-1" in page and "share" in page and "Reset offsets" in page
     assert ">Start<" in page and ">Committed<" not in page
-    application.extensions["console"].close()
 
     consumer.close()
     until(lambda: shown()["state"] == "empty", "the member has not left")
     assert millstream("group", "reset", GROUP, "--to", "earliest", "--all-topics", "--execute")[0] == 0
     assert shown()["lag"] == RECORDS
-    assert millstream("group", "delete", GROUP)[0] == 0
+    move_and_delete(broker, pages, lambda: shown()["lag"])
+    application.extensions["console"].close()
     assert millstream("group", "describe", GROUP)[0] == 1

@@ -4,6 +4,8 @@ Kafka Streams itself runs in ``make conformance``.
 """
 
 import json
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -70,6 +72,47 @@ def partitions_of(line, name):
 
 def codes(answer):
     return [status.status_code for status in answer.status]
+
+
+def ask(broker, method, path, body=None):
+    """An answer of the HTTP port."""
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(broker.http + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.load(error)
+
+
+def test_a_streams_group_is_described_moved_and_deleted_over_http(broker):
+    line, one, path = found(broker), App("one"), f"/v1/groups/{GROUP}"
+    create(line, "words", 3)
+    running(line, one)
+    group = ask(broker, "GET", path)
+    assert (group["type"], group["state"]) == ("streams", "Stable")
+    read = {(place["topic"], place["partition"]) for place in group["members"][0]["partitions"]}
+    assert {("words", 0), ("words", 1), ("words", 2)} <= read
+    for query in ("", "?dry_run=true"):
+        assert ask(broker, "POST", f"{path}/offsets{query}", {"to": "latest"})["error"] == "NON_EMPTY_GROUP"
+    forget = f"{path}/offsets?topic=words"
+    assert ask(broker, "DELETE", forget)["error"] == "GROUP_SUBSCRIBED_TO_TOPIC"
+    leave = StreamsGroupHeartbeatRequest(GROUP, "one", -1, active_tasks=[], standby_tasks=[], warmup_tasks=[])
+    assert not line.ask(leave).error_code
+    set_there = {"to": "earliest", "topics": {"words": [1, 2]}}
+    assert [edit["what"] for edit in ask(broker, "POST", f"{path}/offsets", set_there)["edits"]] == [
+        "words-1",
+        "words-2",
+    ]
+    at = {"topic": "words", "partition": 1, "offset": 0, "end_offset": 0, "lag": 0}
+    assert ask(broker, "GET", f"{path}/offsets")["offsets"] == [at, {**at, "partition": 2}]
+    assert len(ask(broker, "DELETE", f"{forget}&dry_run=true")["edits"]) == 2
+    assert len(ask(broker, "DELETE", forget)["edits"]) == 2
+    assert ask(broker, "GET", f"{path}/offsets")["offsets"] == []
+    assert ask(broker, "DELETE", path)["edits"][0]["what"] == f"streams group {GROUP}"
+    assert ask(broker, "GET", path)["error"] == "GROUP_ID_NOT_FOUND"
 
 
 def test_an_application_gets_its_topics_and_its_tasks_and_keeps_them_through_a_kill(broker, capsys):

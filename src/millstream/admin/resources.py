@@ -252,17 +252,44 @@ class BrokerSettingsChange(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """Of the whole cluster; else of this broker alone."""
 
 
+class GroupMember(msgspec.Struct, frozen=True):
+    """A member of a group. ``partitions`` are those that it reads: of a streams group the sources of its tasks."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: list[TransactionPart]
+
+
+class DescribedGroup(msgspec.Struct, frozen=True):
+    """A group of any kind. ``coordinator`` is a node id. ``members`` is null where the caller may not describe a topic
+    that one of them reads.
+    """
+
+    group: str
+    type: str
+    state: str
+    coordinator: int
+    assignor: str
+    members: list[GroupMember] | None
+
+
 class GroupOffset(msgspec.Struct, frozen=True):
-    """Where a group reads on in a partition. ``end_offset`` is null where the partition is not served."""
+    """Where a group reads on in a partition: its committed offset, or the start of a share group, before which every
+    record is finished. ``end_offset`` and ``lag`` are null where the partition is not served. The lag of a share group
+    counts the records that are not finished.
+    """
 
     topic: str
     partition: int
     offset: int
     end_offset: int | None
+    lag: int | None
 
 
 class GroupOffsets(msgspec.Struct, frozen=True):
-    """The committed offsets of a group in the topics that the caller may describe."""
+    """Where a group reads on, in the topics that the caller may describe."""
 
     group: str
     offsets: list[GroupOffset]
@@ -276,6 +303,13 @@ class ResetOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The offset, or the time in milliseconds since 1970: the first record at it or after it."""
     topics: dict[Text, list[Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]]] = {}
     """Partitions by topic; without any, all of the topic; without topics, all in which the group has offsets."""
+
+
+class ForgetOffsetsQuery(msgspec.Struct, frozen=True):
+    """The topic that a group forgets."""
+
+    topic: Text
+    dry_run: bool = False
 
 
 class Acting(Protocol):
@@ -299,7 +333,10 @@ class Acting(Protocol):
     def change_settings(
         self, topic: str | None, wanted: SettingsChange | BrokerSettingsChange, *, dry_run: bool
     ) -> Edits: ...
+    def group(self, group: str) -> DescribedGroup: ...
+    def delete_group(self, group: str, *, dry_run: bool) -> Edits: ...
     def group_offsets(self, group: str) -> GroupOffsets: ...
+    def forget_offsets(self, group: str, topic: str, *, dry_run: bool) -> Edits: ...
     def reset_offsets(self, group: str, wanted: ResetOffsets, *, dry_run: bool) -> Edits: ...
 
 
@@ -373,6 +410,7 @@ _ALTER_SETTINGS: Final = Right(Operation.ALTER_CONFIGS)
 _READ_TOPIC_SETTINGS: Final = Right(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "topic")
 _ALTER_TOPIC_SETTINGS: Final = Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "topic")
 _DESCRIBE_GROUP: Final = Right(Operation.DESCRIBE, ResourceType.GROUP, "group")
+_DELETE_GROUP: Final = Right(Operation.DELETE, ResourceType.GROUP, "group")
 _MOVE_GROUP: Final = Right(Operation.READ, ResourceType.GROUP, "group")
 _DESCRIBE_TRANSACTION: Final = Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional_id")
 _ACL_EXAMPLE: Final = {
@@ -492,8 +530,22 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         {"values": {"retention.ms": "604800000"}},
     ),
     _read(
+        "/v1/groups/{group}",
+        "A group of any kind, with its members",
+        _DESCRIBE_GROUP,
+        lambda acting, call: acting.group(call.request.variables["group"]),
+        DescribedGroup,
+    ),
+    _change(
+        "DELETE",
+        "/v1/groups/{group}",
+        "Delete a group of any kind that has no members, with its offsets",
+        _DELETE_GROUP,
+        lambda acting, call: acting.delete_group(call.request.variables["group"], dry_run=call.query.dry_run),
+    ),
+    _read(
         "/v1/groups/{group}/offsets",
-        "Committed offsets of a group",
+        "Where a group of any kind reads on, and its lag",
         _DESCRIBE_GROUP,
         lambda acting, call: acting.group_offsets(call.request.variables["group"]),
         GroupOffsets,
@@ -501,13 +553,23 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
     _change(
         "POST",
         "/v1/groups/{group}/offsets",
-        "Move a consumer group that has no members to other offsets",
+        "Move a group of any kind that has no members to other offsets",
         _MOVE_GROUP,
         lambda acting, call: acting.reset_offsets(
             call.request.variables["group"], call.body, dry_run=call.query.dry_run
         ),
         ResetOffsets,
         {"to": "earliest", "topics": {"orders": [0, 1]}},
+    ),
+    _change(
+        "DELETE",
+        "/v1/groups/{group}/offsets",
+        "Let a group of any kind forget where it reads on in a topic that no member reads",
+        _DELETE_GROUP,
+        lambda acting, call: acting.forget_offsets(
+            call.request.variables["group"], call.query.topic, dry_run=call.query.dry_run
+        ),
+        query=ForgetOffsetsQuery,
     ),
 )
 """Every route of this page."""

@@ -12,7 +12,6 @@ changed. Each request has connections of its own, which end with it.
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -22,13 +21,13 @@ from millstream.admin.callers import Caller, check_needs
 from millstream.admin.resources import Edit, Edits
 from millstream.admin.routing import Need, Request
 from millstream.app.own_way import NO_WAY, Connect, OwnWay
-from millstream.client import group_offsets, rights, settings, transactions
-from millstream.client.cluster import BROKER_RESOURCE, LATEST, TOPIC_RESOURCE, Cluster, TopicPartition
-from millstream.client.coordinators import Coordinators
+from millstream.client import group_offsets, rights, settings, share_groups, transactions
+from millstream.client.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, Cluster, TopicPartition
 from millstream.client.rights import Acl, Credential, Entity
 from millstream.client.security import Login
-from millstream.client.transactional import committed_offsets
 from millstream.config.settings import Settings
+from millstream.console import facts, shares
+from millstream.console.facts import Described, Group, Member
 from millstream.errors import Rejected, Retriable, Unavailable
 from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name
 from millstream.model.error_code import ErrorCode
@@ -204,35 +203,71 @@ class ActingCluster:
 
     # Groups
 
+    def group(self, group: str) -> resources.DescribedGroup:
+        with self._everywhere() as cluster:
+            known = _found(cluster, group)
+            described = _described(cluster, known)
+        members = None
+        if described is not None:
+            members = [
+                resources.GroupMember(
+                    one.member_id,
+                    one.instance_id,
+                    one.client_id,
+                    one.host,
+                    [resources.TransactionPart(*place) for place in one.assigned],
+                )
+                for one in described.members
+            ]
+        return resources.DescribedGroup(
+            group,
+            known.kind,
+            known.state,
+            known.coordinator,
+            "" if described is None else described.assignor,
+            members,
+        )
+
+    def delete_group(self, group: str, *, dry_run: bool) -> Edits:
+        with self._everywhere() as cluster:
+            known = _without_members(_found(cluster, group))
+            before = len(shares.positions(cluster, known))
+            if not dry_run:
+                group_offsets.delete_group(cluster, group)
+        return Edits(dry_run, [Edit("remove", f"{known.kind} group {group}", {"offsets": before})])
+
     def group_offsets(self, group: str) -> resources.GroupOffsets:
         with self._everywhere() as cluster:
-            found = committed_offsets(Coordinators(cluster), group, stable=False)
-            places = sorted(place for place, one in found.items() if one.offset >= 0)
-            ends: dict[TopicPartition, int] = {}
-            for _, some in groupby(places, key=lambda place: place[0]):
-                try:
-                    found_ends = cluster.list_offsets(dict.fromkeys(some, LATEST))
-                except Rejected:
-                    continue  # the topic is deleted, or may not be described
-                ends |= {place: one.offset for place, one in found_ends.items()}
+            known = facts.find_group(cluster, group)
+            if known is None:
+                return resources.GroupOffsets(group, [])
+            if known.kind == shares.SHARE:
+                lags = shares.share_lags(cluster, [known]).get(group, [])
+            else:
+                lags = facts.lags(cluster, facts.committed(cluster, [known])).get(group, [])
         return resources.GroupOffsets(
-            group, [resources.GroupOffset(*place, found[place].offset, ends.get(place)) for place in places]
+            group,
+            [
+                resources.GroupOffset(
+                    lag.topic, lag.partition, lag.committed, *((None, None) if lag.end < 0 else (lag.end, lag.records))
+                )
+                for lag in lags
+            ],
         )
 
     def reset_offsets(self, group: str, wanted: resources.ResetOffsets, *, dry_run: bool) -> Edits:
         with self._everywhere() as cluster:
-            committed = committed_offsets(Coordinators(cluster), group, stable=True)
-            before = {place: one.offset for place, one in committed.items() if one.offset >= 0}
+            known = facts.find_group(cluster, group)
+            before = {} if known is None else shares.positions(cluster, _without_members(known))
             places = self._places(cluster, wanted.topics) if wanted.topics else sorted(before)
             if not places:
                 raise Rejected(f"group {group} has no offsets: name topics")
-            self._demand(  # before the broker sets some of them
-                [Need(Operation.READ, ResourceType.TOPIC, topic) for topic in sorted({topic for topic, _ in places})]
-            )
+            self._demand_read(places)
             target = group_offsets.offsets_at(cluster, places, wanted.to, wanted.value)
             changed = {place: offset for place, offset in target.items() if before.get(place) != offset}
             if changed and not dry_run:
-                group_offsets.set_offsets(cluster, group, changed)
+                is_share = known is not None and known.kind == shares.SHARE
+                (share_groups.set_starts if is_share else group_offsets.set_offsets)(cluster, group, changed)
         return Edits(
             dry_run,
             [
@@ -245,6 +280,27 @@ class ActingCluster:
                 for place in sorted(changed)
             ],
         )
+
+    def forget_offsets(self, group: str, topic: str, *, dry_run: bool) -> Edits:
+        with self._everywhere() as cluster:
+            known = _found(cluster, group)
+            before = {place: at for place, at in shares.positions(cluster, known).items() if place[0] == topic}
+            self._demand_read([(topic, 0)])
+            if known.kind == shares.SHARE:
+                _without_members(known)
+            elif any(place[0] == topic for one in _members(cluster, known) for place in one.assigned):
+                raise Rejected(f"group {group} reads topic {topic} now", ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            if before and not dry_run:
+                if known.kind == shares.SHARE:
+                    share_groups.forget_topics(cluster, group, [topic])
+                else:
+                    group_offsets.delete_offsets(cluster, group, before)
+        return Edits(dry_run, [Edit("remove", f"{place[0]}-{place[1]}", before[place]) for place in sorted(before)])
+
+    def _demand_read(self, places: Iterable[TopicPartition]) -> None:
+        """Before the broker changes some of them."""
+        topics = sorted({topic for topic, _ in places})
+        self._demand([Need(Operation.READ, ResourceType.TOPIC, topic) for topic in topics])
 
     def _places(self, cluster: Cluster, topics: dict[str, list[int]]) -> list[TopicPartition]:
         found = cluster.metadata(list(topics)).topics
@@ -262,6 +318,33 @@ class ActingCluster:
         found = cluster.metadata([place[0]]).topics.get(place[0])
         if found is None or found.error_code or place[1] not in found.partitions:
             raise Rejected(f"there is no partition {place[0]}-{place[1]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _found(cluster: Cluster, group: str) -> Group:
+    known = facts.find_group(cluster, group)
+    if known is None:
+        raise Rejected(f"there is no group {group}", ErrorCode.GROUP_ID_NOT_FOUND)
+    return known
+
+
+def _described(cluster: Cluster, group: Group) -> Described | None:
+    found = facts.describe_groups(cluster, [group]) | shares.describe_shares(cluster, [group])
+    return found.get(group.group_id)
+
+
+def _members(cluster: Cluster, group: Group) -> Sequence[Member]:
+    described = _described(cluster, group)
+    return () if described is None else described.members
+
+
+def _without_members(group: Group) -> Group:
+    """The group, if the broker would change it: a dry run is refused as the change itself."""
+    if group.state not in ("Empty", "Dead"):
+        raise Rejected(
+            f"group {group.group_id} has members (its state is {group.state}): stop them first",
+            ErrorCode.NON_EMPTY_GROUP,
+        )
+    return group
 
 
 class ActingClients:

@@ -284,11 +284,11 @@ def _share_group(name: str, bootstrap: str, timeout: float) -> ShareGroup | None
 
 
 def _reset_share_group(name: str, target: dict[tuple[str, int], int], bootstrap: str, timeout: float) -> None:
-    from millstream.cli.share_group import reset_share_group
     from millstream.cli.transaction import transaction_cluster
+    from millstream.client.share_groups import set_starts
 
     with transaction_cluster(bootstrap, timeout) as cluster:
-        reset_share_group(cluster, name, target)
+        set_starts(cluster, name, target)
 
 
 def _describe_share_group(name: str, bootstrap: str, timeout: float, *, as_json: bool) -> bool:

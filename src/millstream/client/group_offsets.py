@@ -1,20 +1,32 @@
-"""Moves a consumer group without members to other offsets.
+"""Changes of a group without members: other offsets, fewer offsets, or none of it left.
 
-``set_offsets`` is sent once to the group's coordinator, which refuses it while the group has members (their next
-commit would undo it). After a lost connection it raises ``OutcomeUnknown``.
+Each is sent once to the group's coordinator, which refuses it while the group has members (their next commit would undo
+it). After a lost connection it raises ``OutcomeUnknown``. Share groups have offsets of their own
+(``client.share_groups``).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 from millstream.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition, error_of
+from millstream.client.connection import Connection
 from millstream.client.coordinators import GROUP, Coordinators
 from millstream.errors import OutcomeUnknown, Rejected, Unavailable
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from millstream.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+_T = TypeVar("_T")
 
 
 def offsets_at(cluster: Cluster, places: Collection[TopicPartition], to: str, value: int) -> dict[TopicPartition, int]:
@@ -45,16 +57,46 @@ def set_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, i
     for (topic, partition), offset in sorted(offsets.items()):
         by_topic.setdefault(topic, []).append(OffsetCommitRequestPartition(partition, offset))
     topics = [OffsetCommitRequestTopic(name, partitions=partitions) for name, partitions in by_topic.items()]
+    request = OffsetCommitRequest(group, topics=topics)
+    answer = ask_once(cluster, group, lambda line: line.ask(request, OffsetCommitResponse, lowest=2, highest=8))
+    for topic in answer.topics:
+        for one in topic.partitions:
+            refuse(one.error_code, f"offset of {group} in {topic.name}-{one.partition_index}")
+
+
+def delete_offsets(cluster: Cluster, group: str, places: Collection[TopicPartition]) -> None:
+    """Let a group forget its offsets in partitions of topics that it does not read now. Raises as ``set_offsets``."""
+    by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
+    for topic, partition in sorted(places):
+        by_topic.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition))
+    request = OffsetDeleteRequest(group, [OffsetDeleteRequestTopic(*each) for each in by_topic.items()])
+    answer = ask_once(cluster, group, lambda line: line.ask(request, OffsetDeleteResponse))
+    refuse(answer.error_code, f"group {group}")
+    for topic in answer.topics:
+        for one in topic.partitions:
+            refuse(one.error_code, f"offset of {group} in {topic.name}-{one.partition_index}")
+
+
+def delete_group(cluster: Cluster, group: str) -> None:
+    """Delete a group of any kind that has no members, with its offsets. Raises as ``set_offsets``."""
+    request = DeleteGroupsRequest([group])
+    answer = ask_once(cluster, group, lambda line: line.ask(request, DeleteGroupsResponse))
+    refuse(answer.results[0].error_code, f"group {group}")
+
+
+def ask_once(cluster: Cluster, group: str, ask: Callable[[Connection], _T]) -> _T:
+    """Send a change to the coordinator of a group. Raises OutcomeUnknown if the connection is lost."""
     coordinators = Coordinators(cluster)
     node = cluster.insist(f"coordinator of {group}", lambda: coordinators.node(GROUP, group))
     connection = cluster.connection(node)
-    request = OffsetCommitRequest(group, topics=topics)
     try:
-        answer = connection.ask(request, OffsetCommitResponse, lowest=2, highest=8)
+        return ask(connection)
     except Unavailable as error:
-        raise OutcomeUnknown(f"{error.message}; the offsets of {group} may have been set", error.code) from error
-    for topic in answer.topics:
-        for one in topic.partitions:
-            if one.error_code:
-                failed = error_of(one.error_code, f"offset of {group} in {topic.name}-{one.partition_index}")
-                raise Rejected(failed.message, failed.code)
+        raise OutcomeUnknown(f"{error.message}; the change of {group} may have been made", error.code) from error
+
+
+def refuse(code: int, what: str, detail: str | None = None) -> None:
+    """Raises Rejected for an error of a change, also one that a repetition may not have."""
+    if code:
+        failed = error_of(code, what, detail)
+        raise Rejected(failed.message, failed.code)

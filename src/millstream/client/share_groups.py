@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.client.cluster import error_of
 from millstream.client.coordinators import GROUP, Coordinators
+from millstream.client.group_offsets import ask_once, refuse
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    AlterShareOffsetsPartition,
+    AlterShareOffsetsTopic,
+)
+from millstream.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareOffsetsTopic,
+)
 from millstream.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsGroup,
     DescribeShareGroupOffsetsRequest,
@@ -24,6 +36,8 @@ from millstream.wire.messages.share_group_describe import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from millstream.client.cluster import Cluster
 
 SHARE_GROUP_DESCRIBE: Final = 77
@@ -81,6 +95,33 @@ def share_offsets(coordinators: Coordinators, name: str) -> list[ShareOffsetsTop
     if group.error_code:
         raise error_of(group.error_code, f"offsets of group '{name}'", group.error_message)
     return group.topics
+
+
+def set_starts(cluster: Cluster, name: str, starts: Mapping[tuple[str, int], int]) -> None:
+    """Let a share group without members start there (topic and partition → offset). Sent once.
+
+    Raises:
+        Rejected: the group has members, or a right is missing; some starts may be set.
+        OutcomeUnknown: the connection was lost.
+    """
+    topics: dict[str, list[AlterShareOffsetsPartition]] = {}
+    for (topic, partition), offset in sorted(starts.items()):
+        topics.setdefault(topic, []).append(AlterShareOffsetsPartition(partition, offset))
+    request = AlterShareGroupOffsetsRequest(name, [AlterShareOffsetsTopic(*one) for one in topics.items()])
+    answer = ask_once(cluster, name, lambda line: line.ask(request, AlterShareGroupOffsetsResponse))
+    refuse(answer.error_code, f"group {name}", answer.error_message)
+    for topic in answer.responses:
+        for one in topic.partitions:
+            refuse(one.error_code, f"start of {name} in {topic.topic_name}-{one.partition_index}", one.error_message)
+
+
+def forget_topics(cluster: Cluster, name: str, topics: Collection[str]) -> None:
+    """Let a share group without members forget where it starts in topics. Raises as ``set_starts``."""
+    request = DeleteShareGroupOffsetsRequest(name, [DeleteShareOffsetsTopic(topic) for topic in sorted(topics)])
+    answer = ask_once(cluster, name, lambda line: line.ask(request, DeleteShareGroupOffsetsResponse))
+    refuse(answer.error_code, f"group {name}", answer.error_message)
+    for one in answer.responses:
+        refuse(one.error_code, f"starts of {name} in {one.topic_name}", one.error_message)
 
 
 def _positions(coordinators: Coordinators, name: str, described: DescribedShareGroup) -> list[SharePosition]:

@@ -14,8 +14,9 @@ from typing import Any, Final, cast
 
 from flask import Blueprint, Response, flash, g, make_response, redirect, render_template, request, url_for
 
+from millstream.client import group_offsets, share_groups
 from millstream.client.cluster import BROKER_RESOURCE, EARLIEST, LATEST, TOPIC_RESOURCE, TopicPartition
-from millstream.console import changes, facts, showing
+from millstream.console import changes, facts, shares, showing
 from millstream.console.access import Access
 from millstream.console.message_pages import time_ms
 from millstream.console.messages import Message, Order, cursor_text, positions_at, read_cursor, read_step
@@ -329,13 +330,12 @@ def reset() -> Response:
     """Let a group continue at other offsets, with a table of them first."""
     access: Access = g.access
     group = request.values.get("id", "")
-    snapshot = access.snapshot()
     fields = {name: request.form.get(name, "") for name in ("topic", "to")}
     with access.cluster() as cluster:
-        known = facts.list_groups(cluster, snapshot).get(group)
+        known = facts.find_group(cluster, group)
         if known is None:
             raise Rejected(f"there is no group {group!r}")
-        now = facts.committed(cluster, [known]).get(group, {})
+        now = shares.positions(cluster, known)
         topics = sorted({topic for topic, _ in now})
         if not _step():
             return _page("reset.html", group=known, topics=topics, fields=fields, rows=None)
@@ -350,7 +350,8 @@ def reset() -> Response:
                 wanted |= _positions(cluster, topic, _partitions(found), fields["to"].strip())
             places = changes.differing(now, wanted)
             if _step() == "do":
-                changes.commit(cluster, group, {place: wanted[place] for place in places})
+                move = share_groups.set_starts if known.kind == shares.SHARE else group_offsets.set_offsets
+                move(cluster, group, {place: wanted[place] for place in places})
     except MillstreamError as error:
         return _page("reset.html", error.message, group=known, topics=topics, fields=fields, rows=None)
     if _step() != "do":
@@ -370,7 +371,7 @@ def delete_group() -> Response:
         return _page("delete_group.html", group=group)
     try:
         with access.cluster() as cluster:
-            changes.delete_group(cluster, group)
+            group_offsets.delete_group(cluster, group)
     except MillstreamError as error:
         return _page("delete_group.html", error.message, group=group)
     return _done(url_for("groups.groups"), f"The group {group} was deleted.")

@@ -11,8 +11,6 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from millstream.client.cluster import Cluster, TopicPartition, error_of
-from millstream.client.connection import Connection
-from millstream.client.coordinators import GROUP, find_coordinator
 from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.events.selectors import murmur2
 from millstream.wire.messages.create_partitions import (
@@ -27,7 +25,6 @@ from millstream.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -40,12 +37,6 @@ from millstream.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
-)
-from millstream.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
 from millstream.wire.records import Headers, build_batch
 from millstream.wire.schema import Request, Response
@@ -134,33 +125,6 @@ def send(cluster: Cluster, place: TopicPartition, key: bytes | None, value: byte
 def partition_of(key: bytes, partitions_count: int) -> int:
     """The partition that Apache Kafka's Java producer chooses for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions_count
-
-
-def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Set the offsets of a group that has no members."""
-    what = f"offsets of {group}"
-    by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
-        by_topic.setdefault(topic, []).append(OffsetCommitRequestPartition(partition, offset))
-    topics = [OffsetCommitRequestTopic(name, partitions=partitions) for name, partitions in by_topic.items()]
-    connection = _coordinator(cluster, group)
-    request = OffsetCommitRequest(group, topics=topics)
-    answer = _once(lambda: connection.ask(request, OffsetCommitResponse, lowest=2, highest=_COMMIT_BY_NAME), what)
-    for topic in answer.topics:
-        for one in topic.partitions:
-            _raise(one.error_code, f"offset of {group} in {topic.name}-{one.partition_index}")
-
-
-def delete_group(cluster: Cluster, group: str) -> None:
-    """Delete a group that has no members, with its offsets."""
-    connection = _coordinator(cluster, group)
-    answer = _once(lambda: connection.ask(DeleteGroupsRequest([group]), DeleteGroupsResponse), group)
-    _raise(answer.results[0].error_code, f"group {group}")
-
-
-def _coordinator(cluster: Cluster, group: str) -> Connection:
-    node_id = cluster.insist(f"coordinator of {group}", lambda: find_coordinator(cluster, GROUP, group))
-    return cluster.connection(node_id)
 
 
 def _controller(cluster: Cluster, request: Request, answer: type[_R], lowest: int, what: str) -> _R:

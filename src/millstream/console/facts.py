@@ -11,6 +11,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from millstream.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition, error_of
+from millstream.client.connection import Connection
+from millstream.client.coordinators import GROUP, Coordinators
 from millstream.client.streams_tasks import sources_of
 from millstream.model.error_code import ErrorCode
 from millstream.wire.errors import ProtocolError
@@ -264,6 +266,23 @@ def list_groups(cluster: Cluster, snapshot: Snapshot) -> dict[str, Group]:
                 one.group_id, one.group_state, one.group_type.lower(), one.protocol_type, node_id
             )
     return dict(sorted(found.items()))
+
+
+def find_group(cluster: Cluster, name: str) -> Group | None:
+    """One group, as its coordinator lists it; None if the caller may describe no such group."""
+    coordinators = Coordinators(cluster)
+    answer = coordinators.insist(f"group {name}", GROUP, name, _listed)
+    one = next((each for each in answer.groups if each.group_id == name), None)
+    if one is None:
+        return None
+    return Group(name, one.group_state, one.group_type.lower(), one.protocol_type, coordinators.node(GROUP, name))
+
+
+def _listed(connection: Connection) -> ListGroupsResponse:
+    answer = connection.ask(ListGroupsRequest(), ListGroupsResponse)
+    if answer.error_code:
+        raise error_of(answer.error_code, "groups")
+    return answer
 
 
 def describe_groups(cluster: Cluster, groups: Sequence[Group]) -> dict[str, Described]:

@@ -48,11 +48,10 @@ def groups() -> Response:
 def group() -> Iterator[str]:
     """One group, ``id`` of the address."""
     access: Access = g.access
-    brokers = access.snapshot_of()
     name = request.args.get("id", "")
     history: History = current_app.extensions["console.history"]
     with access.cluster() as cluster:
-        known = facts.list_groups(cluster, brokers).get(name)
+        known = facts.find_group(cluster, name)
         if known is None:
             abort(404, f"There is no group {name!r}, or you may not describe it.")
         if known.kind == shares.SHARE:

@@ -67,6 +67,14 @@ def share_lags(cluster: Cluster, groups: Sequence[Group]) -> dict[str, list[Lag]
     }
 
 
+def positions(cluster: Cluster, group: Group) -> dict[facts.TopicPartition, int]:
+    """Where a group of any kind reads on: its committed offsets, or the starts of a share group."""
+    if group.kind == SHARE:
+        of = share_lags(cluster, [group]).get(group.group_id, ())
+        return {(lag.topic, lag.partition): lag.committed for lag in of}
+    return facts.committed(cluster, [group]).get(group.group_id, {})
+
+
 def _by_coordinator(groups: Sequence[Group]) -> list[tuple[int, list[str]]]:
     found: dict[int, list[str]] = {}
     for group in groups:
