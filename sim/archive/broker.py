@@ -291,8 +291,8 @@ class TieredBroker(ServedBroker):
         return (
             archive is not None
             and self.group.role is GroupRole.LEADING
-            and not archive.busy
-            and not archive.uploads
+            and not archive.attempts.busy
+            and not archive.uploads.pending
             and archive.replacement is None
             and archive.next_upload() is None
             and archive.archive.next_spill() is None

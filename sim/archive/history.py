@@ -218,7 +218,7 @@ class TieredHistory(BrokersHistory):
 
         if not self.cluster.run(complete, _HEAL_US):
             states = [
-                (one.replica, one.archive.archive.end_offset, one.log.next_offset, one.archive.busy)
+                (one.replica, one.archive.archive.end_offset, one.log.next_offset, one.archive.attempts.busy)
                 for one in self.cluster.brokers.values()
                 if isinstance(one, TieredBroker) and one.archive is not None
             ]

@@ -63,8 +63,8 @@ def _taken_up_before_its_commit(
 def _proposed_as_they_come(self: Archiver, archive: PartitionArchive) -> None:
     """An uploaded segment is proposed although one before it is not."""
     _ = self
-    for one in archive.uploads:
-        if archive.trouble is None and isinstance(one.result, ArchivedSegment) and not one.is_proposed:
+    for one in archive.uploads.pending:
+        if archive.uploads.trouble is None and isinstance(one.result, ArchivedSegment) and not one.is_proposed:
             with suppress(MillstreamError):
                 archive.propose(Archived(one.result, archive.log.start_offset))
                 one.is_proposed = True
@@ -96,17 +96,17 @@ def _counted_unseen(store: Any, disk: Any, command: Any, pace: Any, on_block: An
 
 def _written_or_not(self: Archiver, archive: PartitionArchive, spill: Spill) -> None:
     """A part counts as spilled whether its object was written or not."""
-    archive.busy = True
+    archive.attempts.busy = True
 
     def written(error: MillstreamError | None) -> None:
         _ = error
         if not archive.closed and not archive.log.closed:
             with suppress(MillstreamError):
                 archive.propose(Spilled(spill.part))
-        archive.busy = False
-        archive.retry_at_us = self._reactor.now_us() + 1_000_000
+        archive.attempts.busy = False
+        archive.attempts.retry_at_us = self._reactor.now_us() + 1_000_000
 
-    self._link.put("nowhere", b"", written)
+    self.link.put("nowhere", b"", written)
 
 
 def _freed_early(self: Archive, start_offset: Offset) -> Freed:
@@ -130,7 +130,7 @@ def _deleted_at_once(self: ReplicatedGroup, offset: Offset) -> None:
     on_asked = getattr(self.events.on_owner_entry, "__self__", None)
     if isinstance(on_asked, PartitionArchive):
         gone = [one for one in on_asked.archive.entries() if one.end_offset <= offset]
-        on_asked.freed += [(0, one) for one in gone if isinstance(one, ArchivedSegment)]
+        on_asked.unneeded.freed += [(0, one) for one in gone if isinstance(one, ArchivedSegment)]
 
 
 def _dropped_before_commit(self: Archiver, archive: PartitionArchive) -> Iterator[Callable[[], None]]:

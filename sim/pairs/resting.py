@@ -85,7 +85,7 @@ def _archiving(world: World, partition: Partition) -> str:
     if archive.start.saved < partition.log.start_offset:
         return f"starts at {partition.log.start_offset}, and in the store at {archive.start.saved}"
     shared = partition.config.is_shared
-    if not shared and (archive.busy or archive.next_upload() is not None):
+    if not shared and (archive.attempts.busy or archive.next_upload() is not None):
         return f"is not archived: {archive.archive.end_offset} of {partition.high_watermark}"
     if shared and archive.archive.end_offset < partition.high_watermark:
         return f"is not uploaded: {archive.archive.end_offset} of {partition.high_watermark}"

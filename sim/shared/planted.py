@@ -102,7 +102,7 @@ def _all_small(index: Any) -> tuple[sweeping.RangeEnd, ...]:
 def _before_the_manifest(key: SharedPartition, archive: PartitionArchive) -> SharedStart:
     """What was joined needs no shared objects, whether the manifest object names what it was joined into or not."""
     start = archive.log.start_offset
-    return SharedStart(*key, start, max(start, archive.joined_end()))
+    return SharedStart(*key, start, max(start, archive.small_ranges.joined_end()))
 
 
 def _without_the_last(store: Any, reader: Any, command: Any, pace: Any) -> Joined:

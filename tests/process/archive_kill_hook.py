@@ -33,7 +33,11 @@ def kill_at_step(node):
     settle = Archiver._settle_uploads
 
     def settled(self, archive):
-        if archive.uploads and archive.uploads[0].result is not None and not archive.uploads[0].is_proposed:
+        if (
+            archive.uploads.pending
+            and archive.uploads.pending[0].result is not None
+            and not archive.uploads.pending[0].is_proposed
+        ):
             step("before the proposal")
         settle(self, archive)
 

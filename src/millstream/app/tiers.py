@@ -152,7 +152,7 @@ def _status(partition: Partition) -> TierStatus:
         archive.archive.size_bytes,
         log.size_bytes,
         archive.lag_bytes,
-        archive.failures,
+        archive.attempts.failures,
         partition.config.is_shared,
         archive.group.role is GroupRole.LEADING and archive.group.is_serving,
     )

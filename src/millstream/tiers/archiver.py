@@ -101,6 +101,49 @@ _REMOVED_AT_ONCE: Final = 100
 _LINES: Final = RateLimit(per_minute=10)
 
 
+class _Meters:
+    """What the archiver of one shard counts."""
+
+    __slots__ = ("dropped_bytes", "lag_bytes", "segments", "size_bytes", "upload_failures", "uploaded_bytes", "uploads")
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self.uploads = stats.counter("archive_uploads")
+        self.uploaded_bytes = stats.counter("archive_uploaded_bytes")
+        self.upload_failures = stats.counter("archive_upload_failures")
+        self.lag_bytes = stats.gauge("archive_lag_bytes")
+        self.segments = stats.gauge("archive_segments")
+        self.size_bytes = stats.gauge("archive_size_bytes")
+        self.dropped_bytes = stats.counter("local_dropped_bytes")
+
+
+class _Rounds:
+    """The looks at all partitions: one at a time, and which of them also look for what may be deleted."""
+
+    __slots__ = ("_next_drop_us", "_next_retention_us", "_retention_us", "is_armed", "is_running")
+
+    def __init__(self, retention_interval_ms: int) -> None:
+        self._retention_us = retention_interval_ms * 1000
+        self._next_retention_us = 0
+        self._next_drop_us = 0
+        self.is_armed = False
+        """A timer starts the next look."""
+        self.is_running = False
+
+    def retains(self, now_us: int) -> bool:
+        """Whether this look applies the retention; then the next one that does is an interval away."""
+        if now_us < self._next_retention_us:
+            return False
+        self._next_retention_us = now_us + self._retention_us
+        return True
+
+    def drops(self, now_us: int) -> bool:
+        """Whether this look drops local copies of shared partitions."""
+        if now_us < self._next_drop_us:
+            return False
+        self._next_drop_us = now_us + min(self._retention_us, _DROP_US)
+        return True
+
+
 class Archiver:
     """The tiered partitions of one shard. Lifecycle: made with the shard, `stop` before its storage."""
 
@@ -118,22 +161,13 @@ class Archiver:
         self.shared = shared
         self._reactor = reactor
         self._storage = storage
-        self.link = self._link = link
+        self.link = link
         self.purges = Purges(reactor, storage.disk, storage.data_dir, link)
         self._describe = describe
-        self._retention_us = retention_interval_ms * 1000
-        self._next_retention_us = self._next_drop_us = 0
         self._archives: dict[int, PartitionArchive] = {}  # by Raft group
-        self._ticking = False
-        self._looking = False
+        self._rounds = _Rounds(retention_interval_ms)
         self._stopped = False
-        self._uploads = stats.counter("archive_uploads")
-        self._uploaded_bytes = stats.counter("archive_uploaded_bytes")
-        self._upload_failures = stats.counter("archive_upload_failures")
-        self._lag = stats.gauge("archive_lag_bytes")
-        self._segments = stats.gauge("archive_segments")
-        self._size = stats.gauge("archive_size_bytes")
-        self._dropped = stats.counter("local_dropped_bytes")
+        self._meters = _Meters(stats)
         self.replacing = Replacing(reactor, storage.now_ms, link, stats)
 
     # -- partitions ----------------------------------------------------------------------------------------------------
@@ -147,7 +181,7 @@ class Archiver:
         history = group.owner_history()
         if not config.is_archived and not history.state and not history.entries:
             return None
-        made = PartitionArchive(owner, log, group, config, limit, self._link)
+        made = PartitionArchive(owner, log, group, config, limit, self.link)
         self._archives[log.group] = made
         if config.is_shared and self.shared is not None:
             made.is_full = self.shared.is_full
@@ -161,8 +195,8 @@ class Archiver:
         self._archives.pop(archive.log.group, None)
         if self.shared is not None:
             self.shared.close(archive)
-        archive.purges = purge and archive.group.role is GroupRole.LEADING
-        if archive.purges:
+        archive.uploads.purges = purge and archive.group.role is GroupRole.LEADING
+        if archive.uploads.purges:
             self.purges.mark(archive.owner)
         elif purge:
             self.purges.follow(archive.owner)
@@ -174,36 +208,31 @@ class Archiver:
         self.purges.stop()
         if self.shared is not None:
             self.shared.stop()
-        self._link.stop()
+        self.link.stop()
 
     # -- the look ------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if not self._ticking and not self._stopped:
-            self._ticking = True
+        if not self._rounds.is_armed and not self._stopped:
+            self._rounds.is_armed = True
             self._reactor.call_later(PERIOD_US, self._tick)
 
     def _tick(self) -> None:
-        self._ticking = False
+        self._rounds.is_armed = False
         if self._stopped or not self._archives:
             return
-        if not self._looking:
-            self._looking = True
+        if not self._rounds.is_running:
+            self._rounds.is_running = True
             self._reactor.background("housekeeping", self.look_at_all(), _SHARE, self._inspected)
         self._start()
 
     def _inspected(self) -> None:
-        self._looking = False
+        self._rounds.is_running = False
 
     def look_at_all(self) -> Generator[None, None, None]:
         """Do what is to be done for each partition; start what takes time."""
         now_us = self._reactor.now_us()
-        retains = now_us >= self._next_retention_us
-        if retains:
-            self._next_retention_us = now_us + self._retention_us
-        drops = now_us >= self._next_drop_us
-        if drops:
-            self._next_drop_us = now_us + min(self._retention_us, _DROP_US)
+        retains, drops = self._rounds.retains(now_us), self._rounds.drops(now_us)
         lag = segments = size = waited_us = 0
         allowed_us = WAITS_US
         dropping: list[Callable[[], None]] = []
@@ -225,10 +254,10 @@ class Archiver:
             except Exception as error:  # noqa: BLE001 - the boundary
                 archive.log.failed("archive", error)
             yield
-        self._lag.set(lag)
-        self._link.heed_uploads(waited_us, allowed_us)
-        self._segments.set(segments)
-        self._size.set(size)
+        self._meters.lag_bytes.set(lag)
+        self.link.heed_uploads(waited_us, allowed_us)
+        self._meters.segments.set(segments)
+        self._meters.size_bytes.set(size)
         if dropping:
             self._storage.checkpoint(lambda: _call(dropping))
 
@@ -244,31 +273,31 @@ class Archiver:
     def _advance(self, archive: PartitionArchive) -> None:
         """Start the next request for a partition, if there is anything to do."""
         now_us = self._reactor.now_us()
-        if archive.closed or self._stopped or archive.retry_at_us > now_us:
+        if archive.closed or self._stopped or archive.attempts.retry_at_us > now_us:
             return
         if archive.group.role is not GroupRole.LEADING or not archive.group.is_serving:
-            archive.forget_freed()
+            archive.unneeded.forget(now_us)
             return
-        if archive.config.is_tiered and archive.trouble is None:
+        if archive.config.is_tiered and archive.uploads.trouble is None:
             self._upload(archive)
-        if archive.busy:
+        if archive.attempts.busy:
             return
         if archive.replacement is None and (spill := archive.archive.next_spill()) is not None:
             self._spill(archive, spill)
-        elif not archive.uploads or now_us >= archive.derived_at_us + _DERIVED_US:
+        elif not archive.uploads.pending or now_us >= archive.saved.compared_at_us + _DERIVED_US:
             self._save_derived(archive)
 
     # -- uploads -------------------------------------------------------------------------------------------------------
 
     def _upload(self, archive: PartitionArchive) -> None:
         """Start uploads, as many as may be in flight."""
-        limit = 1 if archive.failures else UPLOADS_AT_ONCE
-        while len(archive.uploads) < limit and (segment := archive.next_upload()) is not None:
+        limit = 1 if archive.attempts.failures else UPLOADS_AT_ONCE
+        while len(archive.uploads.pending) < limit and (segment := archive.next_upload()) is not None:
             from_offset = max(archive.uploads_end, segment.base_offset)
             pending = PendingUpload(segment.end_offset, archive.group.term)
-            archive.uploads.append(pending)
+            archive.uploads.pending.append(pending)
             known = archive.log.owner.producers
-            self._link.upload(
+            self.link.upload(
                 archive.owner,
                 segment.path,
                 segment.base_offset,
@@ -291,64 +320,66 @@ class Archiver:
     ) -> None:
         pending.result = result
         if isinstance(result, MillstreamError):
-            self._upload_failures.inc()
+            self._meters.upload_failures.inc()
         self._settle_uploads(archive)
 
     def _settle_uploads(self, archive: PartitionArchive) -> None:
         """Propose what is uploaded, count what is committed, and continue; something may have gone wrong in between."""
-        uploads = archive.uploads
+        uploads = archive.uploads.pending
         gone = archive.closed or archive.log.closed or archive.group.role is not GroupRole.LEADING
         if uploads and (gone or any(one.term != archive.group.term for one in uploads)):
-            archive.trouble = "lost"  # another leadership: these keys name the wrong term, or the objects have no owner
+            archive.uploads.trouble = (
+                "lost"  # another leadership: these keys name the wrong term, or the objects have no owner
+            )
         self._propose_uploads(archive)
         while uploads and uploads[0].is_proposed:
-            if archive.archive.end_offset < uploads[0].end_offset and archive.trouble != "lost":
+            if archive.archive.end_offset < uploads[0].end_offset and archive.uploads.trouble != "lost":
                 self._poll(archive)
                 return
             self._committed(archive, uploads.pop(0))
-        trouble = archive.trouble
+        trouble = archive.uploads.trouble
         if trouble is not None:
             if any(one.result is None for one in uploads):
                 return
             uploads.clear()
-            archive.trouble = None
+            archive.uploads.trouble = None
             if not isinstance(trouble, str):
                 self._failed(archive, *trouble)
-        if archive.closed and archive.purges:
-            archive.purges = False
+        if archive.closed and archive.uploads.purges:
+            archive.uploads.purges = False
             self.purges.begin(archive.owner)
         self._advance(archive)
 
     def _propose_uploads(self, archive: PartitionArchive) -> None:
         """Propose the uploaded segments in front, each behind the one before it."""
-        for one in archive.uploads:
-            if archive.trouble is not None or one.result is None:
+        for one in archive.uploads.pending:
+            if archive.uploads.trouble is not None or one.result is None:
                 return
             if isinstance(one.result, MillstreamError):
-                archive.trouble = ("a segment could not be archived", one.result)
+                archive.uploads.trouble = ("a segment could not be archived", one.result)
             elif not one.is_proposed:
                 try:
                     archive.propose(Archived(one.result, archive.log.start_offset))
                 except (ArenaFull, MillstreamError) as error:
-                    archive.trouble = ("an archived segment could not be committed", error)
+                    archive.uploads.trouble = ("an archived segment could not be committed", error)
                 else:
                     one.is_proposed = True
 
     def _committed(self, archive: PartitionArchive, upload: PendingUpload) -> None:
         """The entry is committed, or lost with the leadership."""
         if archive.archive.end_offset >= upload.end_offset and isinstance(upload.result, ArchivedSegment):
-            self._uploads.inc()
-            self._uploaded_bytes.inc(upload.result.size_bytes)
+            self._meters.uploads.inc()
+            self._meters.uploaded_bytes.inc(upload.result.size_bytes)
             self._answers_again(archive)
 
     def _poll(self, archive: PartitionArchive) -> None:
         """Look again in a while, unless that is on its way."""
-        if archive.polls or self._stopped:
+        if archive.uploads.polls or self._stopped:
             return
-        archive.polls = True
+        archive.uploads.polls = True
 
         def look() -> None:
-            archive.polls = False
+            archive.uploads.polls = False
             self._settle_uploads(archive)
 
         self._reactor.call_later(_COMMIT_POLL_US, _guarded(archive, look))
@@ -356,11 +387,11 @@ class Archiver:
     # -- other objects -------------------------------------------------------------------------------------------------
 
     def _spill(self, archive: PartitionArchive, spill: Spill) -> None:
-        archive.busy = True
+        archive.attempts.busy = True
         term = archive.spilling = archive.group.term
 
         def written(error: MillstreamError | None) -> None:
-            archive.busy = False
+            archive.attempts.busy = False
             if archive.group.term != term:
                 error = error or Unavailable("the term ended before the part was written")
             if error is not None:
@@ -374,30 +405,30 @@ class Archiver:
                 archive.spilling = None
                 self._failed(archive, "a part of the manifest could not be committed", refusal)
                 return
-            archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # until it is committed
+            archive.attempts.retry_at_us = self._reactor.now_us() + _WAIT_US  # until it is committed
 
         key, data = part_key(archive.owner, spill.part), encode_part(archive.owner, spill.runs)
-        self._link.put(key, data, _guarded(archive, written))
+        self.link.put(key, data, _guarded(archive, written))
 
     def _save_derived(self, archive: PartitionArchive) -> None:
         """The description of the topic, the manifest, and then the removal of what is unused."""
         topic = self._describe(archive.owner.topic_id.bytes) if not archive.owner.partition_index else None
-        if topic is not None and (data := encode_topic(topic)) != archive.topic_saved and archive.config.is_archived:
-            self._put(archive, topic_key(archive.owner), data, partial(setattr, archive, "topic_saved", data))
+        if topic is not None and (data := encode_topic(topic)) != archive.saved.topic and archive.config.is_archived:
+            self._put(archive, topic_key(archive.owner), data, partial(setattr, archive.saved, "topic", data))
             return
         now_us = self._reactor.now_us()
-        due = [one for due_us, one in itertools.islice(archive.freed, _REMOVED_AT_ONCE) if due_us <= now_us]
+        due = [one for due_us, one in itertools.islice(archive.unneeded.freed, _REMOVED_AT_ONCE) if due_us <= now_us]
         manifest = shared_manifest(archive, due) if archive.config.is_shared else _manifest(archive)
         if manifest is not None:
             self._put(archive, manifest_key(archive.owner), *manifest)
             return
-        archive.derived_at_us = self._reactor.now_us()
+        archive.saved.compared_at_us = self._reactor.now_us()
         if due:
             self._remove(archive, due)
             return
         grace_us = archive.config.file_delete_delay_ms * 1000
         first = archive.archive.first_offset
-        if (below := archive.orphans.due(archive.group.term, first, now_us, grace_us)) is not None:
+        if (below := archive.unneeded.orphans.due(archive.group.term, first, now_us, grace_us)) is not None:
             self._remove_below(archive, below)
 
     def _put(self, archive: PartitionArchive, key: str, data: bytes, saved: Callable[[], None]) -> None:
@@ -405,78 +436,82 @@ class Archiver:
         take effect late; it finds another version then. After any failure the version is not known: the object is
         read first, and what is to be written is decided again.
         """
-        archive.busy = True
-        expected = archive.versions.pop(key, None)
+        archive.attempts.busy = True
+        expected = archive.saved.versions.pop(key, None)
 
         def written(result: str | MillstreamError) -> None:
-            archive.busy = False
+            archive.attempts.busy = False
             if isinstance(result, MillstreamError):
                 self._failed(archive, f"{key} could not be written", result)
                 return
-            archive.versions[key] = result
+            archive.saved.versions[key] = result
             saved()
             self._succeeded(archive)
 
         def examined(result: Examined | MillstreamError) -> None:
-            archive.busy = False
+            archive.attempts.busy = False
             if isinstance(result, MillstreamError):
                 self._failed(archive, f"{key} could not be read", result)
             elif key == manifest_key(archive.owner) and is_ahead(result.data, archive.archive, archive.group.term):
-                archive.retry_at_us = self._reactor.now_us() + _WAIT_US  # another leader's: this one will learn of it
+                archive.attempts.retry_at_us = (
+                    self._reactor.now_us() + _WAIT_US
+                )  # another leader's: this one will learn of it
             else:
-                archive.versions[key] = result.version
+                archive.saved.versions[key] = result.version
                 self._advance(archive)
 
         if expected is None:
-            self._link.examine(key, _guarded(archive, examined))
+            self.link.examine(key, _guarded(archive, examined))
         else:
-            self._link.replace(key, data, expected, _guarded(archive, written))
+            self.link.replace(key, data, expected, _guarded(archive, written))
 
     def _remove(self, archive: PartitionArchive, due: list[ArchivedSegment | ManifestPart | PartObject]) -> None:
-        archive.busy = True
+        archive.attempts.busy = True
 
         def removed(error: MillstreamError | None) -> None:
-            archive.busy = False
+            archive.attempts.busy = False
             if error is not None:
                 self._failed(archive, "objects of deleted records could not be removed", error)
                 return
             for one in due:  # a follower may have forgotten some since
-                if archive.freed and archive.freed[0][1] is one:
-                    archive.freed.popleft()
+                if archive.unneeded.freed and archive.unneeded.freed[0][1] is one:
+                    archive.unneeded.freed.popleft()
             self._succeeded(archive)
 
         segments = tuple(one for one in due if isinstance(one, ArchivedSegment))
         parts = tuple(one for one in due if isinstance(one, ManifestPart))
         part_objects = tuple(one.part for one in due if isinstance(one, PartObject))
-        self._link.remove(archive.owner, segments, parts, part_objects, _guarded(archive, removed))
+        self.link.remove(archive.owner, segments, parts, part_objects, _guarded(archive, removed))
 
     def _remove_below(self, archive: PartitionArchive, below_offset: Offset) -> None:
         """Remove objects that this leader and those before it did not remember (`orphans`)."""
-        archive.busy = True
+        archive.attempts.busy = True
 
         def removed(error: MillstreamError | None) -> None:
-            archive.busy = False
+            archive.attempts.busy = False
             if error is not None:
                 self._failed(archive, "objects of deleted records could not be looked for", error)
                 return
-            archive.orphans.removed(below_offset, self._reactor.now_us())
+            archive.unneeded.orphans.removed(below_offset, self._reactor.now_us())
             self._succeeded(archive)
 
-        self._link.remove_below(archive.owner, below_offset, _guarded(archive, removed))
+        self.link.remove_below(archive.owner, below_offset, _guarded(archive, removed))
 
     def _succeeded(self, archive: PartitionArchive) -> None:
         self._answers_again(archive)
         self._advance(archive)
 
     def _answers_again(self, archive: PartitionArchive) -> None:
-        if archive.failures:
+        if archive.attempts.failures:
             operator_log.at(archive.log.name).info("the object store answers again")
-        archive.failures = 0
+        archive.attempts.failures = 0
 
     def _failed(self, archive: PartitionArchive, what: str, error: Exception) -> None:
-        archive.retry_at_us = self._reactor.now_us() + min(_WAIT_US << min(archive.failures, 6), _WAIT_MAX_US)
-        archive.failures += 1
-        if (archive.failures == 1 or isinstance(error, Corruption)) and not self._stopped and _LINES.allows():
+        archive.attempts.retry_at_us = self._reactor.now_us() + min(
+            _WAIT_US << min(archive.attempts.failures, 6), _WAIT_MAX_US
+        )
+        archive.attempts.failures += 1
+        if (archive.attempts.failures == 1 or isinstance(error, Corruption)) and not self._stopped and _LINES.allows():
             reason = error.message if isinstance(error, MillstreamError) else str(error)
             place = operator_log.at(archive.log.name)
             place.warning("%s, that is tried again: %s%s", what, reason, _LINES.left_out())
@@ -517,7 +552,7 @@ class Archiver:
 
         def drop() -> None:
             after()
-            self._dropped.inc(dropped)
+            self._meters.dropped_bytes.inc(dropped)
 
         yield drop
 
@@ -547,8 +582,8 @@ def _manifest(archive: PartitionArchive) -> tuple[bytes, Callable[[], None]] | N
     """
     inner = archive.archive
     data = encode_manifest(inner.manifest(archive.owner, archive.log.leader_epochs))
-    says_nothing = inner.is_empty and not inner.start_offset and not archive.manifest_saved
-    if data == archive.manifest_saved or says_nothing:
+    says_nothing = inner.is_empty and not inner.start_offset and not archive.saved.manifest
+    if data == archive.saved.manifest or says_nothing:
         return None
     return data, partial(archive.manifest_written, data, inner.start_offset)
 

@@ -1,6 +1,6 @@
 """What retention has left in the store: when its leader looks for objects below the start of an archive. Pure.
 
-A leader removes what leaves the archive after a grace period (`PartitionArchive.freed`). It remembers that in memory
+A leader removes what leaves the archive after a grace period (`Unneeded`). It remembers that in memory
 alone. So objects stay if it dies before, if a follower that has restarted leads next, or if an upload ends when its
 records were deleted already. The next leader finds them by their names: an object whose offsets all lie below the start
 of the archive has no owner, because the start is committed and only rises.

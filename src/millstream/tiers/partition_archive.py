@@ -95,6 +95,123 @@ class StoredStart:
         """Called when `safe` may have risen without a move. The partition sets it."""
 
 
+class Uploads:
+    """The uploads of one partition that are not committed yet. Its archiver writes it."""
+
+    __slots__ = ("pending", "polls", "purges", "trouble")
+
+    def __init__(self) -> None:
+        self.pending: list[PendingUpload] = []
+        """In the order of their offsets, without gaps."""
+        self.trouble: tuple[str, Exception] | Literal["lost"] | None = None
+        """Why they are given up: nothing more is started or proposed until each of them is answered."""
+        self.polls = False
+        """A timer looks whether the first of them is committed."""
+        self.purges = False
+        """The topic is deleted: its objects go when the last upload is answered."""
+
+    def end_after(self, archived_end: Offset) -> Offset:
+        """Everything below it is archived or on its way. Exclusive."""
+        return max(archived_end, self.pending[-1].end_offset) if self.pending else archived_end
+
+
+class Attempts:
+    """The requests of the archiver for one partition, and the wait after those that failed. The archiver writes it."""
+
+    __slots__ = ("busy", "failures", "retry_at_us")
+
+    def __init__(self) -> None:
+        self.busy = False
+        """A request that is no upload is in flight."""
+        self.failures = 0
+        """Requests that failed in a row, uploads included."""
+        self.retry_at_us = 0
+        """Not before this time is another request made."""
+
+
+class Saved:
+    """The derived objects of one partition, as this process has written them last. The archiver writes it."""
+
+    __slots__ = ("compared_at_us", "manifest", "mark", "topic", "versions")
+
+    def __init__(self) -> None:
+        self.compared_at_us = 0
+        """When the derived objects were last compared with what is here."""
+        self.versions: dict[str, str] = {}
+        """Versions of the objects in the store, by key, as far as they are known."""
+        self.manifest = b""
+        """Content of the manifest object."""
+        self.mark: tuple[int, ...] = ()
+        """Of a shared partition: start, joins and spills in the manifest object."""
+        self.topic = b""
+        """The description of the topic."""
+
+
+class SmallRanges:
+    """Which part of an archive may lie in small ranges of shared objects, which wait for a join."""
+
+    __slots__ = ("_archive", "joined_to", "parts", "seen_end")
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self.parts: set[ManifestPart] = set()
+        """Parts that are known to have no small range."""
+        self.joined_to = Offset(0)
+        """No offset below it is in a small range, as the manifest object says. It only rises."""
+        self.seen_end = Offset(0)
+        """End of the archive when `joined_to` was last computed."""
+
+    def next_part(self) -> ManifestPart | None:
+        """The oldest part that may have a small range."""
+        parts = self._archive.parts
+        self.parts.intersection_update(parts)
+        return next((part for part in parts if part not in self.parts), None)
+
+    def in_memory(self) -> list[ArchivedSegment]:
+        """The segments in memory that may have to do with a join: those from `joined_to` on, and what is before them
+        as far as it is one run.
+        """
+        archive = self._archive
+        start = max(self.joined_to - 1, archive.parts[-1].end_offset if archive.parts else archive.start_offset)
+        return [one for one in archive.from_run(Offset(start)) if one.end_offset > archive.start_offset]
+
+    def joined_end(self) -> Offset:
+        """No offset of the log below it is in a small range."""
+        archive = self._archive
+        part = self.next_part()
+        if part is not None:
+            return max(part.base_offset, archive.start_offset)
+        first = next((one.base_offset for one in self.in_memory() if _is_small_range(one)), None)
+        return max(archive.end_offset if first is None else first, archive.start_offset)
+
+    def spilled(self, part: ManifestPart, segments: list[ArchivedSegment | ManifestPart]) -> None:
+        """Segments went from memory into a part."""
+        if not any(isinstance(one, ArchivedSegment) and _is_small_range(one) for one in segments):
+            self.parts.add(part)
+
+
+class Unneeded:
+    """What has left the archive of one partition, until its objects are removed."""
+
+    __slots__ = ("freed", "orphans")
+
+    def __init__(self) -> None:
+        self.freed: deque[tuple[int, ArchivedSegment | ManifestPart | PartObject]] = deque()
+        """With the monotonic time (µs) from which on the object may be removed."""
+        self.orphans = Orphans()
+        """When to look for objects that no manifest names. The archiver writes it."""
+
+    def add(self, freed: Freed, due_us: int) -> None:
+        """This may be removed from ``due_us`` on."""
+        objects = map(PartObject, freed.part_objects)
+        self.freed += [(due_us, one) for one in (*freed.segments, *freed.parts, *objects)]
+
+    def forget(self, now_us: int) -> None:
+        """Forget what the leader has had time enough to remove. Followers call it: they would remember it for ever."""
+        while self.freed and self.freed[0][0] < now_us - _REMEMBERED_US:
+            self.freed.popleft()
+
+
 class PartitionArchive:
     """One partition's archive. Lifecycle: made when the partition is opened, or when its topic becomes tiered.
 
@@ -103,34 +220,22 @@ class PartitionArchive:
 
     __slots__ = (
         "archive",
-        "busy",
+        "attempts",
         "closed",
         "config",
-        "derived_at_us",
-        "failures",
-        "freed",
         "group",
         "is_full",
-        "joined_parts",
-        "joined_seen",
-        "joined_to",
-        "orphans",
         "limit",
         "link",
         "log",
-        "manifest_mark",
-        "manifest_saved",
         "owner",
-        "polls",
-        "purges",
         "replacement",
-        "retry_at_us",
+        "saved",
+        "small_ranges",
         "spilling",
         "start",
-        "topic_saved",
-        "trouble",
+        "unneeded",
         "uploads",
-        "versions",
     )
 
     def __init__(
@@ -156,47 +261,19 @@ class PartitionArchive:
         self.is_full: Callable[[], bool] = bool
         """Whether producers have to wait until what is not uploaded has become less: of shared topics only."""
         self.closed = False
-        self.busy = False
-        """A request of the archiver that is no upload is in flight for it."""
-        self.uploads: list[PendingUpload] = []
-        """Uploads that are not committed yet, in the order of their offsets, without gaps."""
-        self.trouble: tuple[str, Exception] | Literal["lost"] | None = None
-        """Why `uploads` are given up: nothing more is started or proposed until each of them is answered."""
-        self.polls = False
-        """A timer looks whether the first of `uploads` is committed."""
-        self.purges = False
-        """The topic is deleted: its objects go when the last upload is answered."""
-        self.derived_at_us = 0
-        """When the objects that are derived were last compared with what is here."""
-        self.failures = 0
-        """Requests that failed in a row."""
-        self.retry_at_us = 0
-        """Not before this time is another request made."""
         self.replacement: PendingReplacement | None = None
         """The replacement in progress. `replacing.Replacing` writes it; no part is spilled during it."""
         self.spilling: Term | None = None
         """The term in which a part is being written, or waits for its commit; no replacement starts until then."""
-        self.freed: deque[tuple[int, ArchivedSegment | ManifestPart | PartObject]] = deque()
-        """What has left the archive, with the monotonic time (µs) from which on its object may be removed."""
-        self.orphans = Orphans()
-        """When to look for objects that no manifest names. The archiver writes it."""
-        self.versions: dict[str, str] = {}
-        """Versions of the derived objects in the store, by key, as far as they are known. The archiver writes it."""
-        self.manifest_saved = b""
-        """Content of the manifest object, as written last by this process."""
-        self.manifest_mark: tuple[int, ...] = ()
-        """Of a shared partition: start, joins and spills in the manifest object that was written last."""
+        self.uploads = Uploads()
+        self.attempts = Attempts()
+        self.saved = Saved()
+        self.unneeded = Unneeded()
         self.start = StoredStart(log)
-        self.joined_parts: set[ManifestPart] = set()
-        """Parts that are known to have no small range of a shared object."""
-        self.joined_to = Offset(0)
-        """No offset below it is in a small range of a shared object, as the manifest object says. It only rises."""
-        self.joined_seen = Offset(0)  # end of the archive when `joined_to` was last computed
-        self.topic_saved = b""
-        """The same of the description of the topic."""
         history = group.owner_history()
         manifest = decode_manifest(history.state) if history.state else None
         self.archive = Archive(Offset(0)) if manifest is None else Archive.of(manifest)
+        self.small_ranges = SmallRanges(self.archive)
         for one in (each for each in history.entries if each.kind == ARCHIVE_ENTRY):
             self._apply(decode_entry(one.payload))
         self.trimmed()
@@ -234,8 +311,7 @@ class PartitionArchive:
                 if entry.version == archive.version and entry.part not in archive.parts:
                     spilled = archive.between(entry.part.base_offset, entry.part.end_offset)
                     archive.spilled(entry.part)
-                    if not any(isinstance(one, ArchivedSegment) and _is_small_range(one) for one in spilled):
-                        self.joined_parts.add(entry.part)
+                    self.small_ranges.spilled(entry.part, spilled)
             case Replaced():
                 if (freed := archive.replaced(entry)) is not None:
                     self._free(freed)
@@ -245,7 +321,7 @@ class PartitionArchive:
 
     def manifest_written(self, data: bytes, start_offset: Offset) -> None:
         """The manifest object has this content, with this log start."""
-        self.manifest_saved = data
+        self.saved.manifest = data
         self.start.saved = max(self.start.saved, start_offset)
 
     def trimmed(self) -> None:
@@ -253,41 +329,8 @@ class PartitionArchive:
         self._free(self.archive.trim(self.log.start_offset))
         self.start.moved()
 
-    # -- small ranges of shared objects --------------------------------------------------------------------------------
-
-    def unjoined_part(self) -> ManifestPart | None:
-        """The oldest part that may have a small range."""
-        parts = self.archive.parts
-        self.joined_parts.intersection_update(parts)
-        return next((part for part in parts if part not in self.joined_parts), None)
-
-    def in_memory_from_joined(self) -> list[ArchivedSegment]:
-        """The segments in memory that may have to do with a join: those from `joined_to` on, and what is before them
-        as far as it is one run.
-        """
-        parts = self.archive.parts
-        start = max(self.joined_to - 1, parts[-1].end_offset if parts else self.archive.start_offset)
-        found = self.archive.from_run(Offset(start))
-        return [one for one in found if one.end_offset > self.archive.start_offset]
-
-    def joined_end(self) -> Offset:
-        """No offset of the log below it is in a small range."""
-        part = self.unjoined_part()
-        if part is not None:
-            return max(part.base_offset, self.archive.start_offset)
-        first = next((one.base_offset for one in self.in_memory_from_joined() if _is_small_range(one)), None)
-        return max(self.archive.end_offset if first is None else first, self.archive.start_offset)
-
     def _free(self, freed: Freed) -> None:
-        due_us = self.link.now_us() + self.config.file_delete_delay_ms * 1000
-        objects = map(PartObject, freed.part_objects)
-        self.freed += [(due_us, one) for one in (*freed.segments, *freed.parts, *objects)]
-
-    def forget_freed(self) -> None:
-        """Forget what the leader has had time enough to remove. Followers call it: they would remember it for ever."""
-        oldest_us = self.link.now_us() - _REMEMBERED_US
-        while self.freed and self.freed[0][0] < oldest_us:
-            self.freed.popleft()
+        self.unneeded.add(freed, self.link.now_us() + self.config.file_delete_delay_ms * 1000)
 
     def next_upload(self) -> Segment | None:
         """The local segment to be archived next; None without one."""
@@ -301,8 +344,7 @@ class PartitionArchive:
     @property
     def uploads_end(self) -> Offset:
         """Everything below it is archived or on its way. Exclusive."""
-        end = self.archive.end_offset
-        return max(end, self.uploads[-1].end_offset) if self.uploads else end
+        return self.uploads.end_after(self.archive.end_offset)
 
     @property
     def lag_bytes(self) -> int:

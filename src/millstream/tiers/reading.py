@@ -109,6 +109,30 @@ class _Here(threading.local):
         """Blocks for the warm cache, until the read is over."""
 
 
+class _Fetches:
+    """Which blocks are being fetched, so that each is fetched by one thread at a time. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[BlockKey, threading.Event] = {}
+
+    def begin(self, key: BlockKey) -> bool:
+        """Whether the caller is to fetch the block. If not, this returns when the thread that fetches it is done."""
+        mine = threading.Event()
+        with self._lock:
+            first = self._running.setdefault(key, mine)
+        if first is mine:
+            return True
+        first.wait()
+        return False
+
+    def end(self, key: BlockKey) -> None:
+        """The block was fetched, or could not be."""
+        with self._lock:
+            done = self._running.pop(key)
+        done.set()
+
+
 class ArchiveReader:
     """Reads of one shard's archived partitions. Safe for threads."""
 
@@ -138,8 +162,7 @@ class ArchiveReader:
         self._unread: Kept[BlockKey, Hint] = Kept(_READERS_MAX, lambda _: 1)
         """Blocks that were read ahead, with what the warm cache is to know of them once they are read."""
 
-        self._lock = threading.Lock()
-        self._under_way: dict[BlockKey, threading.Event] = {}
+        self._fetches = _Fetches()
 
     def read(self, command: Read, views: Sequence[memoryview]) -> ReadResult:
         """Fill ``views`` with batches.
@@ -319,7 +342,6 @@ class ArchiveReader:
         """The bytes of a block, checked. With ``ahead_bytes`` those that follow are read in the same request."""
         block = located.segment_index.blocks[number]
         key = BlockKey(owner, block.base_offset, block.checksum)
-        mine = threading.Event()
         while True:
             found = self._blocks.get(key)
             if found is not None:
@@ -328,17 +350,12 @@ class ArchiveReader:
                     self._unread.drop(key)
                     self._here.offers.append((owner, block.base_offset, found, hint))
                 return found
-            with self._lock:
-                first = self._under_way.setdefault(key, mine)
-            if first is mine:
+            if self._fetches.begin(key):
                 break
-            first.wait()
         try:
             return self._fetch(owner, segment, located, number, ahead_bytes)
         finally:
-            with self._lock:
-                del self._under_way[key]
-            mine.set()
+            self._fetches.end(key)
 
     def _fetch(
         self, owner: ArchiveId, segment: ArchivedSegment, located: Located, number: int, ahead_bytes: int

@@ -12,7 +12,7 @@ commits by the compare-and-set of `replacing`: if retention, another leader or a
 the new object is removed and the archive stays as it is.
 
 **When a shared object goes.** A sweep removes it when every range in it is below the log's start, or is small and
-below `PartitionArchive.joined_to`. The archiver moves that offset when the manifest object names the new objects, so
+below `SmallRanges.joined_to`. The archiver moves that offset when the manifest object names the new objects, so
 that a recovery from the store finds one or the other. Then the sweep waits for a whole period: readers that started
 before it are done. A replica that has not taken up the entry by then gives its readers a retriable error until it has.
 
@@ -139,10 +139,10 @@ class SharedJoins:
 
     def _target(self, archive: PartitionArchive) -> tuple[ArchivedSegment, ...] | ManifestPart | None:
         """What is to be joined now: segments in memory, or what the archive process finds in a part."""
-        part = archive.unjoined_part()
+        part = archive.small_ranges.next_part()
         if part is not None:
             return part
-        segments = archive.in_memory_from_joined()
+        segments = archive.small_ranges.in_memory()
         found = next_join(list(map(stretch_of, segments)), self._limits, TimestampMs(self._now_ms()))
         return None if found is None else tuple(segments[found.first : found.end])
 
@@ -169,7 +169,7 @@ class SharedJoins:
             self._failed(key, archive, result)
         elif result.after is None:
             assert isinstance(target, ManifestPart), "segments are joined, of either kind"
-            archive.joined_parts.add(target)
+            archive.small_ranges.parts.add(target)
             self._begin_look()
         else:
             wanted = Replacement(

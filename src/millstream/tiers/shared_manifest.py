@@ -8,7 +8,7 @@ Shared objects say themselves what they have, so most uploads need no manifest o
   back what they deleted. It is written when the start has moved: one object for each partition and round of retention
   that deleted something.
 
-A new leader writes it once, if there is either. Then `PartitionArchive.joined_to` rises, and shared objects below it
+A new leader writes it once, if there is either. Then `SmallRanges.joined_to` rises, and shared objects below it
 may go; a crash before that leaves them until the next leader has written it. While nothing more is joined, the offset
 rises with the archive: past large ranges, and past small ones of uploads that were cut off.
 """
@@ -37,19 +37,19 @@ def shared_manifest(
     mark = (inner.start_offset, *(joined if inner.version else ()))
     goes = any(not isinstance(one, ArchivedSegment) or one.object_id == NO_OBJECT for one in due)
     says_nothing = not inner.version and not inner.start_offset
-    if says_nothing or (mark == archive.manifest_mark and not goes):
-        if archive.joined_seen != inner.end_offset:
-            archive.joined_seen = inner.end_offset
-            archive.joined_to = max(archive.joined_to, archive.joined_end())
+    if says_nothing or (mark == archive.saved.mark and not goes):
+        if archive.small_ranges.seen_end != inner.end_offset:
+            archive.small_ranges.seen_end = inner.end_offset
+            archive.small_ranges.joined_to = max(archive.small_ranges.joined_to, archive.small_ranges.joined_end())
         return None
     data = encode_manifest(inner.manifest(archive.owner, archive.log.leader_epochs))
-    if mark == archive.manifest_mark and data == archive.manifest_saved:
+    if mark == archive.saved.mark and data == archive.saved.manifest:
         return None
-    joined_to = archive.joined_end()
+    joined_to = archive.small_ranges.joined_end()
 
     def written() -> None:
-        archive.manifest_mark = mark
-        archive.joined_to = max(archive.joined_to, joined_to)
+        archive.saved.mark = mark
+        archive.small_ranges.joined_to = max(archive.small_ranges.joined_to, joined_to)
         archive.manifest_written(data, mark[0])
 
     return data, written

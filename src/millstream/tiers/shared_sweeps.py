@@ -176,7 +176,7 @@ class SharedSweeps:
 
 def _start_of(key: SharedPartition, archive: PartitionArchive) -> SharedStart:
     start = min(archive.log.start_offset, max(archive.start.safe(), archive.start.saved))
-    return SharedStart(*key, start, max(start, archive.joined_to))
+    return SharedStart(*key, start, max(start, archive.small_ranges.joined_to))
 
 
 def _always() -> bool:

@@ -29,7 +29,7 @@ def test_an_unexpected_exception_fails_its_command_and_no_other(capfd):
         assert (reply.id, reply.code) == (1, ErrorCode.KAFKA_STORAGE_ERROR)
         assert "Read failed: KeyError" in reply.message
     assert answer(lambda: worker, Put(2, "a/b", b"x")) == Done(2)
-    assert not worker.reader._under_way
+    assert not worker.reader._fetches._running
     said = capfd.readouterr().err
     assert "should not happen" in said
     assert "KeyError" in said, "the stack"

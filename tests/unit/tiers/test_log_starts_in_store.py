@@ -18,7 +18,7 @@ from millstream.tiers import Archive
 from millstream.tiers.archiver import _manifest
 from millstream.tiers.messages import SharedStart
 from millstream.tiers.packing import archive_id
-from millstream.tiers.partition_archive import StoredStart
+from millstream.tiers.partition_archive import Saved, SmallRanges, StoredStart
 from millstream.tiers.restoring import StoreView
 from millstream.tiers.shared_manifest import shared_manifest
 from millstream.tiers.shared_sweeps import _start_of
@@ -130,7 +130,7 @@ def gated():
         group=group,
         owner=ArchiveId(uuid.UUID(int=1), 0),
         closed=False,
-        joined_to=0,
+        small_ranges=SmallRanges(Archive(0)),
         start=StoredStart(log),
     )
     archive.start.on_safe = lambda: safe.append(archive.start.safe())
@@ -184,7 +184,7 @@ def test_an_entry_that_is_sent_again_is_the_same_entry(gated):
     assert [parts[0].start_offset for parts in gated.link.entries] == [0, 4, 6]
 
 
-def archived(start=0, saved=b"", mark=()):
+def archived(start=0):
     """As `PartitionArchive`, of a log of which nothing is archived."""
     inner = Archive(0)
     inner.trim(start)
@@ -192,12 +192,9 @@ def archived(start=0, saved=b"", mark=()):
         archive=inner,
         owner=archive_id(A),
         log=SimpleNamespace(leader_epochs=()),
-        manifest_saved=saved,
-        manifest_mark=mark,
         manifest_written=lambda data, start: None,
-        joined_seen=0,
-        joined_to=0,
-        joined_end=lambda: 0,
+        saved=Saved(),
+        small_ranges=SmallRanges(inner),
     )
 
 
@@ -211,7 +208,7 @@ def test_the_manifest_of_an_empty_archive_is_written_if_the_log_starts_later(man
 
 def test_the_manifest_of_a_shared_partition_is_written_once_for_each_start():
     one = archived(start=7)
-    one.manifest_written = lambda data, start: setattr(one, "manifest_saved", data)
+    one.manifest_written = lambda data, start: setattr(one.saved, "manifest", data)
     data, written = shared_manifest(one, ())
     written()
     assert shared_manifest(one, ()) is None

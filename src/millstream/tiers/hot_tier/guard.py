@@ -36,6 +36,61 @@ EVICTION_REASONS: Final = ("capacity", "age", "low_disk", "invalid", "fault")
 REFUSAL_REASONS: Final = ("too_large", "worth_less", "low_disk", "off", "other")
 
 
+class _Meters:
+    """What the shard counts of its warm cache. A provider's own counts only rise; ``evicted`` and ``refused`` are what
+    of them was taken over.
+    """
+
+    __slots__ = (
+        "dropped",
+        "evicted",
+        "evictions",
+        "fills",
+        "hits",
+        "latency",
+        "misses",
+        "rate",
+        "refusals",
+        "refused",
+        "size",
+    )
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self.hits = stats.counter("hot_tier_hits")
+        self.misses = stats.counter("hot_tier_misses")
+        self.rate = stats.gauge("hot_tier_hit_rate")
+        self.fills = stats.counter("hot_tier_fills")
+        self.size = stats.gauge("hot_tier_size_bytes")
+        self.latency = stats.histogram("hot_tier_read_latency")
+        self.evictions = {reason: stats.counter("hot_tier_evictions", reason=reason) for reason in EVICTION_REASONS}
+        self.refusals = {reason: stats.counter("hot_tier_refused_fills", reason=reason) for reason in REFUSAL_REASONS}
+        self.dropped = stats.counter("hot_tier_dropped_fills")
+        self.evicted: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
+
+    def asked(self, begun_ns: int, *, hit: bool) -> None:
+        """A reader asked for a block at this monotonic time."""
+        if hit:
+            self.hits.inc()
+            self.latency.observe((time.monotonic_ns() - begun_ns) // 1000)
+        else:
+            self.misses.inc()
+        hits = self.hits.value
+        self.rate.set(_MILLION * hits // (hits + self.misses.value))
+
+    def take_over(self, found: TierStats, invalid: str) -> None:
+        """Take over what the provider counted; ``invalid`` is what its invalidations were for."""
+        self.size.set(found.size_bytes)
+        for reason, count in found.evicted.items():
+            counter = self.evictions.get(invalid if reason == "invalid" else reason, self.evictions["fault"])
+            counter.inc(max(0, count - self.evicted.get(reason, 0)))
+            self.evicted[reason] = count
+        for reason, count in found.refused.items():
+            counter = self.refusals.get(reason, self.refusals["other"])
+            counter.inc(max(0, count - self.refused.get(reason, 0)))
+            self.refused[reason] = count
+
+
 class HotTier:
     """The warm cache of one shard. Safe for threads."""
 
@@ -46,18 +101,8 @@ class HotTier:
         self._clock = clock
         self._replaced: deque[tuple[ArchiveId, Offset, Offset]] = deque(maxlen=_REPLACED_MAX)
         self._off_until_s = 0.0
-        self._seen: dict[str, int] = {}
-        self._refused: dict[str, int] = {}
         self._lines = RateLimit(per_minute=6)
-        self._hits = stats.counter("hot_tier_hits")
-        self._misses = stats.counter("hot_tier_misses")
-        self._rate = stats.gauge("hot_tier_hit_rate")
-        self._fills = stats.counter("hot_tier_fills")
-        self._size = stats.gauge("hot_tier_size_bytes")
-        self._latency = stats.histogram("hot_tier_read_latency")
-        self._evictions = {reason: stats.counter("hot_tier_evictions", reason=reason) for reason in EVICTION_REASONS}
-        self._refusals = {reason: stats.counter("hot_tier_refused_fills", reason=reason) for reason in REFUSAL_REASONS}
-        self._dropped = stats.counter("hot_tier_dropped_fills")
+        self._meters = _Meters(stats)
 
     @property
     def is_on(self) -> bool:
@@ -83,13 +128,7 @@ class HotTier:
                     self._damaged(owner, base_offset)
             except Exception as error:  # noqa: BLE001  # a provider is a guest
                 self._off(_reason(error))
-        if block is None:
-            self._misses.inc()
-        else:
-            self._hits.inc()
-            self._latency.observe((time.monotonic_ns() - begun_ns) // 1000)
-        hits = self._hits.value
-        self._rate.set(_MILLION * hits // (hits + self._misses.value))
+        self._meters.asked(begun_ns, hit=block is not None)
         return block
 
     def put(self, owner: ArchiveId, base_offset: Offset, block: memoryview, hint: Hint) -> None:
@@ -97,12 +136,12 @@ class HotTier:
         if self.is_on:
             try:
                 if self._provider.put(owner, base_offset, block, hint):
-                    self._fills.inc()
+                    self._meters.fills.inc()
                 self._count()
             except Exception as error:  # noqa: BLE001
                 self._off(_reason(error))
         else:
-            self._refusals["off"].inc()
+            self._meters.refusals["off"].inc()
 
     def reader_at(self, owner: ArchiveId, reader: ReaderId, next_offset: Offset, place_ms: TimestampMs) -> None:
         """A reader continues at this offset, where the data are as old as ``place_ms`` says."""
@@ -144,7 +183,7 @@ class HotTier:
 
     def dropped(self) -> None:
         """A fill was given up, because too many waited."""
-        self._dropped.inc()
+        self._meters.dropped.inc()
 
     def stats(self) -> TierStats:
         """How full it is; empty if the provider does not say."""
@@ -159,17 +198,7 @@ class HotTier:
         self._provider.close()
 
     def _count(self, invalid: str = "invalid") -> None:
-        """Take over what the provider counted; ``invalid`` is what its invalidations were for."""
-        found = self._provider.stats()
-        self._size.set(found.size_bytes)
-        for reason, count in found.evicted.items():
-            counter = self._evictions.get(invalid if reason == "invalid" else reason, self._evictions["fault"])
-            counter.inc(max(0, count - self._seen.get(reason, 0)))
-            self._seen[reason] = count
-        for reason, count in found.refused.items():
-            counter = self._refusals.get(reason, self._refusals["other"])
-            counter.inc(max(0, count - self._refused.get(reason, 0)))
-            self._refused[reason] = count
+        self._meters.take_over(self._provider.stats(), invalid)
 
     def _damaged(self, owner: ArchiveId, base_offset: Offset) -> None:
         self._forget(owner, base_offset, Offset(base_offset + 1), "fault")

@@ -42,6 +42,71 @@ class _Place(NamedTuple):
     use: int
 
 
+class _Space:
+    """Which slots are free, and whether the disk has room for them. The caller holds the lock."""
+
+    def __init__(self, slots: Slots, slots_max: int, free_share_min: float, clock: Callable[[], float]) -> None:
+        self._slots = slots
+        self.slots_max = slots_max
+        self._free_share_min = free_share_min
+        self._clock = clock
+        self._checked_s = clock() - _SPACE_CHECK_S
+        self._is_low = False
+        self._free = deque[int]()
+        self._unused = 0
+        """Slots from this one on were never used."""
+
+    @property
+    def used(self) -> int:
+        """Slots that have a piece of a block."""
+        return self._unused - len(self._free)
+
+    def take(self, count: int) -> tuple[int, ...]:
+        """Slots for a block."""
+        return tuple(self._next() for _ in range(count))
+
+    def _next(self) -> int:
+        if self._free:
+            return self._free.popleft()
+        assert self._unused < self.slots_max, "the policy admits no more blocks than there are slots for"
+        self._unused += 1
+        return self._unused - 1
+
+    def give_back(self, slots: tuple[int, ...]) -> None:
+        """These are free."""
+        self._free.extend(slots)
+
+    def release(self) -> None:
+        """Give the space of all free slots back to the disk."""
+        for slot in self._free:
+            self._slots.free(slot)
+
+    def look(self) -> tuple[bool, bool]:
+        """Whether the disk is low, and whether that was found just now. Looks every five seconds. Raises OSError."""
+        now_s = self._clock()
+        if now_s - self._checked_s < _SPACE_CHECK_S:
+            return self._is_low, False
+        self._checked_s = now_s
+        free_share = self._slots.free_share()
+        found = free_share < self._free_share_min
+        if found:
+            self._is_low = True
+        elif free_share >= min(1.0, _ENOUGH * self._free_share_min):
+            self._is_low = False
+        return self._is_low, found
+
+
+class _Counts:
+    """What left, and what was refused, by reason; and how much is here."""
+
+    __slots__ = ("bytes", "evicted", "refused")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.evicted: dict[str, int] = dict.fromkeys(("capacity", "age", "low_disk", "invalid"), 0)
+        self.refused: dict[str, int] = dict.fromkeys(("too_large", "worth_less", "low_disk"), 0)
+
+
 class SlottedTier:
     """Blocks in slots: a `HotTierProvider`.
 
@@ -62,24 +127,16 @@ class SlottedTier:
         """``now_ms`` is the clock for the age of copies and for readers; it never goes back."""
         self._slots = slots
         self._policy: Policy = make_policy(policy, slots_max, age_max_ms)
-        self._slots_max = slots_max
-        self._free_share_min = free_share_min
         self._now_ms = now_ms
-        self._clock = clock
-        self._checked_s = clock() - _SPACE_CHECK_S
         self._writing = threading.Lock()
         self._lock = threading.Lock()  # of everything below
         self._places: dict[BlockKey, _Place] = {}
         self._written: BlockKey | None = None
         self._lost = False  # the block that is being written was given up
-        self._free = deque[int]()
-        self._unused = 0  # slots from here on were never used
+        self._space = _Space(slots, slots_max, free_share_min, clock)
         self._uses = itertools.count()
         self._partitions: dict[ArchiveId, PartitionKey] = {}
-        self._full = False  # the disk, not the cache
-        self._bytes = 0
-        self._evicted: dict[str, int] = dict.fromkeys(("capacity", "age", "low_disk", "invalid"), 0)
-        self._refused: dict[str, int] = dict.fromkeys(("too_large", "worth_less", "low_disk"), 0)
+        self._counts = _Counts()
 
     def get(self, owner: ArchiveId, base_offset: Offset) -> memoryview | None:
         with self._lock:
@@ -121,10 +178,10 @@ class SlottedTier:
                     self._written = None
                     if written and not self._lost:
                         self._places[key] = _Place(slots, len(block), next(self._uses))
-                        self._bytes += len(block)
+                        self._counts.bytes += len(block)
                     else:
                         self._policy.remove(key)
-                        self._free.extend(slots)
+                        self._space.give_back(slots)
                     self._lost = False
             return key in self._places
 
@@ -136,22 +193,15 @@ class SlottedTier:
         if key in self._places:
             return ()
         if not self._has_space():
-            self._refused["low_disk"] += 1
+            self._counts.refused["low_disk"] += 1
             return ()
         admission = self._policy.offer(Block(key, appended_ms, count), now_ms)
         for victim in admission.victims:
             self._give_back(victim, "capacity")
         if not admission.admitted:
-            self._refused["too_large" if admission.too_large else "worth_less"] += 1
+            self._counts.refused["too_large" if admission.too_large else "worth_less"] += 1
             return ()
-        return tuple(self._next_slot() for _ in range(count))
-
-    def _next_slot(self) -> int:
-        if self._free:
-            return self._free.popleft()
-        assert self._unused < self._slots_max, "the policy admits no more blocks than there are slots for"
-        self._unused += 1
-        return self._unused - 1
+        return self._space.take(count)
 
     def reader_at(self, owner: ArchiveId, reader: ReaderId, next_offset: Offset, place_ms: TimestampMs) -> None:
         with self._lock:
@@ -173,7 +223,9 @@ class SlottedTier:
 
     def stats(self) -> TierStats:
         with self._lock:
-            return TierStats(len(self._places), self._bytes, dict(self._evicted), dict(self._refused))
+            return TierStats(
+                len(self._places), self._counts.bytes, dict(self._counts.evicted), dict(self._counts.refused)
+            )
 
     def close(self) -> None:
         self._slots.close()
@@ -191,31 +243,24 @@ class SlottedTier:
             self._give_back(expired, "age")
 
     def _has_space(self) -> bool:
-        """Whether the disk has room; shrinks the cache if it has not. Looks every five seconds. Raises OSError."""
-        now_s = self._clock()
-        if now_s - self._checked_s >= _SPACE_CHECK_S:
-            self._checked_s = now_s
-            free_share = self._slots.free_share()
-            if free_share < self._free_share_min:
-                self._full = True
-                self._shrink(int(_LOW_DISK_SHARE * self._slots_max))
-            elif free_share >= min(1.0, _ENOUGH * self._free_share_min):
-                self._full = False
-        return not self._full
+        """Whether the disk has room; shrinks the cache if it has not. Raises OSError."""
+        is_low, found = self._space.look()
+        if found:
+            self._shrink(int(_LOW_DISK_SHARE * self._space.slots_max))
+        return not is_low
 
     def _shrink(self, slots: int) -> None:
-        while self._unused - len(self._free) > slots and (victim := self._policy.first_to_leave()) is not None:
+        while self._space.used > slots and (victim := self._policy.first_to_leave()) is not None:
             self._policy.remove(victim)
             self._give_back(victim, "low_disk")
-        for slot in self._free:
-            self._slots.free(slot)
+        self._space.release()
 
     def _give_back(self, key: BlockKey, reason: str) -> None:
         """The policy has forgotten the block."""
-        self._evicted[reason] += 1
+        self._counts.evicted[reason] += 1
         if key == self._written:
             self._lost = True
             return
         place = self._places.pop(key)
-        self._free.extend(place.slots)
-        self._bytes -= place.size_bytes
+        self._space.give_back(place.slots)
+        self._counts.bytes -= place.size_bytes
