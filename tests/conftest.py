@@ -1,5 +1,5 @@
 """What holds for every test: no clock judges an example, descriptors suffice, garbage does not keep them, bytecode is
-kept, and Ctrl-C means something to the processes that are started.
+kept, brokers are forks of one process, and Ctrl-C means something to the processes that are started.
 
 A test that draws what nobody has played before asks for ``fresh_seed``. Its failure is a finding, not a slow machine:
 it is never run again, neither by ``--reruns`` nor by the second try of ``.ci/run``.
@@ -15,6 +15,7 @@ import sys
 import pytest
 from hypothesis import settings
 
+from millstream.testing.stem import grow
 from shares import in_shares
 
 DESCRIPTORS = 8192
@@ -39,6 +40,7 @@ def pytest_configure(config):
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling costs a short process most of its time
     sys.dont_write_bytecode = False
     os.environ["MILLSTREAM_CLASS_ARCHIVE"] = "off"  # what is in the user's cache decides no test
+    grow()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < enough:

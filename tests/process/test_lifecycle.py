@@ -140,6 +140,9 @@ def test_a_killed_supervisor_leaves_no_process(broker_factory):
 STARTS_ONE = """
 import sys, threading
 from millstream.testing import Broker
+from millstream.testing.stem import grow
+if sys.argv[2:]:
+    grow()
 broker = Broker(data_dir=sys.argv[1], shards=1)
 starting = threading.Thread(target=broker.start)
 starting.start()
@@ -149,9 +152,10 @@ sys.stdin.read()
 """
 
 
-def test_a_broker_of_a_test_ends_with_the_process_that_started_it(tmp_path):
+@pytest.mark.parametrize("way", [[], ["grown"]], ids=["exec", "fork"])
+def test_a_broker_of_a_test_ends_with_the_process_that_started_it(tmp_path, way):
     """Not with the thread, and also if nothing could be done at the end."""
-    command = [sys.executable, "-c", STARTS_ONE, str(tmp_path / "data")]
+    command = [sys.executable, "-c", STARTS_ONE, str(tmp_path / "data"), *way]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as test:
         pids = processes.tree(int(test.stdout.readline()))
         assert len(pids) > 3

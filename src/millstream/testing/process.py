@@ -30,6 +30,7 @@ from millstream.config.ports import free_ports
 from millstream.shard.process import bound_to_us
 from millstream.testing import share_groups
 from millstream.testing.admin import create_topics
+from millstream.testing.stem import Forked, stem_for
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 120.0
@@ -95,7 +96,7 @@ class Broker:
         self.ca_path = self.data_dir.with_name(self.data_dir.name + ".keys") / "ca.pem" if secure else None
         if self.ca_path is not None:
             self._secure(self.ca_path)
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | Forked | None = None
         self.bootstrap = ""
         self.http = ""
         self.pid = 0
@@ -128,17 +129,7 @@ class Broker:
         environment = {**os.environ, **self.env}
         self._pick_port()
         with self.log_path.open("ab") as log:
-            starting = _starter(os.getpid()).submit(
-                subprocess.Popen,
-                bound_to_us(self.command(), signal.SIGKILL),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=environment,
-                start_new_session=True,
-            )
-            self._process = starting.result()
+            self._process = _starter(os.getpid()).submit(self._spawn, environment, log.fileno()).result()
         self.pid = self._process.pid
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -158,6 +149,22 @@ class Broker:
                 raise
             self._topics = {}
         return self
+
+    def _spawn(self, environment: dict[str, str], log: int) -> subprocess.Popen[str] | Forked:
+        """Start the process, from the thread that its life depends on."""
+        command = self.command()
+        stem = None if self._prefix else stem_for(environment)
+        if stem is not None:
+            return stem.start(command[3:], environment, log)
+        return subprocess.Popen(
+            bound_to_us(command, signal.SIGKILL),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
 
     def _pick_port(self) -> None:
         """Choose a port where any would do: none that the kernel may give to a connection while the broker is away."""

@@ -1,0 +1,212 @@
+"""Many brokers in a fraction of their cost: forks of one process that has imported everything.
+
+A broker's start costs half a second of processor, nearly all of it for imports. A test run that starts hundreds calls
+``grow`` once; from then on ``Broker.start`` in this process takes its brokers from a stem, which is started with the
+first of them::
+
+    test process ── line ──► stem (imports a broker's modules once) ── fork ──► broker, in a session of its own
+         └───────────── waits on the broker's pidfd, and asks the stem for the exit code ─────────┘
+
+A forked broker is what ``python -m millstream.cli start`` would be in its place. Its words, environment, working
+directory, limits and descriptors are those that its starter has chosen or has at that moment; it goes the whole
+way from the words to the end of the interpreter; a broker that starts itself again does it with a real ``exec``. It
+shares the seed of hashes with its siblings. A start with a prefix, or with other variables for the interpreter, the
+linker or the locale than the stem has, is an ``exec`` as without a stem: those are read when a program starts.
+
+The stem ends with the thread that has started it, however that ends, and every broker with it, as without a stem. If
+it does not come up or dies, each start and each wait says so with ``OSError``.
+"""
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from millstream.shard.process import bound_to_us
+
+_MESSAGE_BYTES: Final = 1 << 20
+_LIMITS: Final = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+_READ_AT_EXEC: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_")
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _at_exec(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a program reads before its first instruction, of these variables."""
+    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_EXEC)}
+
+
+class Forked:
+    """A fork of the stem, with the face of ``subprocess.Popen`` as far as it is needed."""
+
+    def __init__(self, stem: "Stem", pid: int, stdout: int) -> None:
+        self._stem = stem
+        self._lock = threading.Lock()
+        self._pidfd = os.pidfd_open(pid)  # it stays, at least as a zombie, until this object asks for its end
+        self.pid = pid
+        self.stdout = os.fdopen(stdout, encoding="utf-8")
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, or minus the signal that has ended it; None while it runs."""
+        with self._lock:
+            if self.returncode is None and select.select([self._pidfd], [], [], 0)[0]:
+                self._reap()
+            return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return what ``poll`` does.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended in so many seconds.
+        """
+        if self.returncode is None:
+            watch = select.poll()
+            watch.register(self._pidfd, select.POLLIN)
+            if not watch.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired(f"pid {self.pid}", timeout or 0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._pidfd, signum)
+
+    def _reap(self) -> None:
+        self.returncode = self._stem.ask({"reap": self.pid})
+        os.close(self._pidfd)
+
+
+class Stem:
+    """The starter's end. ``start`` and ``ask`` may be called by any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at_exec = _at_exec(os.environ)
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "millstream.testing.stem", str(theirs.fileno())]
+            self._process = subprocess.Popen(
+                bound_to_us(command, signal.SIGKILL), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
+
+    def fits(self, environment: Mapping[str, str]) -> bool:
+        """Whether a fork can have this environment."""
+        return _at_exec(environment) == self._at_exec
+
+    def start(self, words: Sequence[str], environment: Mapping[str, str], log: int) -> Forked:
+        """Run ``millstream`` with these words. What it writes to standard error goes to the descriptor ``log``."""
+        asked = {
+            "words": words,
+            "environment": dict(environment),
+            "cwd": os.getcwd(),
+            "limits": [(limit, resource.getrlimit(limit)) for limit in _LIMITS],
+        }
+        reading, writing = os.pipe()
+        try:
+            pid = self.ask(asked, [writing, log])
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        return Forked(self, pid, reading)
+
+    def ask(self, question: Mapping[str, object], descriptors: Sequence[int] = ()) -> int:
+        """What the stem answers: a pid or an exit code."""
+        with self._lock:
+            try:
+                socket.send_fds(self._line, [json.dumps(question).encode()], descriptors)
+                answer = self._line.recv(_MESSAGE_BYTES)
+            except ConnectionError:
+                answer = b""
+        if not answer:
+            raise OSError(f"the process that forks brokers has ended with {self._process.wait()}")
+        return int(answer)
+
+
+_stems: dict[int, Stem | None] = {}
+"""The stem of this process by its pid: a fork of it has none. None: not started yet."""
+
+
+def grow() -> None:
+    """Take the brokers that this process starts from a stem."""
+    _stems.setdefault(os.getpid(), None)
+
+
+def stem_for(environment: Mapping[str, str]) -> Stem | None:
+    """The stem for a broker with this environment; None if it has to be an ``exec``. A stem that is started here ends
+    with the calling thread.
+    """
+    pid = os.getpid()
+    if pid not in _stems:
+        return None
+    stem = _stems[pid] = _stems[pid] or Stem()
+    return stem if stem.fits(environment) else None
+
+
+def _words_of_a_fork(line: socket.socket) -> list[str]:
+    """Serve the starter until it goes, which ends the process. Returns in each fork, with the words of its command."""
+    stem = os.getpid()
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(line, _MESSAGE_BYTES, 2)
+        if not data:
+            os._exit(0)
+        asked = json.loads(data)
+        if "reap" in asked:
+            line.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(asked["reap"], 0)[1]))
+        elif pid := os.fork():
+            for descriptor in descriptors:
+                os.close(descriptor)
+            line.send(b"%d" % pid)
+        else:
+            line.close()
+            _become(asked, stem, *descriptors)
+            return asked["words"]
+
+
+def _become(asked: Mapping[str, Any], stem: int, output: int, log: int) -> None:
+    """Be what the starter would have started itself."""
+    failed = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if failed or os.getppid() != stem:
+        os._exit(1)
+    os.setsid()
+    os.dup2(output, 1)
+    os.dup2(log, 2)
+    os.closerange(3, max(output, log) + 1)
+    os.chdir(asked["cwd"])
+    for limit, values in asked["limits"]:
+        if resource.getrlimit(limit) != tuple(values):
+            resource.setrlimit(limit, values)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    time.tzset()
+    sys.orig_argv = [sys.executable, "-m", "millstream.cli", *asked["words"]]
+
+
+def _main(descriptor: int) -> NoReturn:
+    from millstream.cli.__main__ import main
+
+    gc.disable()  # as the command does before it imports the broker
+    importlib.import_module("millstream.app.broker")
+    served = importlib.import_module("millstream.kafka.served")
+    served.warm_up()
+    gc.collect()
+    gc.freeze()  # else each fork would look through all of it, and copy it by that
+    sys.exit(main(_words_of_a_fork(socket.socket(fileno=descriptor))))
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))
