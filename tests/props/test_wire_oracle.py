@@ -7,8 +7,7 @@ from random import Random
 from typing import Any
 
 import msgspec
-import pytest
-from wire_samples import API_MESSAGES, OTHER_MESSAGES, name_of, sample
+from wire_samples import API_MESSAGES, OTHER_MESSAGES, every_version, sample
 
 from millstream.wire.codec import decode_message, encode_message
 from millstream.wire.headers import (
@@ -135,9 +134,8 @@ def test_the_oracle_knows_most_messages() -> None:
     assert len(_COMMON) >= 0.9 * len(API_MESSAGES)
 
 
-@pytest.mark.parametrize("case", _COMMON, ids=name_of)
-def test_kafka_python_reads_what_we_write(case: tuple[type[Message], int]) -> None:
-    cls, version = case
+@every_version(_COMMON)
+def test_kafka_python_reads_what_we_write(cls: type[Message], version: int) -> None:
     rng = Random(f"{cls.__name__}{version}")
     for _ in range(8):
         message = _sample(rng, cls, version)
@@ -145,9 +143,8 @@ def test_kafka_python_reads_what_we_write(case: tuple[type[Message], int]) -> No
         _compare(message, theirs, version)
 
 
-@pytest.mark.parametrize("case", _COMMON, ids=name_of)
-def test_we_read_what_kafka_python_writes(case: tuple[type[Message], int]) -> None:
-    cls, version = case
+@every_version(_COMMON)
+def test_we_read_what_kafka_python_writes(cls: type[Message], version: int) -> None:
     rng = Random(f"{cls.__name__}{version}")
     for _ in range(8):
         message = _sample(rng, cls, version)
@@ -197,9 +194,8 @@ def _same(field: Field, kind: Type, ours: Any, theirs: Any, version: int) -> Non
         assert ours == theirs, field.name
 
 
-@pytest.mark.parametrize("cls_version", [case for case in _COMMON if issubclass(case[0], Request)], ids=name_of)
-def test_kafka_python_agrees_on_request_headers(cls_version: tuple[type[Message], int]) -> None:
-    cls, version = cls_version
+@every_version([case for case in _COMMON if issubclass(case[0], Request)])
+def test_kafka_python_agrees_on_request_headers(cls: type[Message], version: int) -> None:
     for client_id in (None, "", "kafka-python"):
         ours = encode_request_header(cls.API_KEY, version, 77, client_id)
         theirs = _oracle(cls)(version=version)
@@ -210,9 +206,8 @@ def test_kafka_python_agrees_on_request_headers(cls_version: tuple[type[Message]
         assert (parsed.client_id, parsed.body_pos) == (client_id, len(ours))
 
 
-@pytest.mark.parametrize("cls_version", [case for case in _COMMON if issubclass(case[0], Response)], ids=name_of)
-def test_kafka_python_agrees_on_response_headers(cls_version: tuple[type[Message], int]) -> None:
-    cls, version = cls_version
+@every_version([case for case in _COMMON if issubclass(case[0], Response)])
+def test_kafka_python_agrees_on_response_headers(cls: type[Message], version: int) -> None:
     theirs = _oracle(cls)(version=version)
     theirs.with_header(correlation_id=-5)
     encoded = theirs.encode_header(flexible=_oracle(cls).flexible_version_q(version))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_samples import ALL_MESSAGES, API_MESSAGES, name_of, sample
+from wire_samples import ALL_MESSAGES, API_MESSAGES, by_message, every_version, name_of, sample
 
 from millstream.wire.apis import APIS
 from millstream.wire.codec import (
@@ -21,19 +21,18 @@ from millstream.wire.codec import (
 from millstream.wire.schema import Message, Request, Response
 
 
-@pytest.mark.parametrize("case", ALL_MESSAGES, ids=name_of)
+@pytest.mark.parametrize("message", by_message(ALL_MESSAGES), ids=name_of)
 @settings(max_examples=12)
-@given(rng=st.randoms(use_true_random=False))
-def test_decoder_reads_back_what_the_encoder_wrote(case: tuple[type[Message], int], rng: Random) -> None:
-    cls, version = case
-    message = sample(rng, cls, version)
-    encoded = encode_message(message, version)
-    assert decode_message(cls, version, encoded) == message
+@given(rng=st.randoms(use_true_random=True))
+def test_decoder_reads_back_what_the_encoder_wrote(message: tuple[type[Message], list[int]], rng: Random) -> None:
+    cls, versions = message
+    for version in versions:
+        written = sample(rng, cls, version)
+        assert decode_message(cls, version, encode_message(written, version)) == written, version
 
 
-@pytest.mark.parametrize("case", ALL_MESSAGES, ids=name_of)
-def test_defaults_survive_a_round_trip(case: tuple[type[Message], int]) -> None:
-    cls, version = case
+@every_version(ALL_MESSAGES)
+def test_defaults_survive_a_round_trip(cls: type[Message], version: int) -> None:
     assert decode_message(cls, version, encode_message(cls(), version)) == cls()
 
 
@@ -49,9 +48,8 @@ def test_request_and_response_entry_points_find_message_by_key(api: Any) -> None
         assert decode_response(api.key, version, framed, 4, len(framed) - 4) == response
 
 
-@pytest.mark.parametrize("case", [c for c in API_MESSAGES if issubclass(c[0], Response)], ids=name_of)
-def test_vectored_encoding_sends_the_same_bytes(case: tuple[type[Response], int]) -> None:
-    cls, version = case
+@every_version([c for c in API_MESSAGES if issubclass(c[0], Response)])
+def test_vectored_encoding_sends_the_same_bytes(cls: type[Response], version: int) -> None:
     rng = Random(version)
     for _ in range(5):
         response = sample(rng, cls, version)

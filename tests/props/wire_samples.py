@@ -1,7 +1,10 @@
 """Random messages of any declared class and version, for the tests of the codec."""
 
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
+
+import pytest
 
 from millstream.wire.apis import APIS
 from millstream.wire.messages.consumer_group_storage import (
@@ -135,9 +138,40 @@ _BITS = {
 _TEXT = "abc-._09äß漢🙂\0"
 
 
-def name_of(case: tuple[type[Message], int]) -> str:
-    """For ``pytest.mark.parametrize(ids=…)``."""
-    return f"{case[0].__name__}-v{case[1]}"
+def every_version(
+    cases: Iterable[tuple[type[Message], int]],
+) -> Callable[[Callable[[type[Message], int], None]], Callable[..., None]]:
+    """Makes of a test of a class and a version one test for each class, which goes through the versions: six hundred
+    tests of their own would cost more than what they do. A failure names its version.
+    """
+
+    def decorate(test: Callable[[type[Message], int], None]) -> Callable[..., None]:
+        @pytest.mark.parametrize("message", by_message(cases), ids=name_of)
+        def in_every_version(message: tuple[type[Message], list[int]]) -> None:
+            cls, versions = message
+            for version in versions:
+                try:
+                    test(cls, version)
+                except BaseException as failure:
+                    failure.add_note(f"with version {version} of {cls.__name__}")
+                    raise
+
+        return in_every_version
+
+    return decorate
+
+
+def by_message(cases: Iterable[tuple[type[Message], int]]) -> list[tuple[type[Message], list[int]]]:
+    """Each class with its versions."""
+    found: dict[type[Message], list[int]] = {}
+    for cls, version in cases:
+        found.setdefault(cls, []).append(version)
+    return list(found.items())
+
+
+def name_of(message: tuple[type[Message], list[int]]) -> str:
+    """For ``pytest.mark.parametrize(ids=…)`` with ``by_message``."""
+    return message[0].__name__
 
 
 def sample(rng: Random, cls: type[Message], version: int, longest: int = 3) -> Any:
