@@ -199,7 +199,15 @@ class Caller:
 
     def call(self, request: bytes | bytearray) -> bytearray:
         """Answer without its size field."""
-        self._socket.sendall(request)
+        self.send(request)
+        return self.receive()
+
+    def send(self, requests: bytes | bytearray) -> None:
+        """Send one request or several; each has an answer to ``receive``."""
+        self._socket.sendall(requests)
+
+    def receive(self) -> bytearray:
+        """The next answer, without its size field."""
         return self._receive(struct.unpack(">i", self._receive(4))[0])
 
     def create_topics(self, topics: dict[str, int], configs: dict[str, str] | None = None) -> None:

@@ -1,13 +1,13 @@
 """The loads of ``make bench``: every row of the table, its figures, and the budget of each.
 
 ``LOADS`` run on brokers that stay up and take turns; ``ALONE`` on brokers of their own. What is measured stands in
-``plain``, ``cold``, ``busy``, ``wide``, ``hop``, ``events``, ``transactions``, ``spark_beside``, ``spark_sink`` and
-``spark_tables``.
+``plain``, ``lock_step``, ``cold``, ``busy``, ``wide``, ``hop``, ``events``, ``transactions``, ``spark_beside``,
+``spark_sink`` and ``spark_tables``.
 """
 
 import functools
 
-from bench import busy, cold, events, hop, plain, spark_beside, spark_sink, spark_tables, transactions, wide
+from bench import busy, cold, events, hop, lock_step, plain, spark_beside, spark_sink, spark_tables, transactions, wide
 from bench.rows import FULL, QUICK, Alone, Figure, Figures, Plan, Scenario
 
 __all__ = ["ALL", "ALONE", "FULL", "HEADLINES", "LOADS", "QUICK", "Alone", "Figure", "Figures", "Plan", "Scenario"]
@@ -180,6 +180,15 @@ LOADS: tuple[Scenario, ...] = (
         _TAIL,
         functools.partial(plain.tail, groups=10),
         rounds=1,
+    ),
+    Scenario(
+        "tail-10-step",
+        "ten consumer groups in lock step, one record to each of 128 partitions a round",
+        (
+            Figure("answered_us", "broker CPU, µs a partition answered", True, 1),
+            Figure("rounds_per_s", "rounds a second", False, 1),
+        ),
+        lock_step.measure,
     ),
 )
 
