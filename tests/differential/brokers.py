@@ -16,6 +16,8 @@ from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from millstream.wire.messages.read_share_group_state import ReadStatePartition, ReadStateTopic
+from millstream.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -24,10 +26,12 @@ SETTINGS = {
     "group.min.session.timeout.ms": "100",
     "log.retention.check.interval.ms": "86400000",
     "offsets.topic.num.partitions": "8",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "broker.rack": "rack-1",
 }
 KAFKA_ONLY = {"log.initial.task.delay.ms": "86400000", "controlled.shutdown.enable": "false"}
-TRANSACTIONS = 1
+TRANSACTIONS, SHARE_STATES = 1, 2
 GROUPS = 64
 """Groups asked for at the start: enough names to meet every partition of the offsets topic."""
 
@@ -87,6 +91,13 @@ def ready(one: Peer) -> Peer:
         asked = FindCoordinatorRequest(key_type=TRANSACTIONS, coordinator_keys=names[:1])
         t.until(asked, lambda answer: answer.coordinators[0].error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE)
         t.until(InitProducerIdRequest(None), lambda answer: not answer.error_code)
+        key = f"{names[0]}:AAAAAAAAAAAAAAAAAAAAAA:0"
+        asked = FindCoordinatorRequest(key_type=SHARE_STATES, coordinator_keys=[key])
+        t.until(asked, lambda answer: not answer.coordinators[0].error_code)
+        parts = [ReadStatePartition(number) for number in range(GROUPS)]
+        asked = ReadShareGroupStateSummaryRequest("warm", [ReadStateTopic(b"\7" * 16, parts)])
+        loaded = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        t.until(asked, lambda answer: all(part.error_code in loaded for part in answer.results[0].partitions))
     finally:
         t.close()
     return one

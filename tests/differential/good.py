@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from differential.good_access import GOOD_ACCESS
 from differential.good_admin import GOOD_ADMIN
+from differential.good_share import GOOD_SHARE
 from differential.good_transactions import GOOD_TRANSACTIONS
 from differential.talk import Talk, Topic, batch, produce_request
 from millstream.wire.messages.api_versions import ApiVersionsRequest
@@ -159,6 +160,7 @@ GOOD: dict[int, Callable[[Talk], Request]] = {
     60: lambda _: DescribeClusterRequest(),
     **GOOD_ACCESS,
     **GOOD_ADMIN,
+    **GOOD_SHARE,
     **GOOD_TRANSACTIONS,
 }
 """API key → a good request."""

@@ -33,7 +33,13 @@ _TAG = re.compile(r"-[0-9a-z]{4}Z[0-9]{5}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _GENERATED = re.compile(rf"{_UUID.pattern}|[0-9A-Za-z_-]{{22}}")
 _PLACES = {"cluster_id": "the cluster", "log_dir": "the directory"}
-_WORDS = {"error_message", "batch_index_error_message", "documentation"}
+_WORDS = {
+    "error_message",
+    "batch_index_error_message",
+    "acknowledge_error_message",
+    "status_detail",
+    "documentation",
+}
 IDENTITY = (
     "name",
     "topic",

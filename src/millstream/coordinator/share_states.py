@@ -400,5 +400,5 @@ def _read_result(partition: int, error: int, image: Image | None) -> ReadStatePa
 
 def _summary(partition: int, error: int, image: Image | None) -> StateSummary:
     if image is None:
-        return StateSummary(partition, error, _message(error), start_offset=UNKNOWN)
+        return StateSummary(partition, error, _message(error), start_offset=Offset(0 if error else UNKNOWN))
     return StateSummary(partition, error, None, image.state_epoch, image.leader_epoch, image.start, image.complete)

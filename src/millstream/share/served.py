@@ -191,7 +191,8 @@ class ServedPartition:
                 else:
                     self._serve(image, log.high_watermark if offset < 0 else offset)
 
-            list_offset(log, self._owner.reactor.wall_ms() - reset, -1, READ_UNCOMMITTED, found)
+            since_ms = max(self._owner.reactor.wall_ms() - reset, 0)  # negative numbers name places, not times
+            list_offset(log, since_ms, -1, READ_UNCOMMITTED, found)
 
     def _serve(self, image: Image, start: int) -> None:
         if not self.closed:

@@ -13,9 +13,12 @@ from differential.talk import CLIENT_ID, Talk, framed
 from millstream.kafka.served import SERVED
 from millstream.wire.apis import APIS, Api
 from millstream.wire.headers import flexible_from
+from millstream.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
 from millstream.wire.messages.join_group import JoinGroupRequest
+from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from millstream.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from millstream.wire.schema import Kind
 
 ZIGZAG_HUGE = b"\xff\xff\xff\xff\x07"
@@ -24,6 +27,9 @@ KEPT = {
     (InitProducerIdRequest.API_KEY, "transactional_id"),
     (JoinGroupRequest.API_KEY, "group_id"),
     (ConsumerGroupHeartbeatRequest.API_KEY, "group_id"),
+    (ShareGroupHeartbeatRequest.API_KEY, "group_id"),
+    (StreamsGroupHeartbeatRequest.API_KEY, "group_id"),
+    (AlterShareGroupOffsetsRequest.API_KEY, "group_id"),
 }
 """Names that Kafka keeps something under: all that are not UTF-8 turn into one name, so cases would meet there."""
 

@@ -35,6 +35,7 @@ def handle(node: Node, ctx: RequestContext, request: ShareAcknowledgeRequest) ->
             (topic.topic_id, one.partition_index): one.acknowledgement_batches
             for topic in request.topics
             for one in topic.partitions
+            if one.acknowledgement_batches
         }
         results: dict[TopicPartition, ErrorCode] = {}
         finish = Finish(len(batches) + 1, lambda: ctx.respond(_answer(node, ctx, group_id, results)))

@@ -10,11 +10,12 @@ Acknowledgements are sent to the shards before anything is taken there, and the 
 has some does not wait for records. The budgets of records and bytes hold for all partitions together. The partition
 that comes first is another one in each epoch. A request for no bytes gets no records, and waits, as in Kafka.
 
-**Bad input.** A request without group or member, with acknowledgements in epoch 0, or that renews and fetches, is
-INVALID_REQUEST and leaves the session as it is. A session that was replaced while its fetch waited is
-INVALID_SHARE_SESSION_EPOCH. **Overload.** Without memory for answers a fetch takes one batch at most. A full table of
-sessions is answered after the request's wait, or clients would spin. A client over its quota gets nothing
-(``kafka.quotas``).
+**Bad input.** A request without group or member, of an unknown acquire mode, with acknowledgements in epoch 0, or that
+renews and fetches, is INVALID_REQUEST and leaves the session as it is. The answer to the first request of a session
+names each partition that was read, later ones only those with records or an error. A session that was replaced while
+its fetch waited is INVALID_SHARE_SESSION_EPOCH. **Overload.** Without memory for answers a fetch takes one batch at
+most. A full table of sessions is answered after the request's wait, or clients would spin. A client over its quota gets
+nothing (``kafka.quotas``).
 
 **Crash, or a client that has gone.** What was acquired is released with the session, or at its deadline.
 """
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from millstream.shard.reactor import Timer
 
 MAX_WAIT_MS: Final = 60_000
-_RECORD_LIMIT: Final = 1
-"""Acquire mode that takes exactly so many records."""
+_BATCHES, _RECORD_LIMIT = 0, 1
+"""Acquire modes: whole batches, and exactly so many records."""
 
 
 class ShareFetchCall:
@@ -205,6 +206,7 @@ class ShareFetchCall:
         ctx, node = self.ctx, self.node
         session = self.session
         final = self.request.share_session_epoch == FINAL_EPOCH
+        names_all = self.request.share_session_epoch == INITIAL_EPOCH
         if not final and self._is_over():
             for one in self.taken.values():
                 if one.data is not None:
@@ -218,7 +220,7 @@ class ShareFetchCall:
         for topic_partition in {**self.taken, **self.acknowledged}:
             one = self.taken.get(topic_partition, Taken(ErrorCode.NONE))
             said = self.acknowledged.get(topic_partition)
-            if not one.acquired and not one.error and said is None:
+            if not one.acquired and not one.error and said is None and not names_all:
                 continue
             topic_id, index = topic_partition
             topic = topics.setdefault(topic_id, ShareFetchableTopicResponse(topic_id))
@@ -280,10 +282,12 @@ def handle(node: Node, ctx: RequestContext, request: ShareFetchRequest) -> None:
     renews = request.is_renew_ack
     fetches = request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records
     named = group_id is not None and member_id is not None and is_member(group_id, member_id)
-    if not named or (renews and fetches) or (epoch == INITIAL_EPOCH and batches):
+    known = request.share_acquire_mode in (_BATCHES, _RECORD_LIMIT)
+    if not named or not known or (renews and fetches) or (epoch == INITIAL_EPOCH and batches):
         ctx.respond(refusal(ErrorCode.INVALID_REQUEST))
         return
     assert group_id is not None and member_id is not None
+    forgotten = () if epoch == INITIAL_EPOCH else request.forgotten_topics_data  # a new session has nothing to forget
 
     def found(session: ShareSession | ErrorCode) -> None:
         if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
@@ -295,7 +299,7 @@ def handle(node: Node, ctx: RequestContext, request: ShareFetchRequest) -> None:
             change(
                 session,
                 ((topic.topic_id, one.partition_index) for topic in request.topics for one in topic.partitions),
-                ((topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions),
+                ((topic.topic_id, index) for topic in forgotten for index in topic.partitions),
             )
             ShareFetchCall(node, ctx, request, session).run(batches)
 

@@ -58,12 +58,16 @@ def handle(node: Node, ctx: RequestContext, request: DescribeShareGroupOffsetsRe
 
 
 def _named(node: Node, group: DescribeShareGroupOffsetsGroup) -> ShareOffsetsGroup:
-    """The partitions that a client names, of which nothing is known yet."""
-    topics: list[ShareOffsetsTopic] = []
+    """The partitions that a client names, each once, of which nothing is known yet."""
+    named: dict[str, dict[int, ShareOffsetsPartition]] = {}
     for topic in group.topics or ():
-        known = node.metadata.topic(topic.topic_name)
-        partitions = [ShareOffsetsPartition(index, UNKNOWN) for index in topic.partitions]
-        topics.append(ShareOffsetsTopic(topic.topic_name, ZERO_UUID if known is None else known.topic_id, partitions))
+        of_topic = named.setdefault(topic.topic_name, {})
+        of_topic.update((index, ShareOffsetsPartition(index, UNKNOWN)) for index in topic.partitions)
+    topics: list[ShareOffsetsTopic] = []
+    for name, partitions in named.items():
+        known = node.metadata.topic(name)
+        topic_id = ZERO_UUID if known is None else known.topic_id
+        topics.append(ShareOffsetsTopic(name, topic_id, [*partitions.values()]))
     return ShareOffsetsGroup(group.group_id, topics)
 
 
