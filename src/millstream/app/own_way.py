@@ -19,6 +19,10 @@ A cluster that controls no access            its clear listener, as anonymous
 Any other cluster                            not at all: only TLS between brokers tells a broker that says for whom it
                                              acts from a stranger
 ===========================================  ===========================================================
+
+Who may say for whom it acts may do everything. A secret of the cluster could prove that without TLS, but brokers would
+send each other the secret itself in clear, and a connection in clear can be taken over after its proof. So there is
+none, and the error names the remedy.
 """
 
 import os
@@ -40,7 +44,7 @@ from millstream.peers.secured import CALLER_OPENING, CLIENT_OPENING
 
 NO_WAY: Final = (
     "where every listener demands TLS or a login, a cluster needs TLS between its brokers for it "
-    "(peer.security.protocol=SSL)"
+    "(peer.security.protocol=SSL with the certificates that 'millstream security init' makes)"
 )
 
 
