@@ -21,8 +21,8 @@ Any other cluster                            not at all: only TLS between broker
 ===========================================  ===========================================================
 
 Who may say for whom it acts may do everything. A secret of the cluster could prove that without TLS, but brokers would
-send each other the secret itself in clear, and a connection in clear can be taken over after its proof. So there is
-none, and the error names the remedy.
+send each other the secret itself in clear, and a connection in clear can be taken over after its proof. So no
+such secret is taken, and the error names the remedy.
 """
 
 import os

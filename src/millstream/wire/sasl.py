@@ -81,10 +81,12 @@ def verifier_of(mechanism: ScramMechanism, salted: bytes, salt: bytes, iteration
 
 
 def opens(mechanism: ScramMechanism, password: str, verifier: Verifier) -> bool:
-    """Whether the password is the verifier's; as slow as ``salted_password``."""
+    """Whether the password is the verifier's; as slow as ``salted_password``. HMAC pads its key with zeros, so one with
+    zeros at its end has the same salted password: it is refused.
+    """
     salted = salted_password(mechanism, password, verifier.salt, verifier.iterations)
     found = verifier_of(mechanism, salted, verifier.salt, verifier.iterations)
-    return hmac.compare_digest(found.stored_key, verifier.stored_key)
+    return hmac.compare_digest(found.stored_key, verifier.stored_key) and "\0" not in password
 
 
 # SCRAM's messages

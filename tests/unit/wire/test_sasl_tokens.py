@@ -63,6 +63,7 @@ def test_both_ends_agree_and_a_wrong_password_proves_nothing(mechanism):
         message = auth_message(first, challenge, final.without_proof)
         assert proof_is_right(mechanism, verifier, message, final.proof) is expected
         assert opens(mechanism, password, verifier) is expected
+    assert not opens(mechanism, "right\0", verifier), "HMAC takes it for the same"
 
 
 @pytest.mark.parametrize(
