@@ -1,8 +1,8 @@
 """An unclean cut of pairs: no replica leads, and a person names the one that the partition continues from.
 
-What the replica that is named had durably when it failed stays; what others had beyond its end is lost, and never comes
-back, however late its brokers do. While the cut is carried out, the power of a broker may fail, at any moment or at a
-step of its disk. Shared topics and events are not cut here (`NOT_PLAYED`).
+What the replica that is named had durably when it failed stays, and what the object store has. What others had beyond
+that is lost, and never comes back, however late its brokers do. While the cut is carried out, the power of a broker may
+fail, at any moment or at a step of its disk.
 """
 
 from __future__ import annotations
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 ONE_ALONE: Final = "has one replica alone"
 """Why a partition is not cut, but repaired."""
 
-NOT_PLAYED: Final = "a cut of a shared topic or of events is not played"
-"""Open. What the others of a shared topic have uploaded and joined since is unknown to the replica that is chosen: it
-names objects that are removed, and their records are not read. A replica of events was not filled, once.
-"""
-
 _TRIES: Final = 60
 _STEPS: Final = 60
 """Operations of a disk, one of which may be the last before its power fails."""
@@ -46,15 +41,11 @@ class _Named(NamedTuple):
     member: Member
     durable: int
     """Records below this offset are on every disk that has them."""
-    end: int
-    """Its log ends here."""
 
 
 def cut_uncleanly(several: Several) -> None:
     """Take every replica down, and have one continue. All brokers are up and connected."""
     chance = several.chance
-    if several.config(TOPIC).is_shared or several.config(TOPIC).has_events:
-        raise Refused(NOT_PLAYED)
     if several.waits_for_store:
         several.set_store(Faults())  # a broker with its log in the store starts when that is there
     replicas = several.controller.topics[TOPIC].partitions[0].replicas
@@ -88,14 +79,14 @@ def _taken_down(several: Several, named: Member, durable: int) -> _Named | None:
         return None  # another operation has taken it elsewhere
     config = partition.config
     has_others = len(several.controller.topics[TOPIC].partitions[0].replicas) > 1
-    if has_others and not config.is_archived and several.chance.random() < 0.3:
+    if has_others and not config.is_tiered and not config.has_events and several.chance.random() < 0.3:
         _lose_epochs(several, named, partition)
     else:
         several.fail(named)
     for one in several.members:
         if one is not named and one.is_up:
             several.fail(one)
-    return _Named(named, durable, partition.log.next_offset)
+    return _Named(named, durable)
 
 
 def _lose_epochs(several: Several, member: Member, partition: Partition) -> None:
@@ -167,7 +158,7 @@ def _note(several: Several, named: _Named, partition: Partition) -> None:
     truth = several.truth_of()
     for offset in [one for one in truth.acknowledged if one >= named.durable]:
         record = truth.acknowledged.pop(offset)
-        if offset < named.end:
+        if offset < partition.log.next_offset:
             truth.unknown[record.value] = record
     truth.latest = min(truth.latest, named.durable)
     truth.start = min(truth.start, partition.log.start_offset)

@@ -247,7 +247,8 @@ class Member(ControlledBroker):
         client = ControllerClient(context, cache)
         self.client = client
         leading = LeadingBrokers(cache, self.network.calls)
-        self.unclean = UncleanCuts(loop, shard.storage, self.table, self.partitions, cache, client, leading)
+        storage, link = shard.storage, made.link
+        self.unclean = UncleanCuts(loop, storage, self.table, self.partitions, cache, client, leading, link)
         FailedReplicas(context, lambda: self.table.failed, cache, self.network.calls).start()
         home = Home(context, self.table, self.admission)
         across = AcrossBrokers(self.network.calls, cache, home.markers.write)

@@ -17,7 +17,7 @@ from millstream.tiers.inspection import describe_topics
 from millstream.wire.records import build_batch
 from sim.engine.objects import Faults
 from sim.engine.timeline import SECOND
-from sim.pairs.cuts import NOT_PLAYED, ONE_ALONE
+from sim.pairs.cuts import ONE_ALONE
 from sim.pairs.faults import FAULTS
 from sim.pairs.kinds import KINDS, TOPIC
 from sim.pairs.resting import rest
@@ -458,7 +458,6 @@ REFUSALS: Final = (
     (".*events.*", "alter to zstd", "keep consumers from reading ranges", "data are read in parts"),
     (".*events.*", "alter to shared", "an event topic cannot be shared", "its chunks are files"),
     (".*events.*", "alter to compact.*", "event", "events have no keys"),
-    (".*", "cut uncleanly", NOT_PLAYED, "open: see `cuts`"),
     (".*", "cut uncleanly", ONE_ALONE, "it is cut back without the others, by a repair"),
     (".*", "hand the leadership over", "is no voter|has not caught up|no replica", "only one that has all may lead"),
 )

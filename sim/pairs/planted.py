@@ -32,7 +32,9 @@ from millstream.raft.sole_voter import SoleVoterGroup
 from millstream.share import served
 from millstream.share.served import ServedPartition
 from millstream.storage.log.log import Log
-from millstream.tiers import archiver
+from millstream.tiers import archiver, process
+from millstream.tiers.newest import Newest, known_archive
+from millstream.tiers.restoring import state_of
 from millstream.tiers.shared_filling import SharedObject
 from millstream.wire.records import COMMIT
 from sim.engine.planting import Hunt, PlantedBug, hunt_with
@@ -42,6 +44,7 @@ from sim.pairs.history import every_pair, play
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.format.epochs import LogState
     from sim.pairs.history import Pair
 
 
@@ -138,6 +141,12 @@ def _first_is_archived(self: Lifecycle, name: str, topic_id: bytes, index: int, 
         _open(self, name, topic_id, index, *more, **rest)
     finally:
         self.archiver = made
+
+
+def _known_state(view: Any, owner: Any, known: LogState, *, shared: bool) -> Newest:
+    _ = view, shared
+    archive, start = known_archive(known)
+    return Newest(state_of(owner, archive, known.epochs, start), None)
 
 
 def _never_leaves(of: Any, shard: Any, storage: Any, table: Any, place: Any) -> None:
@@ -290,6 +299,12 @@ PLANTED: Final = (
         ((cutting, "TERM_GAP", 1),),
         20,
         _where("local, three replicas", "cut uncleanly|kill .*|produce"),
+    ),
+    PlantedBug(
+        "an unclean cut does not ask the store what is archived",
+        ((process, "newest_state", _known_state),),
+        60,
+        _where("shared, three replicas", "cut uncleanly|produce.*"),
     ),
     PlantedBug(
         "a replica that has left stays",

@@ -64,6 +64,8 @@ KEPT = [
     (Pair("tiered events, three replicas", "move replicas", "recover from the bucket"), 29),  # what the disk lost
     (Pair("local, three replicas", "hand the leadership over", "delete all records"), 29),  # to who led before
     (Pair("events, three replicas", "fail the leader", "fail the leader"), 1),  # a repair of chunks ended the broker
+    (Pair("shared, three replicas", "produce huge keys", "cut uncleanly"), 864671276),  # objects were joined and gone
+    (Pair("events, three replicas", "delete and create again", "cut uncleanly"), 1049850177),  # an old log stayed
 ]
 
 

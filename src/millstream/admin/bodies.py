@@ -135,6 +135,8 @@ class Repaired(msgspec.Struct, frozen=True):
     lost: int
     """Records that are lost by it; 0 if none."""
     done: bool
+    missing: int = 0
+    """Of an unclean cut: archived records of which the object store has no object; reading them is an error."""
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -332,9 +332,8 @@ class ShardProcess:
         unclean = None
         if self.peers is not None:
             leading = LeadingBrokers(self.metadata, self.peers.network.calls)
-            unclean = UncleanCuts(
-                shard.reactor, self.storage, self.table, self.partitions, self.metadata, self.client, leading
-            )
+            known = self.metadata, self.client, leading
+            unclean = UncleanCuts(shard.reactor, self.storage, self.table, self.partitions, *known, self.archiver.link)
         serve_repairs(control, shard.reactor, self.storage, self.table, self.partitions, unclean)
         serve_loggers(control)
         serve_changes(control, self.client if shard.id == CONTROLLER_SHARD else None)

@@ -9,8 +9,9 @@
                                                         └──► answered when the replica here leads
 
 It is for a partition that has no leader and will get none: every replica is damaged or has failed, or those that are
-left are no majority. Records that this replica lacks are lost, acknowledged ones among them. Of a shared topic, so are
-those in objects that it names and that others have joined and removed since: reading them is KAFKA_STORAGE_ERROR.
+left are no majority. Records that this replica lacks are lost, acknowledged ones among them, unless the object store
+has them: of an archived topic it is asked for the plan, and again before the replica leads. While it does not answer
+the cut is refused. Records that the replica's log names and that no object has are counted in the plan.
 
 **Bad input.** A partition that has a leader, or of which another broker does not say that it has none, is refused; so
 are one with a single replica (the plain repair cuts it back), and a broker that is not the one that was named.
@@ -20,6 +21,7 @@ are one with a single replica (the plain repair cuts it back), and a broker that
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -28,16 +30,19 @@ from millstream.core.controller.brokers import too_low
 from millstream.core.controller.commands import CUTTING_PARTITIONS
 from millstream.core.controller.requests import CutPartition
 from millstream.errors import Corruption, MillstreamError, OutcomeUnknown, Rejected, Retriable
+from millstream.format.epochs import decode_log_state
+from millstream.format.manifest import ArchiveId
 from millstream.format.names import DAMAGED_SUFFIX
 from millstream.model.cluster import NodeId
 from millstream.model.error_code import ErrorCode
+from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, Term, node_of
 from millstream.partition.partition import Partition
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.storage.chunks import holds_chunks
 from millstream.storage.recovery.cut_back import Kept, look
-from millstream.storage.recovery.unclean import lost_with_copy
+from millstream.storage.recovery.unclean import epochs_file, is_superseded, lost_with_copy
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -52,6 +57,8 @@ if TYPE_CHECKING:
     from millstream.partition.table import Faulty, PartitionTable
     from millstream.shard.reactor import Reactor
     from millstream.storage.shard_storage import ShardStorage
+    from millstream.tiers.link import ArchiveLink
+    from millstream.tiers.messages import Newest
 
 _LOOK_US: Final = 200_000
 _LED_US: Final = 300_000_000
@@ -72,7 +79,9 @@ class UncleanCuts:
         metadata: MetadataCache,
         client: ControllerClient,
         leading: LeadingBrokers,
+        archives: ArchiveLink,
     ) -> None:
+        self.archives = archives
         self.reactor = reactor
         self.storage = storage
         self.table = table
@@ -118,6 +127,7 @@ class _Unclean:
         self._found: list[Kept] = []
         self._where = f"{asked.topic}:{asked.partition}"
         self._left_us = _LED_US
+        self._missing = 0
 
     def heard(self, said: Answers) -> None:
         """The other brokers have said whether they lead."""
@@ -163,6 +173,47 @@ class _Unclean:
             end = self._found[0].end_offset
         else:
             end = entry.log.next_offset if isinstance(entry, Partition) else Offset(-1)
+        if self._cuts.metadata.topic_config(self._asked.topic).is_archived:
+            self._ask_store(end)
+        else:
+            self._has_end(end)
+
+    def _ask_store(self, end: Offset) -> None:
+        """What is archived counts, too."""
+        entry, disk = self._entry, self._cuts.storage.disk
+        if isinstance(entry, Partition) and entry.archive is not None and not entry.log.files.lost:
+            known = entry.archive.as_state()
+        else:
+            known = epochs_file(disk, self._directory() or self._entry_directory())
+        topic = self._cuts.metadata.topic(self._asked.topic)
+        if topic is None:
+            self._answer(Rejected(f"{self._where} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return
+
+        def answered(result: Newest | MillstreamError) -> None:
+            if isinstance(result, MillstreamError):
+                self._answer(result)
+                return
+            stored = decode_log_state(result.state)
+            if result.missing is not None:
+                self._missing = result.missing[1] - result.missing[0]
+            if isinstance(entry, Partition) and not entry.log.files.lost:
+                log = entry.log
+                older = is_superseded(log.leader_epochs, max(log.first_local_offset, log.start_offset), stored)
+                self._has_end(stored.local_start if older else max(end, stored.local_start))
+            else:
+                self._has_end(max(end, stored.local_start))
+
+        owner = ArchiveId(UUID(bytes=topic.topic_id), PartitionIndex(self._asked.partition))
+        self._cuts.archives.ask_newest(owner, known, answered, shared=topic.config.is_shared)
+
+    def _entry_directory(self) -> str:
+        entry = self._entry
+        return entry.log.directory if isinstance(entry, Partition) else entry.directory
+
+    def _has_end(self, end: Offset) -> None:
+        """Where the log would end is known; -1 if that shows only when it is opened."""
+        entry = self._entry
         if not self._asked.execute:
             self._tell(end, done=False)
             return
@@ -212,5 +263,5 @@ class _Unclean:
         asked, entry = self._asked, self._entry
         lost = self._found[0].lost if self._found else 0
         reason = "no replica leads it" if isinstance(entry, Partition) else entry.reason
-        repaired = Repaired(asked.topic, asked.partition, reason, "unclean", end_offset, lost, done)
+        repaired = Repaired(asked.topic, asked.partition, reason, "unclean", end_offset, lost, done, self._missing)
         self._answer(msgspec.to_builtins(repaired))

@@ -94,6 +94,8 @@ def _show_unclean(place: str, node: int, answer: dict[str, Any]) -> None:
     verb = "are" if done else "would be"
     if answer["lost"]:
         remark(f"{answer['lost']} records behind that, which are damaged on this broker, {verb} lost")
+    if missing := answer.get("missing"):
+        remark(f"{missing} archived records are in no object of the store, and cannot be read")
     remark(f"records that this replica lacks {verb} lost, acknowledged ones among them; the others are filled from it")
     if not done:
         again = f"millstream topic repair {place} --unclean --from {node}"

@@ -42,7 +42,7 @@ from millstream.errors import Corruption
 from millstream.format.manifest import ArchivedSegment, ManifestPart, part_name
 from millstream.format.sealed import seal, unseal, version_of
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
-from millstream.model.replication import Term
+from millstream.model.replication import EntryKind, Term
 
 if TYPE_CHECKING:
     from millstream.format.manifest import ArchiveId
@@ -194,6 +194,10 @@ def parse_segment_name(name: str) -> tuple[Offset, Offset, Term, int] | None:
 
 
 # -- entries -----------------------------------------------------------------------------------------------------------
+
+
+ARCHIVE_ENTRY: Final = EntryKind(1)
+"""Kind of these entries in the log of a group."""
 
 
 class Archived(msgspec.Struct, frozen=True, tag=1):

@@ -22,6 +22,7 @@ from millstream.tiers.messages import (
     LANES_OF,
     AppendEntry,
     AskCache,
+    AskNewest,
     CacheReport,
     Check,
     Checked,
@@ -36,6 +37,7 @@ from millstream.tiers.messages import (
     Found,
     Join,
     Joined,
+    Newest,
     Put,
     Read,
     ReadDone,
@@ -81,7 +83,7 @@ if TYPE_CHECKING:
     OnDone = Callable[[MillstreamError | None], None]
     OnRead = Callable[[IoBuf | MillstreamError], None]
 
-R = TypeVar("R", Checked, CacheReport, Examined, Found, Joined, Restored, Shared, Swept, Uploaded, Written)
+R = TypeVar("R", Checked, CacheReport, Examined, Found, Joined, Newest, Restored, Shared, Swept, Uploaded, Written)
 
 _ROOM_MIN: Final = 512
 _SAID: Final = (ErrorCode.INVALID_RECORD, ErrorCode.RESOURCE_NOT_FOUND)
@@ -316,6 +318,12 @@ class ArchiveLink:
         """`messages.Restore`."""
         asked_ns = time.monotonic_ns()
         self._ask(Restore(self._link.next_id(), owner, directory, voters, asked_ns), Restored, done)
+
+    def ask_newest(
+        self, owner: ArchiveId, known: bytes, done: Callable[[Newest | MillstreamError], None], *, shared: bool
+    ) -> None:
+        """`messages.AskNewest`."""
+        self._ask(AskNewest(self._link.next_id(), owner, known, shared), Newest, done)
 
     def end_lives(self, node: NodeId, done: OnDone) -> None:
         """`messages.EndLives`."""

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millstream.errors import Corruption
+from millstream.format.archive import Archived, Replaced, Spilled
 from millstream.format.manifest import (
     RUN_COUNT_MAX,
     ArchivedSegment,
@@ -51,7 +52,7 @@ from millstream.model.quantities import ManifestVersion, Offset, TimestampMs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from millstream.format.archive import Replaced
+    from millstream.format.archive import Entry
     from millstream.model.replication import Term
 
 MEMORY_BYTES_MAX: Final = 64 * 1024
@@ -135,6 +136,25 @@ class Archive:
         self._open: list[ArchivedSegment] = []  # fewer than RUN_COUNT_MAX, behind all runs
 
     # -- commands ------------------------------------------------------------------------------------------------------
+
+    def take_up(self, entry: Entry) -> Freed:
+        """Do what a committed entry says. One that was taken up before, or that is of another version, changes nothing.
+
+        Raises:
+            Corruption: it does not fit. Nothing changes.
+        """
+        match entry:
+            case Archived():
+                freed = self.trim(entry.start_offset)
+                if entry.segment.end_offset > self.end_offset:
+                    self.append(entry.segment)
+                return freed
+            case Spilled():
+                if entry.version == self.version and entry.part not in self._parts:
+                    self.spilled(entry.part)
+                return Freed()
+            case Replaced():
+                return self.replaced(entry) or Freed()
 
     def append(self, segment: ArchivedSegment) -> None:
         """Add a committed segment. The first one may start before the end, which is the log's start then.

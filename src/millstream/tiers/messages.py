@@ -200,6 +200,18 @@ class Restore(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """On the monotonic clock of this machine: what was read of the store since then will do."""
 
 
+class AskNewest(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """What the store has of a partition, for a replica that knows less. → `Newest`."""
+
+    id: CallId
+    owner: ArchiveId
+    known: bytes
+    """The ``epochs`` file of the replica; empty without one."""
+
+    shared: bool
+    """Its batches are in shared objects."""
+
+
 class CleanLogs(msgspec.Struct, frozen=True, array_like=True, tag=26):
     """Remove entries of logs that are over which the archive has. → `Done`."""
 
@@ -316,6 +328,7 @@ Command: TypeAlias = (
     | AppendEntry
     | TrimEntries
     | Restore
+    | AskNewest
     | CleanLogs
     | EndLives
     | Stop
@@ -452,6 +465,17 @@ class Restored(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """Offsets of the log; 0 without a directory."""
 
 
+class Newest(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """What is archived of a partition."""
+
+    id: CallId
+    state: bytes
+    """The ``epochs`` file of a log that ends where its archive does."""
+
+    missing: tuple[Offset, Offset] | None
+    """First offset, and end (exclusive), of what no object has, although the replica's log says so."""
+
+
 Reply: TypeAlias = (
     Done
     | Failed
@@ -466,6 +490,7 @@ Reply: TypeAlias = (
     | Swept
     | Joined
     | Restored
+    | Newest
 )
 
 CHANGES_LANE: Final = range(1)
@@ -492,6 +517,7 @@ LANES_OF: Final[dict[type[Command], range]] = {
     Forget: CHANGES_LANE,
     TrimEntries: CHANGES_LANE,
     Restore: CHANGES_LANE,
+    AskNewest: CHANGES_LANE,
     EndLives: CHANGES_LANE,
     CleanLogs: CHANGES_LANE,
     Upload: UPLOAD_LANES,

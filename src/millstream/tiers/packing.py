@@ -97,7 +97,9 @@ def _joined(part: SharedPart, arena: memoryview) -> memoryview:
 
 
 def _cut(part: SharedPart, data: memoryview) -> list[BlockBytes]:
-    """The blocks of a part: whole batches, each block of a mebibyte at most, or as `ends_before` says."""
+    """The blocks of a part: whole batches of one leader epoch, each block of a mebibyte at most, or as `ends_before`
+    says.
+    """
     where = f"partition {part.partition.partition_index} of topic {part.partition.topic_id.hex()}"
     blocks: list[BlockBytes] = []
     batches: list[Batch] = []
@@ -110,7 +112,8 @@ def _cut(part: SharedPart, data: memoryview) -> list[BlockBytes]:
         expected = batches[-1].last_offset + 1 if batches else blocks[-1].end_offset if blocks else batch.base_offset
         if batch.base_offset != expected or not batch_crc_ok(data[at : at + batch.size]):
             raise Corruption(f"{where}: the batch at offset {batch.base_offset} is damaged or out of place")
-        if ends_before(at - begin, batch.size, BLOCK_BYTES):
+        is_later = bool(batches) and batch.leader_epoch != batches[0].leader_epoch
+        if is_later or ends_before(at - begin, batch.size, BLOCK_BYTES):
             blocks.append(_block(part.partition, batches, data[begin:at]))
             batches, begin = [], at
         batches.append(batch)

@@ -18,12 +18,15 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
+from millstream.core.raft.messages import Configuration
 from millstream.errors import MillstreamError, Rejected
-from millstream.format.archive import Archived, Replaced, Spilled, decode_entry, encode_entry
+from millstream.format.archive import ARCHIVE_ENTRY, Replaced, Spilled, decode_entry, encode_entry
+from millstream.format.epochs import LogState, RaftBase, encode_log_state
 from millstream.format.manifest import ArchivedSegment, ManifestPart, decode_manifest, encode_manifest
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, TimestampMs
-from millstream.model.replication import EntryKind
+from millstream.model.replication import NO_TERM, EntryKind, RaftPosition
+from millstream.raft.stored import Folded, encode_folded
 from millstream.tiers.manifest import Archive, PartObject
 from millstream.tiers.orphans import Orphans
 from millstream.tiers.shared_objects import stretch_of
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     OnReplaced = Callable[[int | MillstreamError], None]
     """Gets the version of the manifest after the replacement."""
 
-ARCHIVE_ENTRY: Final = EntryKind(1)
 _REMEMBERED_US: Final = 3_600_000_000
 """Later, the objects of deleted records are left to the look of the next leader (`orphans`)."""
 
@@ -289,6 +291,12 @@ class PartitionArchive:
     def _state(self) -> bytes:
         return encode_manifest(self.archive.manifest(self.owner))
 
+    def as_state(self) -> bytes:
+        """The ``epochs`` file of a log with this archive."""
+        payload = encode_folded(Folded(Configuration(()), self._state()))
+        base = RaftBase(Offset(0), RaftPosition(0), NO_TERM, payload)
+        return encode_log_state(LogState(self.log.start_offset, tuple(self.log.leader_epochs), base=base))
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def propose(self, entry: Entry) -> None:
@@ -300,24 +308,20 @@ class PartitionArchive:
             self._apply(decode_entry(payload))
 
     def _apply(self, entry: Entry) -> None:
-        archive = self.archive
-        match entry:
-            case Archived():
-                self._free(archive.trim(entry.start_offset))
-                if entry.segment.end_offset > archive.end_offset:
-                    archive.append(entry.segment)
-            case Spilled():
-                self.spilling = None
-                if entry.version == archive.version and entry.part not in archive.parts:
-                    spilled = archive.between(entry.part.base_offset, entry.part.end_offset)
-                    archive.spilled(entry.part)
-                    self.small_ranges.spilled(entry.part, spilled)
-            case Replaced():
-                if (freed := archive.replaced(entry)) is not None:
-                    self._free(freed)
-                    self.link.forget(self.owner, entry.base_offset, entry.end_offset)
-                if self.replacement is not None and self.replacement.id == entry.id:
-                    self.replacement.is_applied = True
+        archive, version = self.archive, self.archive.version
+        spilled: list[ArchivedSegment | ManifestPart] = []
+        if isinstance(entry, Spilled) and entry.part not in archive.parts:
+            spilled = archive.between(entry.part.base_offset, entry.part.end_offset)
+        self._free(archive.take_up(entry))
+        if isinstance(entry, Spilled):
+            self.spilling = None
+            if spilled and entry.part in archive.parts:
+                self.small_ranges.spilled(entry.part, spilled)
+        elif isinstance(entry, Replaced):
+            if archive.version != version:
+                self.link.forget(self.owner, entry.base_offset, entry.end_offset)
+            if self.replacement is not None and self.replacement.id == entry.id:
+                self.replacement.is_applied = True
 
     def manifest_written(self, data: bytes, start_offset: Offset) -> None:
         """The manifest object has this content, with this log start."""

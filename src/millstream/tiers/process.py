@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
+from millstream.format.epochs import LogState, decode_log_state, encode_log_state
 from millstream.helper.channel import HelperChannel, channel_pair
 from millstream.helper.serving import serve
 from millstream.model.error_code import ErrorCode
@@ -51,6 +52,7 @@ from millstream.tiers.messages import (
     LANES,
     AppendEntry,
     AskCache,
+    AskNewest,
     CacheReport,
     Check,
     Checked,
@@ -62,6 +64,7 @@ from millstream.tiers.messages import (
     Forget,
     Found,
     Join,
+    Newest,
     Put,
     Read,
     ReadDone,
@@ -80,6 +83,7 @@ from millstream.tiers.messages import (
     decode_command,
     encode,
 )
+from millstream.tiers.newest import newest_state
 from millstream.tiers.packing import pack
 from millstream.tiers.part_files import BYTES_MAX as PART_FILES_BYTES_MAX
 from millstream.tiers.part_files import PartFiles
@@ -87,6 +91,7 @@ from millstream.tiers.parts import Parts
 from millstream.tiers.passing import BlockReceiver
 from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.replaced_objects import check_object, part_with, require_same_gaps
+from millstream.tiers.restoring import StoreView
 from millstream.tiers.sweeping import Sweeper
 from millstream.tiers.uploading import Pace, upload
 
@@ -249,6 +254,7 @@ class ArchiveWorker:
             AskCache: self._cache_report,
             Check: self._check,
             Forget: self._forget,
+            AskNewest: self._newest,
         }
         if log is not None:
             self._handlers |= log.handlers
@@ -336,6 +342,11 @@ class ArchiveWorker:
         if self._warm is not None:
             self._warm.tier.replaced(command.owner, command.start, command.end)
         return Done(command.id)
+
+    def _newest(self, command: AskNewest) -> Reply:
+        known = decode_log_state(command.known) if command.known else LogState()
+        found = newest_state(StoreView(self._changes), command.owner, known, shared=command.shared)
+        return Newest(command.id, encode_log_state(found.state), found.missing)
 
     def _remove_keys(self, command: RemoveKeys) -> Reply:
         for key in command.keys:

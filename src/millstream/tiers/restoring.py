@@ -116,6 +116,8 @@ class StoreView:
         self._entries: dict[ObjectKey, list[_Entry]] = {}
         self._logs: dict[_Log, list[int]] = {}
         self._partition_ranges: dict[SharedPartition, list[StoredRange]] = {}
+        self.listed: set[ObjectId] = set()
+        """Shared objects that are there, those that cannot be read included. Written by `refresh`."""
         self._partition_entries: dict[SharedPartition, list[_Entry]] = {}
         self._found = Logs(store)
         self.refreshed_ns = 0
@@ -131,7 +133,9 @@ class StoreView:
         begun_ns = time.monotonic_ns()
         self._refresh_logs()
         known, self._ranges = self._ranges, {}
+        self.listed = set()
         for object_id in shared_ids(self.store):
+            self.listed.add(object_id)
             try:
                 found = known.get(object_id)
                 self._ranges[object_id] = ranges_of(read_index(self.store, object_id)) if found is None else found
@@ -173,8 +177,11 @@ class StoreView:
 
     def state(self, owner: ArchiveId) -> LogState | None:
         """The state of a log whose batches are all archived; None if nothing of it is. Raises as `refresh`."""
-        partition = SharedPartition(owner.topic_id.bytes, owner.partition_index)
-        return archived_state(self.store, owner, self._partition_ranges.get(partition, ()))
+        return archived_state(self.store, owner, self.ranges(owner))
+
+    def ranges(self, owner: ArchiveId) -> Sequence[StoredRange]:
+        """What shared objects have of a partition."""
+        return self._partition_ranges.get(SharedPartition(owner.topic_id.bytes, owner.partition_index), ())
 
     def entries(self, partition: SharedPartition) -> list[_Entry]:
         """The parts of sealed logs with batches of a partition, oldest first."""
@@ -460,17 +467,17 @@ def archived_state(store: ObjectStore, owner: ArchiveId, ranges: Sequence[Stored
         Corruption: the manifest is not that of the partition, or cannot be read.
         Unavailable: the store.
     """
-    manifest = _manifest(store, owner)
+    manifest = stored_manifest(store, owner)
     if not ranges:
         if manifest is None:
             return None
         if not any(one.object_id for run in manifest.runs for one in unpack_run(run)):
-            return _state_of(owner, Archive.of(manifest), manifest.epochs, manifest.start_offset)
+            return state_of(owner, Archive.of(manifest), manifest.epochs, manifest.start_offset)
     return _shared_state(store, owner, ranges, manifest)
 
 
-def _manifest(store: ObjectStore, owner: ArchiveId) -> Manifest | None:
-    """The manifest of a partition; None without one."""
+def stored_manifest(store: ObjectStore, owner: ArchiveId) -> Manifest | None:
+    """The manifest object of a partition; None without one. Raises as `archived_state`."""
     if store.head(ObjectKey(manifest_key(owner))) is None:
         return None
     manifest = manifest_of(store, owner)
@@ -488,7 +495,18 @@ def _shared_state(
     own = () if manifest is None else own_ranges(segments_of(store, manifest), manifest.epochs)
     chain = longest_chain([*ranges, *own])
     if not chain:
-        return None if manifest is None else _state_of(owner, Archive(manifest.start_offset), (), manifest.start_offset)
+        return None if manifest is None else state_of(owner, Archive(manifest.start_offset), (), manifest.start_offset)
+    archive, epochs = archive_of(chain)
+    start = archive.start_offset
+    if manifest is not None:
+        start = max(start, manifest.start_offset)
+        archive.trim(min(start, archive.end_offset))
+        archive.version = manifest.version
+    return state_of(owner, archive, epochs, start)
+
+
+def archive_of(chain: Sequence[StoredRange]) -> tuple[Archive, list[tuple[Term, Offset]]]:
+    """The archive of ranges that follow each other, and the leader epochs of what they have."""
     archive = Archive(chain[0].segment.base_offset)
     epochs: list[tuple[Term, Offset]] = []
     for one in chain:
@@ -496,15 +514,11 @@ def _shared_state(
         for epoch, offset in one.epochs:
             if not epochs or epoch > epochs[-1][0]:
                 epochs.append((epoch, offset))
-    start = archive.start_offset
-    if manifest is not None:
-        start = max(start, manifest.start_offset)
-        archive.trim(min(start, archive.end_offset))
-        archive.version = manifest.version
-    return _state_of(owner, archive, epochs, start)
+    return archive, epochs
 
 
-def _state_of(owner: ArchiveId, archive: Archive, epochs: Sequence[tuple[Term, Offset]], start: Offset) -> LogState:
+def state_of(owner: ArchiveId, archive: Archive, epochs: Sequence[tuple[Term, Offset]], start: Offset) -> LogState:
+    """The state of a log that starts at an offset, and of which everything is archived."""
     end = archive.end_offset
     payload = encode_folded(Folded(Configuration(()), encode_manifest(archive.manifest(owner))))
     return LogState(

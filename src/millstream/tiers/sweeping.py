@@ -10,6 +10,7 @@ The caller gives log starts that are old enough: readers that started before the
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.core.shared.joins import LARGE_BYTES
@@ -192,23 +193,33 @@ def stored_ranges(store: ObjectStore) -> dict[SharedPartition, list[StoredRange]
 
 def own_ranges(segments: Iterable[ArchivedSegment], epochs: Sequence[tuple[Term, Offset]]) -> Iterator[StoredRange]:
     """What objects of the partition's own have, by the segments of its manifest; ``epochs`` are those of its log."""
+    return ranges_with((one for one in segments if one.object_id == NO_OBJECT), epochs)
+
+
+def ranges_with(segments: Iterable[ArchivedSegment], epochs: Sequence[tuple[Term, Offset]]) -> Iterator[StoredRange]:
+    """The segments of an archive, with the leader epochs in each; ``epochs`` are those of its log."""
     for one in segments:
-        if one.object_id != NO_OBJECT:
-            continue
         begun = [epoch for epoch, offset in epochs if offset <= one.base_offset][-1:]
         inside = ((epoch, offset) for epoch, offset in epochs if one.base_offset < offset < one.end_offset)
         yield StoredRange(one, (*((epoch, one.base_offset) for epoch in begun), *inside))
 
 
-def longest_chain(ranges: Sequence[StoredRange]) -> list[StoredRange]:
-    """Ranges that follow each other without a gap and reach the largest end, from the smallest offset on. Where two
-    ranges start at one offset, because an upload was cut off before its commit and made again, either may be taken: of
-    two that reach as far the one of the newer object is, and before that an object of the partition's own.
+def longest_chain(ranges: Sequence[StoredRange], known: Sequence[tuple[Term, Offset]] = ()) -> list[StoredRange]:
+    """Ranges that follow each other without a gap and reach the largest end of the newest leader epoch, from the
+    smallest offset on. Where two ranges start at one offset, because an upload was cut off before its commit and made
+    again, either may be taken: of two that reach as far the one of the newer object is, and before that an object of
+    the partition's own.
+
+    After an unclean cut, objects may be left with records that it has given up. What another range, or the log of
+    which ``known`` are the leader epochs, has in a later epoch from an earlier offset on is no part of the log.
     """
-    reach: dict[Offset, tuple[Offset, StoredRange]] = {}
-    for one in sorted(ranges, key=lambda one: (-one.segment.base_offset, _rank(one.segment))):
+    begins = _begins([*known, *(epoch for one in ranges for epoch in one.epochs)])
+    reach: dict[Offset, tuple[tuple[int, Offset], StoredRange]] = {}
+    for one in sorted(ranges, key=lambda one: (-one.segment.base_offset, _rank(one))):
+        if any(_is_given_up(epoch, offset, begins) for epoch, offset in one.epochs):
+            continue
         following = reach.get(one.segment.end_offset)
-        end = one.segment.end_offset if following is None else following[0]
+        end = (_last_epoch(one), one.segment.end_offset) if following is None else following[0]
         best = reach.get(one.segment.base_offset)
         if best is None or end >= best[0]:
             reach[one.segment.base_offset] = (end, one)
@@ -223,8 +234,27 @@ def longest_chain(ranges: Sequence[StoredRange]) -> list[StoredRange]:
     return chain
 
 
-def _rank(segment: ArchivedSegment) -> tuple[bool, int]:
-    return segment.object_id == NO_OBJECT, segment.object_id
+def _begins(epochs: Iterable[tuple[Term, Offset]]) -> list[tuple[Term, Offset]]:
+    """Of each leader epoch the first offset that it, or a later one, has; epochs and offsets rise."""
+    begins: list[tuple[Term, Offset]] = []
+    for epoch, offset in sorted(epochs, key=lambda one: (-one[0], one[1])):
+        if not begins or offset < begins[-1][1]:
+            begins.append((epoch, offset))
+    return begins[::-1]
+
+
+def _is_given_up(epoch: Term, offset: Offset, begins: Sequence[tuple[Term, Offset]]) -> bool:
+    """Whether a later epoch has the offset, too."""
+    later = bisect_right(begins, epoch, key=lambda one: one[0])
+    return later < len(begins) and begins[later][1] <= offset
+
+
+def _last_epoch(found: StoredRange) -> int:
+    return found.epochs[-1][0] if found.epochs else -1
+
+
+def _rank(found: StoredRange) -> tuple[int, bool, int]:
+    return _last_epoch(found), found.segment.object_id == NO_OBJECT, found.segment.object_id
 
 
 def _by_partition(index: SharedIndex) -> Iterator[tuple[SharedPartition, list[SharedBlock]]]:

@@ -157,12 +157,13 @@ def test_an_unclean_cut_names_its_broker_and_says_what_is_lost(millstream, clust
     def ask(url, _timeout, body):
         orders.append((url, json.loads(body)))
         done = orders[-1][1]["execute"]
-        return {"reason": "damaged", "step": "unclean", "end_offset": 130, "lost": 70, "done": done}
+        return {"reason": "damaged", "step": "unclean", "end_offset": 130, "lost": 70, "missing": 9, "done": done}
 
     monkeypatch.setattr("millstream.cli.topic_repair.http_url_of", lambda _bootstrap, node, *_: f"http://broker-{node}")
     monkeypatch.setattr("millstream.cli.topic_repair.ask_http", ask)
     plan = millstream("topic", "repair", "orders:0", "--unclean", "--from", 2)
     assert plan.code == 0 and "nothing was changed" in plan.err and "up to offset 130" in plan.err
+    assert "9 archived records are in no object" in plan.err
     assert "70 records" in plan.err and "acknowledged ones among them" in plan.err
     done = millstream("topic", "repair", "orders:0", "--unclean", "--from", 2, "--execute")
     assert "orders:0 is led by broker 2" in done.err

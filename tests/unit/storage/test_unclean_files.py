@@ -13,6 +13,7 @@ from millstream.errors import Corruption
 from millstream.format.epochs import LogState, RaftBase, StoredVote, decode_log_state, encode_log_state
 from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, RaftPosition, ReplicaId, Term
+from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import exists, read_file, replace_file
 from millstream.storage.log.lost import mark_lost, put_aside
 from millstream.storage.recovery.cut_back import cut_back, look
@@ -115,6 +116,15 @@ def test_an_empty_replica_is_marked_too_unless_it_joined_later():
         assert begin(disk, learns=learns) is not learns
 
 
+def test_a_replica_whose_whole_log_was_in_the_write_ahead_log_begins_empty_too():
+    disk = SimDisk(random.Random(1))
+    recover_locally(disk)
+    make_directories_durably(disk, DIRECTORY, 2)
+    replace_file(disk, f"{DIRECTORY}/quarantine", b"")
+    assert begin(disk)
+    assert state(disk).vote == TAKEN and exists(disk, f"{ASIDE}/quarantine")
+
+
 def test_what_a_start_has_put_aside_stays_when_the_replica_begins_empty():
     disk = left()
     before = segments(disk)
@@ -167,9 +177,9 @@ def test_a_log_is_cut_at_its_last_sound_batch_and_opens_with_what_is_left(readab
     kept = end_of(disk)
     assert 0 < kept.end_offset < 20
     cut_back(disk, DIRECTORY, kept)
-    settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
+    settle(disk, DIRECTORY, kept, CUT.others_term, None)
     again = disk.files()
-    settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
+    settle(disk, DIRECTORY, kept, CUT.others_term, None)
     assert disk.files() == again
     log = opened(disk)
     assert log.next_offset == kept.end_offset and not log.files.lost
@@ -178,11 +188,59 @@ def test_a_log_is_cut_at_its_last_sound_batch_and_opens_with_what_is_left(readab
         assert state(disk).base.term == CUT.others_term
 
 
-def test_what_only_the_file_of_epochs_knows_of_the_object_store_is_not_guessed():
+def archived(end: int, start: int = 0, epoch: int = 1) -> LogState:
+    """What the object store has of the log."""
+    at = Offset(end)
+    base = RaftBase(at, RaftPosition(end), Term(0), b"archive")
+    return LogState(Offset(start), ((Term(epoch), Offset(start)),), base=base, local_start=at)
+
+
+@pytest.mark.parametrize("readable", [False, True])
+@pytest.mark.parametrize(("store", "start", "end"), [(5, 0, 20), (20, 3, 20), (30, 7, 30), (5, 25, 25)])
+def test_what_the_store_has_counts_and_what_the_files_have_behind_it(readable, store, start, end):
     disk = left()
-    replace_file(disk, f"{DIRECTORY}/epochs", b"no such file")
-    with pytest.raises(Corruption, match="what the object store has is said there alone"):
-        settle(disk, DIRECTORY, end_of(disk), CUT.others_term, archived=True)
+    if not readable:
+        replace_file(disk, f"{DIRECTORY}/epochs", b"no such file")
+    stored = archived(store, start)
+    for _ in range(2):
+        assert settle(disk, DIRECTORY, end_of(disk), CUT.others_term, stored) == end
+    log = opened(disk)
+    assert (log.start_offset, log.next_offset, log.files.lost) == (start, end, False)
+    assert log.first_local_offset == (0 if store == 5 and start == 0 else end)
+    assert log.raft.controls.base.payload == b"archive"
+    assert state(disk).base.term == CUT.others_term
+    assert log.raft.vote == (OLD if readable else StoredVote())
+
+
+def test_files_that_an_older_leader_wrote_than_what_the_store_has_give_way():
+    disk = left()
+    assert settle(disk, DIRECTORY, end_of(disk), CUT.others_term, archived(12, epoch=2)) == 12
+    assert opened(disk).next_offset == 12 and not segments(disk)
+
+
+def test_a_gap_between_the_store_and_the_files_is_refused_and_changes_nothing():
+    disk = left()
+    file = msgspec.structs.replace(state(disk), local_start=Offset(10))
+    replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(file))
+    before = disk.files()
+    with pytest.raises(Corruption, match="ends at offset 5, and the files start at 10"):
+        settle(disk, DIRECTORY, end_of(disk), CUT.others_term, archived(5))
+    assert disk.files() == before
+
+
+def test_a_crash_at_any_operation_leaves_a_log_that_ends_where_the_store_does():
+    stored = archived(30)
+
+    def carried_out(disk: SimDisk) -> None:
+        settle(disk, DIRECTORY, end_of(disk), CUT.others_term, stored)
+
+    count = 0
+    for disk in crashes(left, carried_out):
+        count += 1
+        opened(disk)
+        carried_out(disk)
+        assert opened(disk).next_offset == 30, count
+    assert count > 4
 
 
 def test_a_base_behind_the_cut_moves_to_its_end_with_what_was_folded():
@@ -191,12 +249,12 @@ def test_a_base_behind_the_cut_moves_to_its_end_with_what_was_folded():
     before = msgspec.structs.replace(state(disk), base=folded, controls=(), start_offset=Offset(0))
     replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(before))
     kept = end_of(disk)._replace(end_offset=Offset(12))
-    settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
+    settle(disk, DIRECTORY, kept, CUT.others_term, None)
     assert state(disk).base == RaftBase(Offset(12), RaftPosition(13), Term(1), b"members")
     late = msgspec.structs.replace(before, start_offset=Offset(15))
     replace_file(disk, f"{DIRECTORY}/epochs", encode_log_state(late))
     with pytest.raises(Corruption, match="nothing behind it is sound"):
-        settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
+        settle(disk, DIRECTORY, kept, CUT.others_term, None)
 
 
 def crashes(prepared, step):
@@ -243,7 +301,7 @@ def test_the_replica_that_is_named_ends_at_the_same_offset_after_a_crash_at_any_
         take_back(disk, DIRECTORY)
         kept = end_of(disk)
         cut_back(disk, DIRECTORY, kept)
-        settle(disk, DIRECTORY, kept, CUT.others_term, archived=False)
+        settle(disk, DIRECTORY, kept, CUT.others_term, None)
 
     sound = prepared()
     carried_out(sound)

@@ -3,7 +3,8 @@
 import uuid
 
 from millstream.model.shared import SharedPartition
-from millstream.tiers.messages import Read, Share, SharedPart, Target
+from millstream.tiers.joining import join
+from millstream.tiers.messages import Join, Read, Share, SharedPart, Target
 from millstream.tiers.packing import archive_id, pack
 from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.uploading import Pace
@@ -39,3 +40,11 @@ def read(store, partition, segment, offset, end, room=1 << 20):
     command = Read(1, archive_id(partition), Target.of(segment), offset, end, room, True, [0, room])
     found = ArchiveReader(store).read(command, [memoryview(buffer)])
     return bytes(buffer[: found.size_bytes]), list(found.aborted)
+
+
+def joined(store, segments, reads=None, **more):
+    """The join of some ranges of A."""
+    command = Join(
+        1, archive_id(A), 7, tuple(segments), **{"part": None, "target_bytes": 1 << 20, "start_offset": 0, **more}
+    )
+    return join(store, ArchiveReader(reads or store), command, Pace(1e12))

@@ -5,7 +5,7 @@ import random
 import uuid
 
 import pytest
-from sharing_support import TOPIC, A, B, batches, read, share
+from sharing_support import TOPIC, A, B, batches, joined, read, share
 
 from millstream.core.shared.joins import LARGE_BYTES
 from millstream.errors import Corruption, MillstreamError, Rejected
@@ -13,11 +13,9 @@ from millstream.format.archive import Replaced, part_key
 from millstream.format.manifest import describe_part, encode_part, pack_run
 from millstream.format.shared_object import shared_key
 from millstream.objects import ObjectKey
-from millstream.tiers.joining import join
 from millstream.tiers.manifest import Archive
-from millstream.tiers.messages import Join, SharedStart, Sweep
+from millstream.tiers.messages import SharedStart, Sweep
 from millstream.tiers.packing import archive_id
-from millstream.tiers.reading import ArchiveReader
 from millstream.tiers.replaced_objects import check_object
 from millstream.tiers.sweeping import Sweeper, longest_chain, own_ranges, stored_ranges
 from millstream.tiers.uploading import Pace
@@ -32,13 +30,6 @@ def scattered(count=6):
         parts = (A, 4 * at, 4 * at + 4, batches(4 * at, 2), spans), (B, 2 * at, 2 * at + 2, batches(2 * at, 1), [])
         found.append(share(store, 100 + at, *parts)[0])
     return store, found
-
-
-def joined(store, segments, reads=None, **more):
-    command = Join(
-        1, archive_id(A), 7, tuple(segments), **{"part": None, "target_bytes": 1 << 20, "start_offset": 0, **more}
-    )
-    return join(store, ArchiveReader(reads or store), command, Pace(1e12))
 
 
 def own_keys(store):
@@ -149,6 +140,7 @@ def test_a_lost_broker_finds_what_was_joined_and_what_was_uploaded_after_it():
     own = list(own_ranges(list(archive.entries()), [(1, 0), (3, 2), (5, 11), (6, 12)]))
     assert own[0].epochs == ((1, 0), (3, 2), (5, 11))
     assert [one.segment for one in own] == [result.after]
+    own = list(own_ranges(list(archive.entries()), [(3, 0)]))
     ranges = stored_ranges(store)[A]
     assert [one.segment for one in longest_chain([*ranges, *own])] == [result.after, segments[3]]
     assert sweep(store, (*A, 0, 12), (*B, 8, 8)) == [100, 101, 102]

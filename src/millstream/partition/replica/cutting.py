@@ -9,6 +9,10 @@
 The replica that is named keeps every sound record that it has. It leads only with at least the records that the person
 decided on; with fewer it stays as it is, with an ERROR line, and a person decides again.
 
+**An archived topic.** The others may have archived, joined and deleted without this replica, so that its log names
+objects that are removed. The object store is asked before it leads (`tiers.newest`): its log then names what is there,
+and continues after its own end where the store has more. While the store does not answer, the cut waits.
+
 **Crash.** The next start opens the others empty (`Lifecycle.opened`), and continues here with the one that is named,
 until the controller knows that it has led. Commands that are applied again change nothing: a replica that has taken the
 cut has a term of it. **Full or failing disk.** It is tried again every `AGAIN_US`. **Overload.** Files are read in
@@ -18,22 +22,28 @@ slices of the reactor's background work.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
 
-from millstream.errors import Corruption
+from millstream.errors import Corruption, MillstreamError
+from millstream.format.epochs import decode_log_state
+from millstream.format.manifest import ArchiveId
+from millstream.model.quantities import Offset
 from millstream.partition.boundary import words_of
 from millstream.partition.partition import Partition
 from millstream.partition.table import Adopting, Faulty, Waiting
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.storage.chunks import holds_chunks
 from millstream.storage.recovery.cut_back import Kept, cut_back, look
-from millstream.storage.recovery.unclean import lost_with_copy, settle, take_back
+from millstream.storage.recovery.unclean import epochs_file, lost_with_copy, settle, take_back
 from millstream.telemetry.log import log as operator_log
+from millstream.tiers.hot_tier.provider import EVERY_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from millstream.config.topic_properties import TopicConfig
     from millstream.core.controller.cuts import Cut
+    from millstream.format.epochs import LogState
     from millstream.model.events import PartitionIndex
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import ReplicaId
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
     from millstream.partition.table import PartitionTable
     from millstream.shard.reactor import Reactor
     from millstream.storage.shard_storage import ShardStorage
+    from millstream.tiers.messages import Newest
 
 AGAIN_US: Final = 500_000
 _SHARE: Final = 0.3
@@ -88,6 +99,10 @@ class Cutting:
         self._found: list[Kept] = []
         self._group = -1
         """Of the partition, while this cut repairs it."""
+
+    @property
+    def _owner(self) -> ArchiveId:
+        return ArchiveId(UUID(bytes=self._topic_id), self._index)
 
     def begin(self) -> None:
         """Look at the partition; called again until everything of it is out of the write-ahead log."""
@@ -159,15 +174,18 @@ class Cutting:
 
     def _files(self, entry: Faulty, cut: Cut) -> None:
         """No helper has anything of the files in memory."""
+        if self._lifecycle.archiver is not None:  # at offsets that are given up other blocks may start from now on
+            self._lifecycle.archiver.link.forget(self._owner, Offset(0), EVERY_OFFSET)
         if not cut.is_to_lead(self._lifecycle.me):
             self._places.reopen(entry)  # empty
             self._end()
             return
         taken_back = take_back(self._storage.disk, entry.directory)
-        if not taken_back and not entry.damaged:
+        is_whole = not taken_back and not entry.damaged
+        if is_whole and not self._is_archived(entry):
             self._opened(self._places.reopen(entry), cut)
             return
-        if holds_chunks(entry.directory):
+        if not is_whole and holds_chunks(entry.directory):
             self._refuse(entry, "its chunks are damaged, and chunks are not cut")
             return
         try:
@@ -191,13 +209,52 @@ class Cutting:
             self._refuse(entry, "its files tell nothing")
             return
         kept, disk = self._found[0], self._storage.disk
-        if kept.end_offset < cut.end_offset:
+        if kept.end_offset < cut.end_offset and not self._is_archived(entry):
             self._refuse(entry, f"it is sound up to offset {kept.end_offset} only, not up to {cut.end_offset}")
             return
-        cut_back(disk, entry.directory, kept)
-        archived = self._places.config_of(entry).is_archived
-        settle(disk, entry.directory, kept, cut.others_term, archived=archived)
-        self._opened(self._places.reopen(entry), cut)
+        if not holds_chunks(entry.directory):
+            cut_back(disk, entry.directory, kept)
+        if self._is_archived(entry):
+            self._ask_store(entry)
+        else:
+            self._settle(entry, cut, None)
+
+    def _is_archived(self, entry: Faulty) -> bool:
+        return self._places.config_of(entry).is_archived
+
+    def _ask_store(self, entry: Faulty) -> None:
+        """Ask what is archived now."""
+        archiver = self._lifecycle.archiver
+        assert archiver is not None, "an archived topic without an archive process"
+        known = epochs_file(self._storage.disk, entry.directory)
+        shared = self._places.config_of(entry).is_shared
+        archiver.link.ask_newest(self._owner, known, self._stored, shared=shared)
+
+    def _stored(self, result: Newest | MillstreamError) -> None:
+        known = self._faulty()
+        if known is None:
+            return
+        entry = known[0]
+        if isinstance(result, Corruption):
+            self._refuse(entry, result.message)
+        elif isinstance(result, MillstreamError):
+            operator_log.at(entry.name).warning("the unclean cut waits for the object store: %s", result.message)
+            self._reactor.call_later(AGAIN_US, lambda: self._try(lambda entry, _: self._ask_store(entry)))
+        else:
+            if result.missing is not None:
+                first, end = result.missing
+                name = f"{entry.name}/{entry.index}"
+                operator_log.at(name).error("offsets %d to %d are in no object of the store", first, end - 1)
+            stored = decode_log_state(result.state)
+            self._try(lambda entry, cut: self._settle(entry, cut, stored))
+
+    def _settle(self, entry: Faulty, cut: Cut, stored: LogState | None) -> None:
+        """The log is cut, and what is archived is known."""
+        end = settle(self._storage.disk, entry.directory, self._found[0], cut.others_term, stored)
+        if end < cut.end_offset:
+            self._refuse(entry, f"it is sound up to offset {end} only, not up to {cut.end_offset}")
+        else:
+            self._opened(self._places.reopen(entry), cut)
 
     def _opened(self, entry: Partition | Faulty, cut: Cut) -> None:
         if isinstance(entry, Faulty):

@@ -144,6 +144,7 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated:
         segments.append(_load_segment(disk, f"{directory}/{files[base]}", base, following, now_ms, note, state.epochs))
     if segments and segments[0].base_offset > start:
         raise Corruption(f"{directory}: offsets {start} to {segments[0].base_offset - 1} are in no segment")
+    _drop_archived(disk, directory, files, segments, state)
     if segments and segments[-1].end_offset < start:
         raise Corruption(f"{directory}: the log starts at {start} and ends at {segments[-1].end_offset}")
     end = segments[-1].end_offset if segments else start
@@ -156,6 +157,19 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated:
     if len(disk.list(directory)) < len(names):
         disk.sync_directory(directory)  # what was removed must not come back later, when it is not looked for
     return LoadedLog(state, tuple(segments), producers, files, LOST_FILE in names)
+
+
+def _drop_archived(
+    disk: Disk, directory: str, files: dict[int, str], segments: list[SegmentSummary], state: LogState
+) -> None:
+    """Remove what ends before a log of which all is archived: a crash came between the note of an unclean cut and the
+    deletion (`storage.recovery.unclean.settle`).
+    """
+    is_archived = state.base.offset == state.local_start == state.files_start and not state.controls
+    if is_archived and segments and segments[-1].end_offset < state.local_start:
+        for one in segments:
+            remove_segment(disk, f"{directory}/{files[one.base_offset]}")
+        segments.clear()
 
 
 def live_segments(disk: Disk, directory: str, names: list[str]) -> dict[int, str]:

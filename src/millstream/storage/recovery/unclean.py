@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from millstream.errors import Corruption
-from millstream.format.epochs import LogState, RaftBase, StoredVote, decode_log_state, encode_log_state
+from millstream.format.epochs import LogState, RaftBase, StoredVote, decode_log_state, encode_log_state, epoch_at
 from millstream.format.names import (
     DAMAGED_SUFFIX,
     DELETED_SUFFIX,
     EPOCHS_FILE,
     LOST_FILE,
+    PRODUCERS_SUFFIX,
     QUARANTINE_FILE,
     SEGMENT_SUFFIX,
 )
@@ -35,7 +36,7 @@ from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, NO_TERM, RaftPosition, Term
 from millstream.storage.disk import exists, read_file, replace_file
 from millstream.storage.log.lost import has_log, mark_lost
-from millstream.storage.log.opening import derive_state, live_segments
+from millstream.storage.log.opening import derive_state, live_segments, remove_segment
 from millstream.storage.recovery.set_aside import vote_set_aside
 from millstream.storage.segments.files import names_in, remove_deleted
 from millstream.storage.segments.incoming import newest_vote
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.core.controller.cuts import Cut
+    from millstream.format.epochs import Epochs
     from millstream.storage.disk import Disk
     from millstream.storage.recovery.cut_back import Kept
 
@@ -73,7 +75,7 @@ def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str],
     """
     try:
         names = names_in(disk, directory)
-        if not has_log(names):
+        if not has_log(names) and QUARANTINE_FILE not in names:
             return False
     except Corruption:
         names = [SEGMENT_SUFFIX]  # its chunks are damaged: there is something to put aside
@@ -101,25 +103,79 @@ def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str],
     return True
 
 
-def settle(disk: Disk, directory: str, kept: Kept, term: Term, *, archived: bool) -> None:
-    """After ``cut_back``: let what the log remembers beside its segments end where they do. The log counts as a replica
-    again. ``term`` is below that of the cut, and no replica has led in it. ``archived``: a part of it is in an object
-    store.
+def settle(disk: Disk, directory: str, kept: Kept, term: Term, stored: LogState | None) -> Offset:
+    """After ``cut_back``: let what the log remembers beside its segments end where they do, and say where that is. The
+    log counts as a replica again. ``term`` is below that of the cut, and no replica has led in it. ``stored`` is what
+    the object store has of it, as the state of a log that ends there; None if nothing of the topic is archived.
+
+    What the store has counts, because it was committed. Files that end before it, or that an older leader wrote than
+    what it has at their place, are removed.
 
     Raises:
-        Corruption: it starts behind its end, or nothing tells what of it is in the object store.
+        Corruption: it starts behind its end, or there is a gap between what is archived and its files.
         OSError: the disk failed.
     """
     files = live_segments(disk, directory, names_in(disk, directory))
     state = _state(disk, directory)
-    if state is None and archived:
-        raise Corruption(f"{directory}/{EPOCHS_FILE} tells nothing, and what the object store has is said there alone")
-    settled = _derived(disk, directory, files, kept, term) if state is None else _ended(directory, state, files, kept)
+    if stored is not None:
+        settled = _with_stored(disk, directory, files, kept, state, stored, term)
+    elif state is None:
+        settled = _derived(disk, directory, files, kept, term)
+    else:
+        settled = _ended(directory, state, files, kept)
     if settled != state:
         replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(settled))
+    if stored is not None and settled.local_start == settled.base.offset:
+        _remove_files(disk, directory)
     if exists(disk, f"{directory}/{LOST_FILE}"):
         disk.unlink(f"{directory}/{LOST_FILE}")
     disk.sync_directory(directory)
+    return settled.base.offset if stored is not None else kept.end_offset
+
+
+def _with_stored(
+    disk: Disk,
+    directory: str,
+    files: dict[int, str],
+    kept: Kept,
+    state: LogState | None,
+    stored: LogState,
+    term: Term,
+) -> LogState:
+    """What is archived, and behind it what the files have. It ends in a term that no other log has, as `_derived`."""
+    archived, payload = stored.local_start, stored.base.payload
+    own = derive_state(disk, directory, files, None) if state is None else state
+    vote = StoredVote() if state is None else state.vote
+    first = max(own.local_start, Offset(min(files, default=kept.end_offset)))
+    is_behind = kept.end_offset <= max(archived, stored.start_offset)
+    if not files or is_behind or is_superseded(own.epochs, first, stored):
+        end = max(archived, stored.start_offset)
+        base = RaftBase(end, RaftPosition(end), term, payload)
+        return LogState(stored.start_offset, stored.epochs, vote=vote, base=base, local_start=end)
+    if first > max(archived, stored.start_offset):
+        raise Corruption(f"{directory}: the object store ends at offset {archived}, and the files start at {first}")
+    later = tuple(one for one in own.epochs if one[1] >= archived and one[1] <= kept.end_offset)
+    epochs = (*stored.epochs, *(one for one in later if not stored.epochs or one[0] > stored.epochs[-1][0]))
+    base = RaftBase(kept.end_offset, RaftPosition(kept.end_offset), term, payload)
+    clean = Offset(min(own.clean_offset, kept.end_offset))
+    return LogState(stored.start_offset, epochs, clean_offset=clean, vote=vote, base=base, local_start=first)
+
+
+def is_superseded(epochs: Epochs, first: Offset, stored: LogState) -> bool:
+    """Whether what the store has was written by a newer leader than the same offsets in a log with these epochs, whose
+    files start at ``first``: then no batch in its files from there on was committed.
+    """
+    last = Offset(stored.local_start - 1)
+    return first <= last and epoch_at(epochs, last) < epoch_at(stored.epochs, last)
+
+
+def _remove_files(disk: Disk, directory: str) -> None:
+    """Remove the segments of a log that is archived as a whole, and what it knew of producers where they ended."""
+    for name in names_in(disk, directory):
+        if name.endswith(SEGMENT_SUFFIX):
+            remove_segment(disk, f"{directory}/{name}")
+        elif name.endswith(PRODUCERS_SUFFIX):
+            disk.unlink(f"{directory}/{name}")
 
 
 def _derived(disk: Disk, directory: str, files: dict[int, str], kept: Kept, term: Term) -> LogState:
@@ -146,11 +202,19 @@ def _ended(directory: str, state: LogState, files: dict[int, str], kept: Kept) -
     )
 
 
-def _state(disk: Disk, directory: str) -> LogState | None:
+def epochs_file(disk: Disk, directory: str) -> bytes:
+    """The ``epochs`` file of a log that is not open; empty without one that can be read."""
     try:
-        return decode_log_state(read_file(disk, f"{directory}/{EPOCHS_FILE}"))
+        data = bytes(read_file(disk, f"{directory}/{EPOCHS_FILE}"))
+        decode_log_state(data)
     except (FileNotFoundError, Corruption):
-        return None
+        return b""
+    return data
+
+
+def _state(disk: Disk, directory: str) -> LogState | None:
+    data = epochs_file(disk, directory)
+    return decode_log_state(data) if data else None
 
 
 def _out_of_the_way(disk: Disk, directory: str, place: str) -> None:
