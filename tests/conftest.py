@@ -5,6 +5,7 @@ A test that draws what nobody has played before asks for ``fresh_seed``. Its fai
 it is never run again, neither by ``--reruns`` nor by the second try of ``.ci/run``.
 """
 
+import contextlib
 import gc
 import os
 import random
@@ -79,6 +80,15 @@ def fresh_seed(request):
         seed = random.SystemRandom().randrange(1 << 32)
     request.node.add_report_section("setup", "seed", f"pytest --randomly-seed={seed} draws the same again")
     return seed
+
+
+@pytest.fixture
+def registry_of():
+    """``registry_of(url)`` is Confluent's client of a schema registry, whose connections end with the test."""
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    with contextlib.ExitStack() as stack:
+        yield lambda url: stack.enter_context(SchemaRegistryClient({"url": url}))
 
 
 @pytest.hookimpl(trylast=True)

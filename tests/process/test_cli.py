@@ -12,7 +12,6 @@ import uuid
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -302,9 +301,9 @@ def test_interrupting_top_is_how_it_ends(broker, words):
     assert (process.returncode, said) == (0, "")
 
 
-def test_values_of_a_schema_registry_are_decoded(broker, millstream, topic):
+def test_values_of_a_schema_registry_are_decoded(broker, millstream, topic, registry_of):
     schema = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"item","type":"string"}]}'
-    registry = SchemaRegistryClient({"url": broker.http})
+    registry = registry_of(broker.http)
     serialize = AvroSerializer(registry, schema)
     context = SerializationContext(topic, MessageField.VALUE)
     producer = Producer({"bootstrap.servers": broker.bootstrap})

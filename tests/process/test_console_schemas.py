@@ -8,7 +8,6 @@ from html import unescape
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -56,9 +55,9 @@ def shown(console, topic):
     return page, values
 
 
-def test_records_of_stock_serializers_are_decoded(broker, console):
+def test_records_of_stock_serializers_are_decoded(broker, console, registry_of):
     topic = broker.new_topic()
-    registry = SchemaRegistryClient({"url": broker.http})
+    registry = registry_of(broker.http)
     context = SerializationContext(topic, MessageField.VALUE)
     avro = AvroSerializer(registry, json.dumps(MONEY), conf={"subject.name.strategy": lambda *_: f"{topic}-a"})
     schema = json.dumps({"type": "object", "title": "T", "properties": {"n": {"type": "integer"}}})

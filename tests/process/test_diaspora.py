@@ -396,11 +396,11 @@ def test_rules_with_a_pattern():
 # -- the older module --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("default::millstream.diaspora.IgnoredOption")
 def test_a_script_for_the_older_client_runs(server, tmp_path):
     group = tmp_path / "mofka.json"
     group.write_text(json.dumps({"members": [{"address": f"tcp://{server.address}", "provider_id": 0}]}))
-    driver = mofka.MofkaDriver(str(group), use_progress_thread=True)
+    with pytest.warns(IgnoredOption, match="Driver: use_progress_thread has no effect"):
+        driver = mofka.MofkaDriver(str(group), use_progress_thread=True)
     driver.start_progress_thread()
     assert driver.num_servers == 1
     name = "interchange"
@@ -412,12 +412,15 @@ def test_a_script_for_the_older_client_runs(server, tmp_path):
     with pytest.warns(IgnoredOption, match="config has no effect: a partition's configuration belongs to create_topic"):
         driver.add_default_partition(name, 0, driver.add_default_metadata_provider(0))
     topic = driver.open_topic(name)
-    producer = topic.producer("p", 4, mofka.ThreadPool(1), mofka.Ordering.Strict)
+    with pytest.warns(IgnoredOption, match="producer: thread_pool has no effect"):
+        producer = topic.producer("p", 4, mofka.ThreadPool(1), mofka.Ordering.Strict)
     for n in range(6):
         producer.push({"n": n})
     producer.flush()
-    consumer = topic.consumer(name="c", thread_pool=mofka.ThreadPool(1))
+    with pytest.warns(IgnoredOption, match="consumer: thread_pool has no effect"):
+        consumer = topic.consumer(name="c", thread_pool=mofka.ThreadPool(1))
     assert [consumer.pull().wait().metadata["n"] for _ in range(6)] == list(range(6))
-    again = pickle.loads(pickle.dumps(driver))
+    with pytest.warns(IgnoredOption, match="Driver: use_progress_thread has no effect"):
+        again = pickle.loads(pickle.dumps(driver))
     assert isinstance(again, mofka.MofkaDriver)
     assert again.topic_exists(name)

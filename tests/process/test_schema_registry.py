@@ -8,7 +8,7 @@ import urllib.parse
 import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -81,9 +81,9 @@ def stored(broker):
         consumer.close()
 
 
-def test_confluents_serializers_work_unchanged(start_broker):
+def test_confluents_serializers_work_unchanged(start_broker, registry_of):
     broker = start_broker()
-    client = SchemaRegistryClient({"url": broker.http})
+    client = registry_of(broker.http)
     context = SerializationContext("users", MessageField.VALUE)
 
     data = AvroSerializer(client, AVRO)({"name": "Ann"}, context)
@@ -106,9 +106,9 @@ def test_confluents_serializers_work_unchanged(start_broker):
     assert client.get_subjects() == ["orders-value", "people-value", "users-value"]
 
 
-def test_confluents_client_administers_it_through_crashes(start_broker):
+def test_confluents_client_administers_it_through_crashes(start_broker, registry_of):
     broker = start_broker()
-    client = SchemaRegistryClient({"url": broker.http})
+    client = registry_of(broker.http)
     schema, wider = Schema(AVRO, "AVRO"), Schema(AVRO2, "AVRO")
     assert client.register_schema("s", schema) == 1
     assert client.test_compatibility("s", wider)
@@ -145,7 +145,7 @@ def test_confluents_client_administers_it_through_crashes(start_broker):
 
     broker.kill()
     broker.restart()
-    fresh = SchemaRegistryClient({"url": broker.http})
+    fresh = registry_of(broker.http)
     assert fresh.get_versions("s") == [1, 2]
     assert fresh.get_compatibility("s") == "FULL"
     assert fresh.delete_subject("s") == [1, 2]

@@ -275,14 +275,13 @@ def test_a_running_pipeline_follows_the_topic_until_it_is_stopped(spark, orders,
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_page_on_schemas_says_what_a_table_gets_when_they_change(spark, topic, tmp_path):
+def test_the_page_on_schemas_says_what_a_table_gets_when_they_change(spark, topic, tmp_path, registry_of):
     pytest.importorskip("fastavro")
-    from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     orders = topic(2)
-    registry = SchemaRegistryClient({"url": orders.http})
+    registry = registry_of(orders.http)
     producer = Producer({"bootstrap.servers": orders.bootstrap, "log_level": 2})
 
     def send(text, rows, subject=orders.name):
@@ -315,14 +314,15 @@ def test_the_page_on_schemas_says_what_a_table_gets_when_they_change(spark, topi
 
 
 @pytest.mark.slow
-def test_a_topic_of_four_versions_is_one_table_though_one_was_deleted_and_a_stranger_writes_too(spark, topic, tmp_path):
+def test_a_topic_of_four_versions_is_one_table_though_one_was_deleted_and_a_stranger_writes_too(
+    spark, topic, tmp_path, registry_of
+):
     pytest.importorskip("fastavro")
-    from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     orders = topic(2)
-    registry = SchemaRegistryClient({"url": orders.http})
+    registry = registry_of(orders.http)
     producer = Producer({"bootstrap.servers": orders.bootstrap, "log_level": 2})
 
     def send(subject, start, count, **columns):

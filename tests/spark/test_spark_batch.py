@@ -181,17 +181,16 @@ def test_values_come_as_typed_columns_with_the_reason_where_one_does_not_decode(
 
 
 @SLOW
-def test_avro_and_protobuf_of_a_registry_are_typed_columns_in_batch_and_stream(spark, topic, tmp_path):
+def test_avro_and_protobuf_of_a_registry_are_typed_columns_in_batch_and_stream(spark, topic, tmp_path, registry_of):
     pytest.importorskip("fastavro")
     from confluent_kafka import Producer
-    from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
     from google.type import money_pb2
 
     avro, protobuf = topic(1), topic(1)
-    registry = SchemaRegistryClient({"url": avro.http})
+    registry = registry_of(avro.http)
     fields = [{"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
     schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
     serializers = {

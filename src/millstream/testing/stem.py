@@ -17,6 +17,7 @@ The stem ends with the thread that has started it, however that ends, and every 
 it does not come up or dies, each start and each wait says so with ``OSError``.
 """
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -101,6 +102,15 @@ class Stem:
             self._process = subprocess.Popen(
                 bound_to_us(command, signal.SIGKILL), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
             )
+
+        atexit.register(self._close, os.getpid())
+
+    def _close(self, starter: int) -> None:
+        """End the stem, unless it is a fork of the starter that ends here."""
+        self._line.close()
+        if os.getpid() == starter:
+            self._process.kill()
+            self._process.wait()
 
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Whether a fork can have this environment."""

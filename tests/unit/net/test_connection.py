@@ -11,6 +11,7 @@ from millstream.iobuf import MemoryClass
 from millstream.iobuf import receive as receive_module
 from millstream.net import stalls as stalls_module
 from millstream.net.responses import MAX_IN_FLIGHT
+from waits import until
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -105,7 +106,6 @@ def test_a_pipeline_deeper_than_the_limit_is_paused_and_finished():
 
 
 def test_a_stalled_half_frame_gives_way_to_those_that_wait(monkeypatch):
-    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 50)
     monkeypatch.setattr(stalls_module, "SWEEP_MS", 20)
     server = Server(arena_bytes=8 << 20)  # room for two frames of a MiB
     stalled = [server.connect() for _ in range(4)]
@@ -136,8 +136,7 @@ def test_a_small_frame_that_comes_in_pieces_goes_before_large_ones_that_wait(mon
     def client():
         for sock in stalled:
             sock.sendall(struct.pack(">i", 1 << 20) + b"x" * 10_000)
-        while len(server.intake.budget._is_waiting) < 4:
-            pass
+        until(lambda: len(server.intake.budget._is_waiting) >= 4)
         live.sendall(frame(body)[:5_000])
         live.sendall(frame(body)[5_000:])
         assert receive_frame(live) == body
@@ -223,8 +222,7 @@ def test_who_sends_a_request_byte_by_byte_holds_its_memory_for_so_long_and_no_lo
 
 
 def test_who_does_not_take_its_answers_leaves_the_line_for_room(monkeypatch):
-    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 100)
-    monkeypatch.setattr(stalls_module, "SWEEP_MS", 20)
+    monkeypatch.setattr(stalls_module, "PRESSED_STALL_MS", 60_000)
     later = []
 
     def respond(connection, body):
@@ -243,13 +241,15 @@ def test_who_does_not_take_its_answers_leaves_the_line_for_room(monkeypatch):
     def client():
         for sock in stalled:
             sock.sendall(struct.pack(">i", 1 << 20) + b"\0\0" + b"x" * 10_000)
-        while server.arena.reserved_bytes(MemoryClass.RECEIVE) < 4 << 20:
-            pass
+        until(lambda: server.arena.reserved_bytes(MemoryClass.RECEIVE) >= 4 << 20)
         first.sendall(frame(b"answer me later") + frame(body)[:10_000])
-        while not server.intake.budget._is_waiting:
-            pass
-        second.sendall(frame(b"answer it now") + frame(body))
+        until(lambda: server.intake.budget._is_waiting)
+        second.sendall(frame(b"answer it now") + frame(body)[:10_000])
         assert receive_frame(second) == b"answer it now"
+        until(lambda: len(server.intake.budget._is_waiting) >= 2)
+        for sock in stalled:
+            sock.close()
+        second.sendall(frame(body)[10_000:])
         assert receive_frame(second) == body
         assert receive_frame(first) == bytes(700_000)
         first.sendall(frame(body)[10_000:])
@@ -269,12 +269,10 @@ def test_who_goes_away_is_no_longer_counted_among_those_that_wait_for_room():
     def client():
         for sock in crowd:
             sock.sendall(struct.pack(">i", 1 << 20) + b"x" * 10_000)
-        while len(server.intake.budget._is_waiting) < 2:
-            pass
+        until(lambda: len(server.intake.budget._is_waiting) >= 2)
         for sock in crowd:
             sock.close()
-        while server.intake.connections:
-            pass
+        until(lambda: not server.intake.connections)
 
     server.run(client)
     assert gauge.cells[gauge.index] == 0

@@ -9,6 +9,7 @@ from connection_support import Server, frame, receive_frame
 from millstream.net import owed as owed_module
 from millstream.net import stalls as stalls_module
 from millstream.net.responses import MAX_UNSENT_BYTES
+from waits import PATIENCE_S
 
 ANSWER_BYTES = 256 << 10
 REQUESTS = 30
@@ -94,9 +95,8 @@ def test_who_takes_nothing_while_there_is_no_room_is_closed(server, monkeypatch)
     monkeypatch.setattr(stalls_module, "SWEEP_MS", 20)
     for _ in range(CROWD):
         ask(server.connect(), b"crowd")
-    server.reactor.call_at(
-        server.reactor.now_us() + 5_000_000, server.reactor.stop
-    )  # fails below when it comes to that
+    # It fails below when it comes to that.
+    server.reactor.call_at(server.reactor.now_us() + PATIENCE_S * 1_000_000, server.reactor.stop)
     watch(server)
     server.reactor.run()
     assert server.intake.owed.bytes <= server.intake.owed.bytes_max

@@ -9,7 +9,7 @@ from connection_support import Server, frame, receive_frame
 from millstream.net import stalls as stalls_module
 from millstream.net import turns as turns_module
 from millstream.net.shared import Shared
-from waits import moment
+from waits import moment, until
 
 CROWD = 30
 REQUESTS = 8
@@ -190,8 +190,7 @@ def test_who_has_much_to_send_does_not_wait_while_costly_requests_rest(server, m
 
     def client():
         costly.sendall(frame(b"costly one"))
-        while not intake.turns._to_do:
-            pass
+        until(lambda: intake.turns._to_do)
         large.sendall(frame(b"large answer"))
         assert len(receive_frame(large)) == 1 << 18
 
