@@ -21,9 +21,9 @@ from millstream.cluster.controller import controller_log_config
 from millstream.cluster.follower import Follower
 from millstream.cluster.group_members import GroupMembers
 from millstream.cluster.metadata import MetadataCache
-from millstream.cluster.outdated import read_note
 from millstream.cluster.placement import load_placement
 from millstream.cluster.quorum_controller import QuorumController
+from millstream.cluster.revision_marks import read_note
 from millstream.cluster.snapshots import KeptLog, LaggingLog, Snapshots
 from millstream.cluster.state_files import SnapshotStore, groups_in_log, load_committed
 from millstream.config.settings import Settings

@@ -26,8 +26,8 @@ from millstream.cluster.failed_replicas import FailedReplicas
 from millstream.cluster.leader_news import LeaderNews
 from millstream.cluster.leading_brokers import LeadingBrokers
 from millstream.cluster.metadata import MetadataListener, resolved_config
-from millstream.cluster.outdated import read_note
 from millstream.cluster.producer_ids import ProducerIds
+from millstream.cluster.revision_marks import read_note
 from millstream.cluster.state_files import groups_in_log
 from millstream.cluster.transfers import Transfers
 from millstream.coordinator.across_brokers import AcrossBrokers

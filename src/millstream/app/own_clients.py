@@ -1,14 +1,19 @@
 """What the supervisor has of its own broker's clients: the side process, questions about tables, callers over HTTP."""
 
+import threading
+from typing import Any, Final
+
 from millstream.app.acting import ActingClients
 from millstream.app.audit_topic import AuditTopic
 from millstream.app.console_requests import ConsoleRequests
-from millstream.app.own_way import Connect, OwnWay, callers_way
+from millstream.app.own_way import NO_WAY, Connect, OwnWay, callers_way
 from millstream.app.registry_requests import RegistryRequests
-from millstream.app.served_tables import TableQuestions
 from millstream.app.side_frames import SideSettings
 from millstream.app.side_process import SideProcess
+from millstream.client import Cluster
+from millstream.client.served_tables import ServedTables
 from millstream.config.settings import Settings
+from millstream.errors import Unavailable
 from millstream.secure.tokens.sign_in import provider_of
 from millstream.telemetry.metrics import StatsSlab
 
@@ -43,3 +48,38 @@ class OwnClients:
             self._audit.close()
         self.side.close()
         self.tables.close()
+
+
+_TIMEOUT_S: Final = 3.0
+
+
+class TableQuestions:
+    """The tables of topics, for ``/v1/pipelines`` and the page. HTTP threads ask one at a time, and
+    wait for a few seconds at most. The topic ``__pipelines`` is read from where the last question ended.
+    """
+
+    def __init__(self, way: OwnWay) -> None:
+        self._turn = threading.Lock()
+        self._cluster = None
+        if way.bootstrap:
+            self._cluster = Cluster(
+                way.bootstrap, client_id="millstream-tables", timeout_s=_TIMEOUT_S, security=way.security
+            )
+        self._tables = ServedTables(self._cluster) if self._cluster is not None else None
+
+    def all(self) -> list[dict[str, Any]]:
+        """As ``ServedTables.all``.
+
+        Raises:
+            MillstreamError: the broker does not answer, or there is no way to it.
+        """
+        if self._tables is None:
+            raise Unavailable(f"tables of topics are not read: {NO_WAY}")
+        with self._turn:
+            return self._tables.all()
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._cluster is not None and self._turn.acquire(timeout=_TIMEOUT_S):
+            self._cluster.close()
+            self._turn.release()

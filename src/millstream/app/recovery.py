@@ -18,7 +18,7 @@ import msgspec
 from millstream.app.missing_parts import check_parts
 from millstream.app.stale_topics import forget_note, remove_left_partitions, remove_stale_topics
 from millstream.cluster.metadata import resolved_config
-from millstream.cluster.outdated import read_note
+from millstream.cluster.revision_marks import read_note
 from millstream.cluster.state_files import groups_in_log, load_state
 from millstream.config.settings import Settings
 from millstream.core.controller.state import TopicState

@@ -7,10 +7,10 @@ middle leaves nothing that looks like a topic. Before that, the topic is marked 
 the object store, if the broker ``archives`` (`tiers.purging`). An unknown directory (because the controller's files
 came from a backup, or its log is damaged where a snapshot has its state) stays and is logged, for a person to decide.
 
-In a cluster only what the broker has noted as committed counts (`cluster.committed_mark`): any later deletion may be
+In a cluster only what the broker has noted as committed counts (`cluster.revision_marks`): any later deletion may be
 taken back, and a directory that is unknown up to there may belong to a topic that comes later in the log. After the
-snapshot of another broker was received (`cluster.outdated`) the state has everything that this broker ever knew: what
-is unknown then was deleted since.
+snapshot of another broker was received the state has everything that this broker ever knew: what is unknown then was
+deleted since.
 
 `remove_left_partitions` does the same for partitions that moved to other brokers. It runs after an orderly stop, too:
 the stop may come after a command is noted and before its shards have carried it out, and a partition that comes back
@@ -20,8 +20,7 @@ only when the command for that is in its log, so no replica that exists is ever 
 removed if the log does not reach what the broker has noted as committed, because the rest may say otherwise.
 """
 
-from millstream.cluster.committed_mark import read_mark
-from millstream.cluster.outdated import read_note, remove_note
+from millstream.cluster.revision_marks import read_mark, read_note, remove_note
 from millstream.cluster.state_files import deleted_topics, groups_in_log, load_snapshot, load_state, look_at_groups
 from millstream.errors import Corruption
 from millstream.format.events.chunk import partition_directory_name

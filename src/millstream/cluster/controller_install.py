@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millstream.cluster.outdated import write_note
+from millstream.cluster.revision_marks import write_note
 from millstream.cluster.state_files import newest_snapshot_file, unpack_snapshot
 from millstream.errors import Corruption, MillstreamError, Retriable
 from millstream.format.names import SEGMENT_SUFFIX, parse_offset

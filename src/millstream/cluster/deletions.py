@@ -5,7 +5,7 @@ of it.
 
     committed commands ──► Deletions ──► own shards
                               │ before a deletion: every shard has what came before it, durably; then the mark is moved
-                              └──► committed mark (`committed_mark`)
+                              └──► committed mark (`revision_marks`)
 
 Commands keep their order: the commands after a deletion wait, too. **Crash.** Before the mark is durable the topic and
 its files are there; after it, the next start does not open the topic, and removes what is left of its files.

@@ -16,11 +16,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.cluster.joining import Joining
-from millstream.cluster.leaving import tell_leaving
+from millstream.core.controller.requests import FenceBroker, encode_request
 from millstream.errors import MillstreamError, Rejected
 from millstream.model.cluster import BrokerEpoch, NodeId, Revision
 from millstream.model.error_code import ErrorCode
 from millstream.peers.items import Status
+from millstream.peers.network import Network
+from millstream.shard.reactor import Reactor
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -191,3 +193,42 @@ class OwnRegistration:
         assert self._ready is not None
         ready, self._ready = self._ready, None
         ready(reason)
+
+
+LEAVE_US: Final = 500_000
+LEAVE_RETRY_US: Final = 20_000
+
+
+def tell_leaving(
+    reactor: Reactor,
+    network: Network,
+    method: int,
+    node: NodeId,
+    epoch: BrokerEpoch | None,
+    leader: Callable[[], NodeId | None],
+    done: Callable[[], None],
+) -> None:
+    """Ask the ``leader`` of the moment, by a call of ``method``, to fence this broker at once instead of after some
+    silence. ``done`` is called once, in any case after ``LEAVE_US``. ``epoch`` is that of its registration.
+    """
+    waiting = True
+
+    def finish(_: object = None) -> None:
+        nonlocal waiting
+        if waiting:
+            waiting = False
+            done()
+
+    def tell() -> None:
+        found = leader()
+        if not waiting:
+            return
+        if epoch is None or found == node:
+            finish()
+        elif found is None:  # the one that this broker handed over to has not spoken yet
+            reactor.call_later(LEAVE_RETRY_US, tell)
+        else:
+            network.calls.call(found, method, encode_request(FenceBroker(node, epoch)), LEAVE_US // 1000, finish)
+
+    reactor.call_later(LEAVE_US, finish)
+    tell()

@@ -26,18 +26,17 @@ repeat.
 
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from millstream.cluster.announce import announce, is_taken
+from millstream.cluster.announce import announce, is_take_over, is_taken
 from millstream.cluster.client import INTERNAL_TIMEOUT_MS
 from millstream.cluster.committed import CommittedCommands
 from millstream.cluster.controller import new_topic_id
 from millstream.cluster.deletions import Deletions
-from millstream.cluster.figures import ClusterFigures
 from millstream.cluster.follower import Follower
 from millstream.cluster.homes import homes_after
 from millstream.cluster.joining import serve_who_leads
@@ -78,6 +77,7 @@ from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
 from millstream.shard.process import EXIT_UNAVAILABLE
 from millstream.telemetry.log import log as operator_log
+from millstream.telemetry.metrics import StatsSlab
 
 FORWARD_US: Final = 10_000_000
 FORWARD_RETRY_US: Final = 100_000
@@ -441,3 +441,33 @@ class QuorumController:
                 )
             )
         )
+
+
+class ClusterFigures:
+    """The gauges. Lifecycle: made with the controller. Shard: the controller's."""
+
+    def __init__(self, stats: StatsSlab) -> None:
+        self._active = stats.gauge("controller_active")
+        self._term = stats.gauge("controller_term")
+        self._alive = stats.gauge("cluster_brokers", state="alive")
+        self._fenced = stats.gauge("cluster_brokers", state="fenced")
+        self._moves = stats.gauge("cluster_moves")
+        self._take_overs = stats.counter("take_overs")
+        self._restored = stats.counter("take_over_partitions")
+
+    def count(self, commands: Sequence[AnyCommand], cache: MetadataCache) -> None:
+        """Count what ``commands``, which were just committed, do; ``cache`` still holds what they change."""
+        self._take_overs.inc(sum(is_take_over(command, cache) for command in commands))
+        self._restored.inc(
+            sum(len(one.changes) for one in commands if isinstance(one, ReplicasChanged) and one.version)
+        )
+
+    def show(self, state: ControllerState, term: Term, *, active: bool) -> None:
+        """Set them; ``active``: this broker is the controller."""
+        registry = state.registry
+        self._moves.set(len(state.moves))
+        alive = len(registry.alive())
+        self._active.set(int(active))
+        self._term.set(term)
+        self._alive.set(alive)
+        self._fenced.set(len(registry.brokers) - alive)

@@ -5,7 +5,7 @@ up to the previous snapshot. A busy cluster thus writes one snapshot a minute, a
 most the span of two. The placement of partitions is saved at the same times. In a cluster the log keeps `KEPT_COMMANDS`
 more, for brokers that were away for a while; one that needs older ones is sent a snapshot (`controller_install`).
 
-A broker of a cluster also notes, soon after a change, how far commands are committed (`committed_mark`). Both say only
+A broker of a cluster also notes, soon after a change, how far commands are committed (`revision_marks`). Both say only
 what all its shards have durably: the next start takes a partition that it finds in them and that has no files for one
 that has lost them (`settled`).
 
@@ -16,9 +16,9 @@ other snapshot and the log.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from millstream.cluster.committed_mark import write_mark
 from millstream.cluster.metadata import MetadataCache
 from millstream.cluster.placement import Placement, save_placement
+from millstream.cluster.revision_marks import write_mark
 from millstream.cluster.state_files import SnapshotStore
 from millstream.iobuf import ArenaFull
 from millstream.model.quantities import Offset
@@ -30,7 +30,7 @@ INTERVAL_US: Final = 60_000_000
 """Redpanda's interval: long enough that a burst of changes costs one snapshot, short enough that a start is fast."""
 
 _MARK_US: Final = 2_000_000
-"""Between marks (`committed_mark`) while topics change."""
+"""Between marks (`revision_marks`) while topics change."""
 _SETTLE_US: Final = 20_000
 _SETTLE_TRIES: Final = 50
 

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from millstream.cluster.committed_mark import read_mark
+from millstream.cluster.revision_marks import read_mark
 from millstream.core.controller.commands import AnyCommand, ReplicasChanged, TopicCreated, TopicDeleted, decode_command
 from millstream.core.controller.state import ControllerState, TopicState, decode_state, encode_state
 from millstream.errors import Corruption, MillstreamError
@@ -83,7 +83,7 @@ def load_snapshot(disk: Disk, data_dir: str) -> ControllerState:
 
 def load_committed(disk: Disk, data_dir: str) -> ControllerState:
     """What a broker of a cluster starts from: the newest intact snapshot, and the log behind it as far as this broker
-    has noted that it is committed (`committed_mark`).
+    has noted that it is committed (`revision_marks`).
 
     Raises:
         Corruption: a record of the log is damaged.

@@ -169,7 +169,9 @@ class GroupsPartition(StatePartition):
         self.state = State.ACTIVE
         if self._records:
             took_ms = (self._reactor.now_us() - self._begun_us) // 1000
-            self._log.info("%d groups loaded from %d records in %d ms", len(self.core.groups), self._records, took_ms)
+            self._lines.place.info(
+                "%d groups loaded from %d records in %d ms", len(self.core.groups), self._records, took_ms
+            )
         self._carry_out(self.core.loaded(self._reactor.now_us(), self._reactor.wall_ms()))
         self._pending = {}
         ended, self._ended = self._ended, []

@@ -71,7 +71,7 @@ class ShareStatePartition(StatePartition):
     def _loaded(self) -> None:
         self.state = State.ACTIVE
         if self.core.images:
-            self._log.info("the state of %d share partitions loaded", len(self.core.images))
+            self._lines.place.info("the state of %d share partitions loaded", len(self.core.images))
         self.core.loaded(self._reactor.now_us())
         self._arm()
         self._reactor.call_later(PRUNE_US, self._prune)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from millstream.coordinator.log_replay import LogReplay, ReadableLog
 from millstream.errors import MillstreamError
 from millstream.model.error_code import ErrorCode
-from millstream.telemetry.log import RateLimit, log
+from millstream.telemetry.log import Log, RateLimit, log
 from millstream.wire.records import build_batch
 
 if TYPE_CHECKING:
@@ -76,6 +76,27 @@ class _Batch:
         self.fate = fate
 
 
+class _Lines:
+    """Lines of the log about one partition, a bounded number a minute."""
+
+    __slots__ = ("_failures", "_others", "place")
+
+    def __init__(self, place: Log) -> None:
+        self.place = place
+        self._others = RateLimit(_LINES_A_MINUTE)
+        self._failures = RateLimit(_FAILURES_A_MINUTE)
+
+    def say(self, line: str) -> None:
+        """What the core has to say."""
+        if self._others.allows():
+            self.place.info("%s%s", line, self._others.left_out())
+
+    def failed(self, count: int, kept: str, why: object) -> None:
+        """Writes could not be made."""
+        if self._failures.allows():
+            self.place.warning("%d writes of %s failed: %s%s", count, kept, why, self._failures.left_out())
+
+
 class StatePartition(ABC):
     """The shell of one partition.
 
@@ -95,9 +116,7 @@ class StatePartition(ABC):
         self._reactor = reactor
         self._core = core
         self._on_loaded = on_loaded
-        self._log = log.at(f"{topic}/{partition.index}")
-        self._lines = RateLimit(_LINES_A_MINUTE)
-        self._failures = RateLimit(_FAILURES_A_MINUTE)
+        self._lines = _Lines(log.at(f"{topic}/{partition.index}"))
         self._timer: Timer | None = None
         self._writes: list[Any] = []
         """Writes of the core that were not appended yet."""
@@ -143,7 +162,7 @@ class StatePartition(ABC):
         self.state = State.FAILED
         self._forget()
         self._core.unload()
-        self._log.error(
+        self._lines.place.error(
             "the %s of this partition are not served: reading its log from offset %d: %s",
             self.kept,
             offset,
@@ -156,8 +175,7 @@ class StatePartition(ABC):
     def _say(self, lines: Iterable[str]) -> None:
         """Log what the core has to say, a bounded number of lines a minute."""
         for line in lines:
-            if self._lines.allows():
-                self._log.info("%s%s", line, self._lines.left_out())
+            self._lines.say(line)
 
     def _arm(self) -> None:
         """Set the one timer. It may fire early (``core.group.deadlines``), and is then set again."""
@@ -238,9 +256,8 @@ class StatePartition(ABC):
             if self.state not in (State.ACTIVE, State.STOPPING):
                 continue  # requests that waited were refused when it closed
             error = client_code(fate) if isinstance(fate, MillstreamError) else ErrorCode.NONE
-            if error is not ErrorCode.NONE and self._failures.allows():
-                more = self._failures.left_out()
-                self._log.warning("%d writes of %s failed: %s%s", len(receipts), self.kept, fate, more)
+            if error is not ErrorCode.NONE:
+                self._lines.failed(len(receipts), self.kept, fate)
             for receipt in receipts:
                 self._persisted(receipt, error)
         if self.state is State.STOPPING and not self._under_way and not self._writes:

@@ -107,7 +107,7 @@ class TransactionsPartition(StatePartition):
     def _loaded(self) -> None:
         self.state = State.ACTIVE
         if self.core.transactions:
-            self._log.info("%d transactional ids loaded", len(self.core.transactions))
+            self._lines.place.info("%d transactional ids loaded", len(self.core.transactions))
         self._carry_out(self.core.loaded(self._reactor.now_us(), self._reactor.wall_ms()))
         self._on_loaded()
 

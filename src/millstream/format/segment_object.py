@@ -30,6 +30,24 @@ if TYPE_CHECKING:
     from millstream.model.replication import Term
 
 
+class _OpenBlock:
+    """The batches since the last block."""
+
+    __slots__ = ("base_offset", "newest", "size_bytes", "views")
+
+    def __init__(self, base_offset: Offset) -> None:
+        self.base_offset = base_offset
+        self.views: list[memoryview] = []
+        self.size_bytes = 0
+        self.newest = TimestampMs(NO_TIMESTAMP)
+
+    def add(self, data: memoryview, max_timestamp: TimestampMs) -> None:
+        """A batch belongs to the block."""
+        self.views.append(data)
+        self.size_bytes += len(data)
+        self.newest = max(self.newest, max_timestamp)
+
+
 class SegmentObject:
     """One object. Lifecycle: `add` each batch in order, `end_block` once, `end` once."""
 
@@ -45,11 +63,9 @@ class SegmentObject:
         """Bytes of the blocks so far."""
         self.blocks: list[Block] = []
         self.epochs: list[tuple[Term, Offset]] = []
-        self._views: list[memoryview] = []
-        self._gathered_bytes = 0
-        self._first = base_offset
-        self._newest = TimestampMs(NO_TIMESTAMP)
-        self._low = self._high = TimestampMs(NO_TIMESTAMP)
+        self._open = _OpenBlock(base_offset)
+        self._times = TimestampMs(NO_TIMESTAMP), TimestampMs(NO_TIMESTAMP)
+        """The smallest and the largest time of the batches."""
         self._checksum = 0
         self._index_bytes = 0
 
@@ -66,26 +82,25 @@ class SegmentObject:
             self.epochs.append((batch.leader_epoch, batch.base_offset))
         elif batch.leader_epoch < self.epochs[-1][0]:
             raise Corruption(f"{where}, has an earlier leader epoch than one before it")
-        full = self.end_block() if ends_before(self._gathered_bytes, len(data), self._block_bytes) else None
+        full = self.end_block() if ends_before(self._open.size_bytes, len(data), self._block_bytes) else None
         self.end_offset = Offset(batch.last_offset + 1)
-        self._high = max(self._high, batch.max_timestamp)
+        low, high = self._times
         if batch.first_timestamp >= 0:
-            self._low = batch.first_timestamp if self._low < 0 else min(self._low, batch.first_timestamp)
-        self._newest = max(self._newest, batch.max_timestamp)
-        self._views.append(data)
-        self._gathered_bytes += len(data)
+            low = batch.first_timestamp if low < 0 else min(low, batch.first_timestamp)
+        self._times = low, max(high, batch.max_timestamp)
+        self._open.add(data, batch.max_timestamp)
         return full
 
     def end_block(self) -> bytes | None:
         """The batches since the last block, as a block; None without any."""
-        if not self._views:
+        ended = self._open
+        if not ended.views:
             return None
-        block = b"".join(self._views)
-        self.blocks.append(Block(self._first, FilePosition(self.size_bytes), self._newest, crc32c(block)))
+        block = b"".join(ended.views)
+        self.blocks.append(Block(ended.base_offset, FilePosition(self.size_bytes), ended.newest, crc32c(block)))
         self._checksum = crc32c(block, self._checksum)
         self.size_bytes += len(block)
-        self._views, self._gathered_bytes = [], 0
-        self._first, self._newest = self.end_offset, TimestampMs(NO_TIMESTAMP)
+        self._open = _OpenBlock(self.end_offset)
         return block
 
     def end(self, aborted: Iterable[AbortedSpan] | None) -> bytes:
@@ -100,15 +115,16 @@ class SegmentObject:
         """What the object is, after `end`. ``appended_ms`` says when its last batch was appended, if it is known; it
         counts if no batch has a timestamp.
         """
-        if self._high < 0:
-            self._low = self._high = without_timestamps(appended_ms)
+        low, high = self._times
+        if high < 0:
+            low = high = without_timestamps(appended_ms)
         return ArchivedSegment(
             self._base_offset,
             self.end_offset,
             self.size_bytes,
             self._checksum,
-            self._low,
-            self._high,
+            low,
+            high,
             term,
             self._index_bytes,
         )

@@ -158,11 +158,65 @@ class Way(msgspec.Struct, frozen=True):
         return link
 
 
+class _Attempts:
+    """The waits between attempts to connect, and whether the next failure is worth a line in the log.
+
+    ``wait_us`` doubles with each failure. A link that was open for longer than the longest wait starts it again.
+    """
+
+    __slots__ = ("_opened_us", "_random", "_wait_us", "silent", "timer")
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._wait_us = BACKOFF_MIN_US
+        self._opened_us = 0
+        self.silent = False
+        """A line says already that there is no connection."""
+        self.timer: Timer | None = None
+        """Of the next attempt."""
+
+    def opened(self, now_us: int) -> None:
+        """The link is open."""
+        self._opened_us = now_us
+        self.silent = False
+
+    def lost(self, now_us: int) -> None:
+        """The open link ended."""
+        if now_us - self._opened_us > BACKOFF_MAX_US:
+            self._wait_us = BACKOFF_MIN_US
+        self.silent = True
+
+    def next_wait_us(self) -> int:
+        """How long to wait before the next attempt."""
+        wait_us = self._wait_us
+        self._wait_us = min(2 * wait_us, BACKOFF_MAX_US)
+        return wait_us + int(wait_us * self._random())
+
+    def cancel(self) -> None:
+        """No further attempt."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class DialEvents(msgspec.Struct, frozen=True):
+    """Callbacks of the owner of a connection."""
+
+    opened: Callable[["Dial"], None]
+    """The link is open."""
+    turn: Callable[["Dial", memoryview], None]
+    """The head of a frame that came back; it has no body."""
+    lost: Callable[["Dial", ReplicaId], None]
+    """An open link has ended."""
+    refused: Callable[[Refusal], None]
+    """The peer takes no connection of this broker."""
+
+
 class Dial:
     """The connection to one shard of one peer.
 
     Lifecycle: ``start`` once, ``stop`` when the peer is no longer needed. Shard: the one that made it.
-    Invariants: at most one of ``link`` and ``_retry`` is set. ``turn`` is empty without an open link.
+    Invariants: no attempt is due while ``link`` is set. ``turn`` is empty without an open link.
     """
 
     def __init__(
@@ -172,32 +226,19 @@ class Dial:
         where: Callable[[], Seed | None],
         name: str,
         random: Random,
-        opened: Callable[["Dial"], None],
-        turn: Callable[["Dial", memoryview], None],
-        lost: Callable[["Dial", ReplicaId], None],
+        events: DialEvents,
     ) -> None:
-        """``where`` gives the peer's present address, None while it is unknown. ``turn`` gets the heads of frames
-        that come back; they carry no bodies. ``opened`` and ``lost`` are called when the link opens and when an open
-        link ends.
-        """
+        """``where`` gives the peer's present address, None while it is unknown."""
         self._shard = shard
         self._way = way
         self._where = where
         self._host = ""
-        self._random = random
-        self._opened = opened
-        self._on_turn = turn
-        self._lost = lost
+        self._events = events
+        self._attempts = _Attempts(random)
         self.name = name
-        self.on_refused: Callable[[Refusal], None] = _ignore
-        """Called with the refusal of a peer that takes no connection of this broker."""
         self.link: Link | None = None
         self.turn = TurnFrame()
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
-        self._retry: Timer | None = None
-        self._wait_us = BACKOFF_MIN_US
-        self._opened_us = 0
-        self._silent = False
         self._stopped = False
         self._scheduled = False
 
@@ -205,7 +246,7 @@ class Dial:
 
     def start(self) -> None:
         """Dial now."""
-        self._retry = None
+        self._attempts.timer = None
         address = self._where()
         if address is None:
             self._again()
@@ -216,9 +257,7 @@ class Dial:
     def stop(self) -> None:
         """Close the connection permanently."""
         self._stopped = True
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        self._attempts.cancel()
         if self.link is not None:
             self.link.close()
             self.link = None
@@ -245,12 +284,11 @@ class Dial:
 
     def _on_opened(self, link: Link) -> None:
         assert link is self.link
-        self._opened_us = self._shard.reactor.now_us()
-        self._silent = False
+        self._attempts.opened(self._shard.reactor.now_us())
         self.turn = TurnFrame()
         self.beats_in = {reply: BeatsIn() for reply in (False, True)}
         log.info("connected to %s", self.name)
-        self._opened(self)
+        self._events.opened(self)
 
     def _on_closed(self, link: Link, reason: str) -> None:
         assert link is self.link
@@ -258,29 +296,25 @@ class Dial:
         self.link = None
         self.turn.drop()
         if remote is not None:
-            if self._shard.reactor.now_us() - self._opened_us > BACKOFF_MAX_US:
-                self._wait_us = BACKOFF_MIN_US
+            self._attempts.lost(self._shard.reactor.now_us())
             log.warning("the connection to %s is lost: %s", self.name, reason)
-            self._silent = True
             self._again()
-            self._lost(self, remote.replica)
+            self._events.lost(self, remote.replica)
         else:
             self._failed(reason)
             if link.refusal is not None:
-                self.on_refused(link.refusal)
+                self._events.refused(link.refusal)
 
     def _failed(self, reason: str) -> None:
-        if not self._silent:
-            self._silent = True
+        if not self._attempts.silent:
+            self._attempts.silent = True
             log.warning("no connection to %s yet: %s; trying again until it answers", self.name, reason)
         self._again()
 
     def _again(self) -> None:
         if self._stopped:
             return
-        wait_us = self._wait_us
-        self._wait_us = min(2 * wait_us, BACKOFF_MAX_US)
-        self._retry = self._shard.reactor.call_later(wait_us + int(wait_us * self._random()), self.start)
+        self._attempts.timer = self._shard.reactor.call_later(self._attempts.next_wait_us(), self.start)
 
     # Sending
 
@@ -336,8 +370,4 @@ class Dial:
 
     def _on_frame(self, link: Link, head: memoryview, body: object) -> None:
         _ = link, body
-        self._on_turn(self, head)
-
-
-def _ignore(_: Refusal) -> None:
-    """The connection is tried again."""
+        self._events.turn(self, head)

@@ -39,7 +39,7 @@ from millstream.model.replication import ReplicaId, node_of
 from millstream.peers.beats import BeatsIn
 from millstream.peers.calls import Calls
 from millstream.peers.contact_items import CONTACT_VERSION, Followed, Led, LedAgain
-from millstream.peers.dial import Dial, Random, Way
+from millstream.peers.dial import Dial, DialEvents, Random, Way
 from millstream.peers.frames import HELLO_BYTES_MAX, FrameKind
 from millstream.peers.greeting import Greetings
 from millstream.peers.hello import Hello, Refusal, RefusalReason, Seed, agreed_version, decode_hello
@@ -248,11 +248,8 @@ class Network:
                 partial(self._address_of, node),
                 name,
                 self._random,
-                lambda dial, at=(node, shard): self._opened(at, dial),
-                self._on_answers,
-                self._lost,
+                DialEvents(partial(self._opened, (node, shard)), self._on_answers, self._lost, self._on_refused),
             )
-            dial.on_refused = self._on_refused
             dial.start()
         return dial
 

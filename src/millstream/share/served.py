@@ -27,7 +27,7 @@ import msgspec
 from millstream.config.group_properties import EARLIEST
 from millstream.coordinator.share_states import READ, WRITE, Answered, Ask, ShareStates
 from millstream.core.share.partition import Acknowledgement, Acquired, Limits, Request, SharePartition
-from millstream.core.share.runs import SessionToken
+from millstream.core.share.runs import NO_SESSION, SessionToken
 from millstream.core.share.stored import UNKNOWN, Image, Key
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
@@ -37,7 +37,6 @@ from millstream.partition.read.batches import Aborted, FetchResult, read_here, r
 from millstream.partition.read.headers import batch_headers
 from millstream.partition.read.list_offsets import READ_UNCOMMITTED, Found, list_offset
 from millstream.partition.read.request import ReadRequest
-from millstream.share.known import KnownMembers
 from millstream.share.meters import ShareMeters
 from millstream.wire.batch import CONTROL, OVERHEAD_BYTES, TRANSACTIONAL
 
@@ -464,3 +463,33 @@ def _part_of(data: IoBuf, spans: list[Span], given: list[Acquired]) -> IoBuf:
     part = data.share(needed[0].position, needed[-1].end - needed[0].position)
     data.release()
     return part
+
+
+class KnownMembers:
+    """The sessions of one share partition; a member has one.
+
+    Lifecycle: the share partition's. Invariant: ``unproved`` are sessions in ``sessions``.
+    """
+
+    __slots__ = ("sessions", "unproved")
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, SessionToken] = {}
+        """By member."""
+        self.unproved: set[SessionToken] = set()
+        """Sessions that are newer than the last look at what is stored."""
+
+    def has(self, member: str, token: SessionToken) -> bool:
+        """Whether this is the session of the member."""
+        return self.sessions.get(member) == token
+
+    def put(self, member: str, token: SessionToken) -> None:
+        """A member has a session that was not known."""
+        self.unproved.discard(self.sessions.get(member, NO_SESSION))
+        self.sessions[member] = token
+        self.unproved.add(token)
+
+    def end(self, token: SessionToken) -> None:
+        """A session has ended."""
+        self.sessions = {member: one for member, one in self.sessions.items() if one != token}
+        self.unproved.discard(token)

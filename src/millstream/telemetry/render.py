@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millstream.telemetry.metrics import BUCKETS
-from millstream.telemetry.processes import process_samples
+from millstream.telemetry.node import process_samples
 from millstream.telemetry.table import API, ASKED, BY_NAME, LOG_DAMAGE, METRICS, NAMED, Kind, Label, Metric, Unit
 
 if TYPE_CHECKING:

@@ -491,7 +491,7 @@ ASKED: Final[tuple[Metric, ...]] = (
     _gauge("start_time", "Start time of the broker, in seconds since 1970.", _US),
     _gauge("build_info", "Always 1; the label is the running version.", label=VERSION),
 )
-"""Metrics that no process counts; they are looked up at each scrape (``processes``, ``node``)."""
+"""Metrics that no process counts; they are looked up at each scrape (``node``)."""
 
 NAMED: Final[tuple[Metric, ...]] = (
     _counter("topic_received_records", "Records appended to the topic since the start of the broker.", label=TOPIC),

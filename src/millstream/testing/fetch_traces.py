@@ -9,18 +9,18 @@ rebalance. For a while, one reader scans old data. The same seed gives the same 
 
 from __future__ import annotations
 
+import heapq
 import random
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from millstream.core.eviction import POLICIES, Block, BlockKey, PartitionKey, ReaderId, make_policy
-from millstream.core.eviction.optimum import optimal_hits
 from millstream.model.quantities import Offset, TimestampMs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
 AGE_MAX_MS = 600_000
 _SCAN_READER = ReaderId(1 << 20)
@@ -167,3 +167,33 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+_NEVER: Final = 1 << 62
+
+
+def optimal_hits(reads: Sequence[Hashable], slots_max: int) -> list[bool]:
+    """Whether each read of the sequence is a hit in the best cache of ``slots_max`` slots.
+
+    Belady's rule (1966): the block leaves whose next use is farthest. A block without a later use is not admitted.
+    """
+    next_uses = [_NEVER] * len(reads)
+    last: dict[Hashable, int] = {}
+    for index in range(len(reads) - 1, -1, -1):
+        next_uses[index] = last.get(reads[index], _NEVER)
+        last[reads[index]] = index
+    hits: list[bool] = []
+    cached: dict[Hashable, int] = {}
+    farthest: list[tuple[int, int]] = []  # negated next use, and the index of the read that put it there
+    for index, key in enumerate(reads):
+        hits.append(key in cached)
+        cached.pop(key, None)
+        if next_uses[index] == _NEVER:
+            continue
+        cached[key] = next_uses[index]
+        heapq.heappush(farthest, (-next_uses[index], index))
+        while len(cached) > slots_max:
+            negated, at = heapq.heappop(farthest)
+            if cached.get(reads[at]) == -negated:
+                del cached[reads[at]]
+    return hits

@@ -5,8 +5,7 @@ import random
 import pytest
 
 from millstream.app.stale_topics import forget_note, remove_left_partitions, remove_stale_topics
-from millstream.cluster.committed_mark import write_mark
-from millstream.cluster.outdated import PATH, read_note, write_note
+from millstream.cluster.revision_marks import RECEIVED_PATH, read_note, write_mark, write_note
 from millstream.cluster.snapshots import LaggingLog
 from millstream.cluster.state_files import SnapshotStore, load_snapshot, load_state, newest_snapshot_file
 from millstream.core.controller.commands import (
@@ -152,7 +151,7 @@ def test_both_snapshots_are_the_one_that_was_received(disk):
 def test_a_damaged_note_says_nothing(disk):
     write_note(disk, "/data", 3)
     assert read_note(disk, "/data") == 3
-    disk.flip(f"/data/{PATH}", 6)
+    disk.flip(f"/data/{RECEIVED_PATH}", 6)
     assert read_note(disk, "/data") is None
 
 

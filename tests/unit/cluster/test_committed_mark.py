@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from millstream.app.stale_topics import remove_stale_topics
-from millstream.cluster.committed_mark import PATH, read_mark, write_mark
 from millstream.cluster.deletions import Deletions
 from millstream.cluster.messages import Commit
+from millstream.cluster.revision_marks import COMMITTED_PATH, read_mark, write_mark
 from millstream.cluster.state_files import groups_in_log, load_committed
 from millstream.core.controller.commands import (
     ClusterCreated,
@@ -78,7 +78,7 @@ def test_files_of_a_topic_that_was_created_again_under_its_id_are_kept(disk, mar
 def test_a_damaged_mark_counts_for_nothing(disk, capfd):
     write_mark(disk, "/data", 4)
     assert read_mark(disk, "/data") == 4
-    disk.flip(f"/data/{PATH}", 20)
+    disk.flip(f"/data/{COMMITTED_PATH}", 20)
     assert read_mark(disk, "/data") == 0
     assert "controller/committed" in capfd.readouterr().err
 
@@ -86,7 +86,7 @@ def test_a_damaged_mark_counts_for_nothing(disk, capfd):
 def test_the_bytes_of_the_mark_do_not_change(disk):
     write_mark(disk, "/data", 4)
     golden = "4d53434d01000000080000006dc5004f0400000000000000"
-    assert bytes(read_file(disk, f"/data/{PATH}")).hex() == golden
+    assert bytes(read_file(disk, f"/data/{COMMITTED_PATH}")).hex() == golden
 
 
 class Rig:

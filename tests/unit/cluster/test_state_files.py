@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from millstream.cluster.committed_mark import write_mark
+from millstream.cluster.revision_marks import write_mark
 from millstream.cluster.state_files import (
     SnapshotStore,
     controller_log_directory,

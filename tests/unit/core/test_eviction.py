@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.core.eviction import POLICIES, Block, BlockKey, PartitionKey, ReaderId, make_policy
-from millstream.core.eviction.optimum import optimal_hits
 from millstream.errors import Rejected
 from millstream.model.quantities import Offset, TimestampMs
-from millstream.testing.fetch_traces import Shape, hit_rate, optimal_rate, recorded, trace
+from millstream.testing.fetch_traces import Shape, hit_rate, optimal_hits, optimal_rate, recorded, trace
 
 AGE_MAX_MS = 600_000
 TRACE = Path(__file__).with_name("three_groups.trace.gz")

@@ -9,15 +9,14 @@ lost. Commits of one group take effect in log order; the last one wins (D2).
 
 from typing import Final
 
-from millstream.core.group.consumer_state.offsets import check_commit
 from millstream.core.group.group import Group
 from millstream.core.group.member import Token
+from millstream.core.group.offset_checks import check_consumer_commit, check_streams_commit
 from millstream.core.group.offsets import CommittedOffset
 from millstream.core.group.outputs import Commit, Key, Value
 from millstream.core.group.rebalance import renew_session
 from millstream.core.group.state import GroupState
 from millstream.core.group.step import Step
-from millstream.core.group.streams_state.offsets import check_streams_commit
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ApiVersion, Offset
 from millstream.wire.messages.group_storage import OffsetCommitKey, OffsetCommitValue
@@ -119,7 +118,7 @@ def _check_assigned(group: Group, request: OffsetCommitRequest, version: ApiVers
     if group.streams is not None:
         return check_streams_commit(group.streams, request, version)
     assert group.consumer is not None
-    return check_commit(group.consumer, request, version)
+    return check_consumer_commit(group.consumer, request, version)
 
 
 def _check(group: Group, request: OffsetCommitRequest) -> ErrorCode:

@@ -9,11 +9,10 @@ full disk kept their tombstones from being written.
 
 from typing import Final
 
-from millstream.core.group.consumer_state.offsets import check_fetch
 from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.group import Group
+from millstream.core.group.offset_checks import check_fetch
 from millstream.core.group.offsets import NO_OFFSET, CommittedOffset, PendingOffsets
-from millstream.core.group.streams_state.offsets import check_streams_fetch
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
@@ -72,9 +71,8 @@ def fetch_offsets(
 
 def _check(group: Group, asked: OffsetFetchRequestGroup) -> ErrorCode:
     """Whether a member of an assigned group asks with its epoch."""
-    if group.consumer is not None:
-        return check_fetch(group.consumer, asked)
-    return ErrorCode.NONE if group.streams is None else check_streams_fetch(group.streams, asked)
+    with_epochs = group.consumer if group.consumer is not None else group.streams
+    return ErrorCode.NONE if with_epochs is None else check_fetch(with_epochs, asked)
 
 
 def metadata_characters(answer: OffsetFetchResponseGroup) -> int:

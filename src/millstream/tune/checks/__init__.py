@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.tune.checks import (
-    absent,
-    backlog,
-    clocksource,
-    control_group,
-    dirty_pages,
-    disks,
-    file_system,
-    governor,
-    huge_pages,
-    interrupts,
-    limits,
-    numa,
-    swappiness,
-    system,
-)
+from millstream.tune.checks import absent, disks, governor, interrupts, limits, memory, system
 from millstream.tune.finding import Finding
 
 if TYPE_CHECKING:
@@ -28,7 +13,7 @@ if TYPE_CHECKING:
 CHECKS: Final = (
     absent.AIO,
     absent.BALLAST,
-    clocksource.CHECK,
+    system.CLOCK_SOURCE,
     absent.COREDUMP,
     governor.GOVERNOR,
     governor.IDLE,
@@ -40,20 +25,20 @@ CHECKS: Final = (
     disks.TRIM,
     interrupts.NET_IRQ,
     interrupts.STEERING,
-    swappiness.CHECK,
-    huge_pages.CHECK,
+    memory.SWAPPING,
+    memory.HUGE_PAGES,
     limits.FILES,
     limits.LOCKED,
     limits.REALTIME,
-    backlog.ACCEPT,
-    backlog.SYN,
-    dirty_pages.CHECK,
-    numa.BALANCING,
-    numa.ARENAS,
-    control_group.MEMORY,
-    control_group.CORES,
+    limits.ACCEPT,
+    limits.SYN,
+    memory.DIRTY_PAGES,
+    memory.BALANCING,
+    memory.ARENAS,
+    limits.MEMORY,
+    limits.CORES,
     system.KERNEL,
-    file_system.CHECK,
+    disks.FILE_SYSTEM,
     system.CLOCK,
     system.INTERPRETER,
     system.OPENSSL,

@@ -1,11 +1,11 @@
-"""The kernel, the interpreter, the processor's instructions and the clock."""
+"""The kernel, the interpreter, the processor's instructions, the clock, and the source of time."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from millstream.tune.finding import Check, Seen, good, impossible, off
+from millstream.tune.finding import HOST, Check, Seen, Write, good, impossible, off
 
 if TYPE_CHECKING:
     from millstream.tune.facts import Facts
@@ -59,3 +59,30 @@ INTERPRETER = Check("interpreter", "Profile-guided optimisation is worth about a
 OPENSSL = Check("openssl", "OpenSSL 3.0 and 3.1 verify certificates slowly.", _openssl)
 INSTRUCTIONS = Check("instructions", "Each batch is summed, and TLS encrypts each byte.", _instructions)
 CLOCK = Check("clock", "Timestamps of records, certificates and tokens rely on the time of day.", _clock)
+
+
+_CLOCKS: Final = "sys/devices/system/clocksource/clocksource0"
+_CHEAP: Final = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page")
+"""Read in user space (vDSO), without a system call."""
+
+
+def _clock_source(facts: Facts) -> Seen:
+    current = facts.text(f"{_CLOCKS}/current_clocksource")
+    if current is None:
+        return impossible("this kernel does not say which clock it uses")
+    if current in _CHEAP:
+        return good(current)
+    better = [one for one in _CHEAP if one in facts.choices(f"{_CLOCKS}/available_clocksource")]
+    if not better:
+        return impossible(f"{current} is used, and no clock that is read in user space is offered")
+    if facts.in_container:
+        return impossible(f"{current} is used; {HOST}")
+    return off(current, better[0], "", Write(f"{_CLOCKS}/current_clocksource", f"{better[0]}\n"))
+
+
+CLOCK_SOURCE = Check(
+    "clocksource",
+    "The reactor reads the clock at each callback; a clock that needs a system call costs it several per cent.",
+    _clock_source,
+    ("clocksource",),
+)

@@ -20,10 +20,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.outputs import StreamsHeartbeat
 from millstream.core.group.step import Step
 from millstream.core.group.streams.change import StreamsChange, await_tasks, delay_first_assignment, is_delayed, renew
-from millstream.core.group.streams.endpoints import endpoints
 from millstream.core.group.streams.reconcile import reconcile
 from millstream.core.group.streams.target import follow_epoch
 from millstream.core.group.streams.topics import (
@@ -37,14 +37,17 @@ from millstream.core.group.streams.topics import (
 from millstream.core.group.streams_state.configured import Configured, Status
 from millstream.core.group.streams_state.group import StreamsGroup
 from millstream.core.group.streams_state.member import JOINS, LEAVES_FOR_A_WHILE, StreamsMember
-from millstream.core.group.streams_state.tasks import NOTHING, TaskSets, listed, of
+from millstream.core.group.streams_state.tasks import NOTHING, Epochs, Tasks, TaskSets, listed, of
+from millstream.core.group.streams_state.topology import source_names
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.create_topics import CreatableTopic
 from millstream.wire.messages.streams_group_heartbeat import (
+    StreamsEndpointToPartitions,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsStatus,
+    StreamsTopicPartition,
 )
 from millstream.wire.messages.streams_group_storage import (
     StreamsGroupCurrentMemberAssignmentKey,
@@ -289,3 +292,33 @@ def _problems(streams: StreamsGroup, configured: Configured) -> Iterable[Streams
             Status.SHUTDOWN_APPLICATION,
             f"Streams group member {by} encountered a fatal error and requested a shutdown for the entire application.",
         )
+
+
+def endpoints(streams: StreamsGroup, topics: Topics) -> list[StreamsEndpointToPartitions]:
+    """The partitions of each member that has an endpoint, for interactive queries.
+
+    Members get all of them whenever they may have changed: the endpoint epoch of the group increases, and each
+    heartbeat that has another one gets the whole list. It is not stored: a successor counts from 0, and members with
+    another epoch ask it once.
+    """
+    return [
+        StreamsEndpointToPartitions(
+            member.endpoint,
+            list(_partitions(streams, member.assigned.active, topics)),
+            list(_partitions(streams, member.assigned.standby, topics)),
+        )
+        for member in streams.members.values()
+        if member.endpoint is not None
+    ]
+
+
+def _partitions(streams: StreamsGroup, tasks: Tasks | Epochs, topics: Topics) -> Iterable[StreamsTopicPartition]:
+    """The source partitions of tasks. A smaller topic has none for the last tasks of its subtopology."""
+    topology = streams.topology
+    for name, indexes in tasks.items():
+        subtopology = None if topology is None else topology.subtopologies.get(name)
+        for source in () if subtopology is None else source_names(subtopology):
+            topic = topics.by_name(source)
+            found = sorted(index for index in indexes if topic is not None and index < topic.partitions)
+            if found:
+                yield StreamsTopicPartition(source, found)
