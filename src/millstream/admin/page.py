@@ -1,7 +1,7 @@
 """The page for people at ``GET /``: one document without a script, with a style of its own.
 
 Names of topics and groups are chosen by clients; everything that is shown is escaped, and the policy in ``POLICY``
-forbids whatever the page does not need.
+forbids everything that the page does not need.
 """
 
 import time
@@ -36,7 +36,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def page(facts: Facts, overview: Overview, tables: Sequence[Mapping[str, Any]] = ()) -> bytes:
-    """The document for what the broker holds now. ``tables`` are those of topics, as ``/v1/pipelines`` has them."""
+    """The page with what the broker holds now. ``tables`` are those of topics, as ``/v1/pipelines`` has them."""
     version = facts.version
     above, below = _CONSOLE if facts.console else "", "" if facts.accepts_writes else _FULL
     shown = {
@@ -58,7 +58,7 @@ def page(facts: Facts, overview: Overview, tables: Sequence[Mapping[str, Any]] =
 
 
 def notice(title: str, said: str) -> bytes:
-    """A document that says one thing."""
+    """A page with one message."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>\n'

@@ -7,7 +7,7 @@
 
 Nothing waits for the topic: records are in the files first, and this thread follows them. A value is the line of the
 file, the key is the broker's node id; a broker's records are in one partition, in order. A missing topic is created,
-with the cluster's defaults; who may read it, access control entries say. Writes of this thread are no changes, so they
+with the cluster's defaults; access control entries say who may read it. Writes of this thread are no changes, so they
 are in no audit; each of its connections is one login there.
 
 =====================================  ================================================================================
@@ -55,7 +55,7 @@ _EXISTS: Final = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 def check_audit_topic(settings: Settings) -> None:
-    """Raises Rejected if the topic is one that the broker keeps something else in."""
+    """Raises Rejected if the broker uses the topic for something else."""
     if settings.audit_topic in _TAKEN:
         raise Rejected(f"audit.topic={settings.audit_topic} is a topic of the broker's own: choose another name")
 
@@ -71,7 +71,7 @@ class Position(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Whole lines of a file, and the position behind them. ``lost``: files before them were removed."""
+    """Whole lines of a file, and the position after them. ``lost``: files before them were removed."""
 
     lines: list[bytes]
     after: Position
@@ -79,7 +79,7 @@ class Lines(NamedTuple):
 
 
 def next_lines(directory: str, at: Position, files: int) -> Lines | None:
-    """The lines behind a position; None without any now. A file that is renamed keeps its inode."""
+    """The lines after a position; None while nothing follows it. A file that is renamed keeps its inode."""
     paths = [os.path.join(directory, f"{FILE}.{number}" if number else FILE) for number in range(files, -1, -1)]
     fds: list[int] = []
     try:
@@ -103,7 +103,7 @@ def next_lines(directory: str, at: Position, files: int) -> Lines | None:
 
 
 def _head(fd: int) -> tuple[int, str]:
-    """What tells a file from all others: its inode and its first line, which has a time."""
+    """Identifies a file: its inode and its first line, which has a time."""
     return os.fstat(fd).st_ino, os.pread(fd, _HEAD_BYTES, 0).partition(b"\n")[0].decode("latin-1")
 
 

@@ -7,7 +7,7 @@
 
 The supervisor alone reads files. It looks at (inode, mtime) of each, by the name that was given, so that a link that is
 turned to another file (as Kubernetes does with secrets) is a change. It makes contexts of what it has read before it
-tells anybody. A shard makes its own contexts of the same material. Connections that are open stay as they are; the
+passes it on. A shard makes its own contexts of the same material. Connections that are open stay as they are; the
 next handshake uses the new certificate.
 """
 
@@ -42,7 +42,7 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 def tls_options(settings: Settings, listener: str) -> TlsOptions:
-    """What is set for one listener."""
+    """The settings of TLS for one listener."""
     own = settings.for_listener(listener)
     return TlsOptions(
         keystore_type=own.ssl_keystore_type,
@@ -95,7 +95,7 @@ def _read_one(settings: Settings, name: str) -> Credentials:
 
 
 class BrokerTls:
-    """What all processes of a broker know of its TLS.
+    """A broker's key material for TLS, as its processes share it.
 
     Lifecycle: made before the forks; each process has its own copy, and renews it.
     """

@@ -36,11 +36,11 @@ _CRC_AT: Final = 17
 _DELTAS_MAX: Final = (1 << 31) - 2
 _EVENTS_AT_ONCE: Final = 10_000
 ALIKE_FROM: Final = 16
-"""First byte of a batch that a log does not write itself: behind base offset, length and leader epoch."""
+"""First byte of a batch that a log does not write itself: after base offset, length and leader epoch."""
 
 
-def sound_batches(what: str, data: memoryview, one: StoredBatches) -> Iterator[tuple[Batch, memoryview]]:
-    """The batches of an object. Raises Corruption if they are not what the root says of it."""
+def checked_batches(what: str, data: memoryview, one: StoredBatches) -> Iterator[tuple[Batch, memoryview]]:
+    """The batches of an object, each checked. Raises Corruption if they are not what the root says of the object."""
     expected = one.base_offset
     try:
         for batch in whole_batches(data):
@@ -94,7 +94,7 @@ def empty_batches(base: int, end: int) -> Iterator[bytes]:
         base += count
 
 
-def standing_events(base: int, end: int) -> Iterator[bytes]:
+def placeholder_events(base: int, end: int) -> Iterator[bytes]:
     """Batches of events without data for the ids from ``base`` up to ``end`` (exclusive). An event topic has no id
     without an event, so these stand for events that were deleted, and are deleted themselves.
     """

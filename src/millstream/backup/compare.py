@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.backup.batches import ALIKE_FROM, is_control, is_empty, shifted, sound_batches
+from millstream.backup.batches import ALIKE_FROM, checked_batches, is_control, is_empty, shifted
 from millstream.backup.records import Place, read_events
 from millstream.backup.restore import batches_behind
 from millstream.backup.source import Source
@@ -103,7 +103,7 @@ def _compare_partition(
 def _stored(store: BackupStore, topic: TopicBackup, part: PartitionBackup) -> Iterator[tuple[memoryview, Batch]]:
     for one in part.objects:
         what = f"the object {records_key(topic.topic_id, part.index, one)}"
-        for batch, view in sound_batches(what, store.get(topic.topic_id, part.index, one), one):
+        for batch, view in checked_batches(what, store.get(topic.topic_id, part.index, one), one):
             yield view, batch
 
 

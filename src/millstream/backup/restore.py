@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.backup.batches import empty_batches, is_control, shifted, sound_batches, standing_events
+from millstream.backup.batches import checked_batches, empty_batches, is_control, placeholder_events, shifted
 from millstream.backup.source import RESTORE_MARK, SCHEMAS, Source, require_ours
 from millstream.backup.store import records_key
 from millstream.backup.target import Target
@@ -171,13 +171,13 @@ class _Run:
 
     def _batches(self, topic: TopicBackup, part: PartitionBackup, end: int, shift: int) -> Iterator[memoryview | bytes]:
         """The batches from offset ``end`` on, without a gap."""
-        fill = standing_events if topic.has_events else empty_batches
+        fill = placeholder_events if topic.has_events else empty_batches
         at = end
         for one in part.objects:
             if one.end_offset > at:
                 what = f"the object {records_key(topic.topic_id, part.index, one)}"
                 data = self._store.get(topic.topic_id, part.index, one)
-                for batch, view in sound_batches(what, data, one):
+                for batch, view in checked_batches(what, data, one):
                     if batch.last_offset < at:
                         continue
                     if batch.base_offset < at:

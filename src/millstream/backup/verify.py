@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from millstream.backup.batches import sound_batches
+from millstream.backup.batches import checked_batches
 from millstream.backup.store import records_key
 from millstream.errors import Corruption
 
@@ -43,7 +43,7 @@ def verify(store: BackupStore, backup: Backup, progress: Callable[[int, int], No
                         raise Corruption("it starts before the end of the object before it")
                     key = records_key(topic.topic_id, part.index, one)
                     data = store.get(topic.topic_id, part.index, one)
-                    batches += sum(1 for _ in sound_batches(f"the object {key}", data, one))
+                    batches += sum(1 for _ in checked_batches(f"the object {key}", data, one))
                 except Corruption as error:
                     faults.append(f"{where}, offsets {one.base_offset} to {one.end_offset - 1}: {error.message}")
                 end = one.end_offset

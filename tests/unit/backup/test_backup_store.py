@@ -7,7 +7,7 @@ import threading
 import msgspec
 import pytest
 
-from millstream.backup.batches import empty_batches, producer_id_of, shifted, sound_batches, standing_events
+from millstream.backup.batches import checked_batches, empty_batches, placeholder_events, producer_id_of, shifted
 from millstream.backup.create import within
 from millstream.backup.model import (
     FORMAT,
@@ -363,7 +363,7 @@ def test_empty_batches_have_the_offsets_that_are_wanted(base, end):
 
 def test_events_that_stand_for_deleted_ones_are_dense():
     at = 3
-    for data in standing_events(3, 25_000):
+    for data in placeholder_events(3, 25_000):
         (one,) = whole_batches(data)
         assert (one.base_offset, one.records) == (at, one.last_offset - one.base_offset + 1)
         assert batch_crc_ok(data)
@@ -385,9 +385,9 @@ def test_a_producer_gets_another_id_and_the_batch_its_checksum():
 def test_batches_are_what_the_root_says_of_them():
     data = memoryview(batch(4) + batch(9))
     said = StoredBatches(4, 12, len(data), "")
-    assert [one.base_offset for one, _ in sound_batches("it", data, said)] == [4, 9]
+    assert [one.base_offset for one, _ in checked_batches("it", data, said)] == [4, 9]
     for wrong in (StoredBatches(5, 12, 1, ""), StoredBatches(4, 13, 1, ""), StoredBatches(3, 12, 1, "")):
         with pytest.raises(Corruption, match="it: "):
-            list(sound_batches("it", data, wrong))
+            list(checked_batches("it", data, wrong))
     with pytest.raises(Corruption, match="no batch at byte"):
-        list(sound_batches("it", data[:-1], said))
+        list(checked_batches("it", data[:-1], said))

@@ -23,7 +23,7 @@ STREAMS_PROTOCOL = "streams"
 
 
 class Rebalance:
-    """What lasts from the start of a rebalance to its end.
+    """The state of a rebalance, from its start to its end.
 
     ``first_delay_left_ms`` is how much longer the first rebalance of a group may wait for more members, and
     ``has_new_member`` says that one came during the current wait. ``writing``: the leader's assignment of this
@@ -139,8 +139,8 @@ class Group:
     """A classic group, or only the committed offsets of one (``protocol_type`` None: no member ever joined).
 
     If ``consumer`` is set, the group is a consumer group (KIP-848), whose members are there; its offsets, and its
-    durable state, are here. So it is with ``streams``, a streams group (KIP-1071). If ``share`` is set, it is a share
-    group (KIP-932), which has no offsets.
+    durable state, are here. The same holds for ``streams``, a streams group (KIP-1071). If ``share`` is set, it is
+    a share group (KIP-932), which has no offsets.
 
     Invariants: ``awaiting_join`` counts the members with a ``join_token``; ``supporters`` counts the members that name
     each assignor; ``leader_id`` names a member, or is None without a leader; ``statics`` maps instance ids to
