@@ -3,6 +3,7 @@
 The secrets of a user are sought in everything that the broker writes or says.
 """
 
+import base64
 import json
 import urllib.error
 import urllib.request
@@ -89,11 +90,13 @@ def play(broker):
             assert log_in_plain(alice, "alice", password).error_code == 58
         with Line(address(broker)) as alice:
             assert log_in(alice, "alice", password).error_code == 58
-    request = urllib.request.Request(
-        f"{broker.http}/v1/cluster", b"{}", {"Content-Type": "application/json"}, method="POST"
-    )
-    with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(request, timeout=60)
+    login = {"Authorization": "Basic " + base64.b64encode(f"alice:{PASSWORD}".encode()).decode()}
+    for more, status in (({}, 401), (login, 403)):
+        headers = {"Content-Type": "application/json", **more}
+        request = urllib.request.Request(f"{broker.http}/v1/cluster", b"{}", headers, method="POST")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=60)
+        assert refused.value.code == status
 
 
 def pages(broker):
@@ -152,7 +155,8 @@ def test_who_did_what_is_in_the_audit_and_no_secret_is_anywhere(broker):
     assert changes["CreateAcls", admin]["what"] == ["allow User:alice read on topic orders (literal) from *"]
     assert changes["AlterClientQuotas", admin]["what"] == ["user alice: producer_byte_rate=1e+09"]
     assert changes["IncrementalAlterConfigs", admin]["what"] == ["orders: retention.ms"]
-    assert changes["HTTP", ""]["what"] == ["POST /v1/cluster"]
+    for who, status in (("", 401), ("User:alice", 403)):
+        assert (changes["HTTP", who]["what"], changes["HTTP", who]["status"]) == (["POST /v1/cluster"], status)
     assert changes["HTTP", ""]["status"] >= 400
     refused = {(one["principal"], one["api"], one["error"], one["name"]) for one in written if one["kind"] == "refused"}
     assert ("User:alice", "DeleteTopics", "TOPIC_AUTHORIZATION_FAILED", "orders") in refused

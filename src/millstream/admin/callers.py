@@ -94,7 +94,9 @@ def unauthorized(message: str) -> HttpError:
 
 def forbidden(principal: str, need: Need) -> HttpError:
     """403, with the right that is missing."""
-    return HttpError(403, need.error.name, f"{principal} needs {need}")
+    refused = HttpError(403, need.error.name, f"{principal} needs {need}")
+    refused.principal = principal
+    return refused
 
 
 def check_needs(principal: str, needs: Sequence[Need], allowed: Sequence[bool]) -> None:

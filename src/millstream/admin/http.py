@@ -183,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
                 check_json(headers)
             body = self._body(route.body_bytes_max)
         except HttpError as error:
-            self._record(request, caller, error.status)
+            self._record(request, error.principal if caller is None else caller.principal, error.status)
             self._refuse(route.failure(error))
             return
         request = msgspec.structs.replace(
@@ -196,14 +196,13 @@ class _Handler(BaseHTTPRequestHandler):
         )
         with server.slots:
             response = server.router.answer(route, request)
-        self._record(request, caller, response.status)
+        self._record(request, "" if caller is None else caller.principal, response.status)
         self._send(response)
 
-    def _record(self, request: Request, caller: Caller | None, status: int) -> None:
+    def _record(self, request: Request, principal: str, status: int) -> None:
         """Record a change in the audit."""
         audit = self._port.audit
         if audit is not None and self.command not in ("GET", "HEAD"):
-            principal = "" if caller is None else caller.principal
             dry = "?dry_run=true" if request.query.get("dry_run", "").lower() in _YES else ""
             audit(principal, str(self.client_address[0]), f"{self.command} {request.path}{dry}", status)
 

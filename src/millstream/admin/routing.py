@@ -56,6 +56,8 @@ class HttpError(Exception):
         self.name = name
         self.message = message
         self.headers = headers
+        self.principal = ""
+        """Who is refused, for the audit; empty if that is not known."""
 
 
 _MISSING: Final = {
