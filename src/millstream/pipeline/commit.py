@@ -35,7 +35,7 @@ from millstream.pipeline.generations import Generations
 from millstream.pipeline.ranges import Ranges
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
 from millstream.pipeline.tables.guard import Moved, reaches, require_own, set_back
-from millstream.pipeline.tables.table import CommitRecord, Table
+from millstream.pipeline.tables.table import CommitRecord, Table, TableChanged
 from millstream.pipeline.upkeep import Schedule
 
 _LOG: Final = logging.getLogger("millstream.pipeline")
@@ -230,6 +230,7 @@ class TableSink:
         Raises:
             Unavailable: it could not be added; the same batch may be tried again.
             OutcomeUnknown: it may have been added; the next attempt finds out.
+            TableChanged: nothing was added, and the batch is to be done again.
         """
         if self.holds(batch.query, batch.number):
             last = self.table.guard(self._writer.owner)
@@ -239,6 +240,7 @@ class TableSink:
             self._publish(last)
             return Outcome(last, self.table.version(), repeated=True)
         record = self._record(batch)
+        self._require_files(batch)
         version = self._commit(record, batch)
         self._guard = self.last = record
         self._publish(record)
@@ -247,6 +249,23 @@ class TableSink:
         if self.upkeep.expire_due():
             self._expire(self.upkeep.keep_days)
         return Outcome(record, version, repeated=False)
+
+    def _require_files(self, batch: Batch) -> None:
+        """Refuse a batch one of whose files is gone. A table that names it could not be read any more.
+
+        Raises:
+            TableChanged: another program has removed it, as one that no commit names.
+        """
+        for table, files in ((self.table, batch.files), (self.dead_letters, batch.dead_letters)):
+            if table is None:
+                continue
+            location = table.location if files else None
+            gone = next((file.path for file in files if location is not None and not location.has(file.path)), None)
+            if gone is not None:
+                raise TableChanged(
+                    f"{table.shown}: {gone} was removed before its batch was committed, as VACUUM and the removal of "
+                    "orphan files do with a short retention: give them one of hours"
+                )
 
     def _record(self, batch: Batch) -> CommitRecord:
         rows = batch.rows + sum(file.rows for file in batch.files)

@@ -81,8 +81,9 @@ class Location:
 
     def remove(self) -> None:
         """Remove a directory with everything in it; nothing happens if it is not there."""
-        assert self.is_local, "only directories of a pipeline's state are removed whole"
-        if os.path.isdir(self.address):
+        if not self.is_local:
+            self.store.delete([info.key for info in self.store.list()])
+        elif os.path.isdir(self.address):
             shutil.rmtree(self.address)
 
     def files(self, suffix: str) -> list[str]:

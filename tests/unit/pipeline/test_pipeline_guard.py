@@ -143,6 +143,63 @@ def test_a_table_that_was_set_back_is_refused_and_sent_the_gap_where_it_is_told_
     assert numbers(again) == [1, 2, 3, 9]
 
 
+def pick(writer, snapshot):
+    """Bring the rows of a snapshot back, as Iceberg's Java library does it ("cherry-pick")."""
+    table = writer.iceberg()
+    entries = [
+        entry
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.snapshot_id == snapshot.snapshot_id
+    ]
+    with table.transaction() as transaction:
+        named = {"source-snapshot-id": str(snapshot.snapshot_id)}
+        with transaction.update_snapshot(snapshot_properties=named).fast_append() as append:
+            for entry in entries:
+                append.append_data_file(entry.data_file)
+
+
+def test_a_batch_that_was_picked_into_a_table_that_was_set_back_is_in_it(tmp_path):
+    one = opened(tmp_path, "iceberg")
+    one.append([{"n": 1}], ends(1))
+    first = version_of(one)
+    one.append([{"n": 2}], ends(2))
+    second = one.iceberg().current_snapshot()
+    one.append([{"n": 3}], ends(3))
+    set_back(one, first)
+    pick(one, second)
+    with pytest.raises(Rejected, match=r"up to batch 2 \(t-0: 3\), and the table holds rows up to batch 1 \(t-0: 2\)"):
+        opened(tmp_path, "iceberg", "two")
+    again = opened(tmp_path, "iceberg", "three", replay=True)
+    again.append([{"n": 3}], ends(3))
+    third = again.iceberg().current_snapshot()
+    set_back(again, third.parent_snapshot_id)
+    Writer(tmp_path, "iceberg", name="other").open(N).append([{"n": 9}])
+    pick(again, third)
+    again.append([{"n": 4}], ends(4))
+    opened(tmp_path, "iceberg", "four").append([{"n": 5}], ends(5))
+    assert numbers(again) == [1, 2, 3, 4, 5, 9]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_of_which_an_older_copy_comes_back_is_refused(tmp_path, kind):
+    one = opened(tmp_path, kind)
+    one.append([{"n": 1}], ends(1))
+    place = tmp_path / ("t" if kind == "delta" else ".millstream/iceberg/catalog.db")
+    copy = shutil.copytree if kind == "delta" else shutil.copy
+    copy(place, tmp_path / "copy")
+    one.append([{"n": 2}], ends(2))
+    if kind == "delta":
+        shutil.rmtree(place)
+    copy(tmp_path / "copy", place)
+    files = one.files([{"n": 3}])
+    with pytest.raises(SetBack, match=r"up to batch 1 \(t-0: 2\), and the table holds rows up to batch 0 \(t-0: 1\)"):
+        one.commit(files, ends(3))
+    again = opened(tmp_path, kind, "two")  # the record went back with the table, so nothing is missing
+    again.append([{"n": 2}], ends(2))
+    assert numbers(again) == [1, 2]
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_that_is_set_back_to_a_version_with_the_last_batch_goes_on(tmp_path, kind):
     one = opened(tmp_path, kind)

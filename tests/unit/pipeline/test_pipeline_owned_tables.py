@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import json
+import os
 
 import deltalake
 import pyarrow as pa
@@ -552,3 +553,64 @@ def test_a_renamed_column_is_widened_and_partitions_follow_it(tmp_path):
     one.open(TWO).append([{"n": 2**40, "who": "b"}])
     assert one.rows() == [{"number": 1, "name": "a"}, {"number": 2**40, "name": "b"}]
     assert one.iceberg().scan(row_filter="name == 'b'").to_arrow().column("number").to_pylist() == [2**40]
+
+
+PLACE = pa.struct([("city", pa.string()), ("zip", pa.int32())])
+NESTED = pa.schema([("n", pa.int64()), ("at", PLACE), ("many", pa.list_(PLACE)), ("by", pa.map_(pa.string(), PLACE))])
+
+
+def nested_row(n):
+    place = {"city": f"c{n}", "zip": n}
+    return pa.Table.from_pylist([{"n": n, "at": place, "many": [place, None], "by": [("k", place)]}], NESTED)
+
+
+@pytest.mark.parametrize("path", ["at", "many.element", "by.value"])
+def test_a_renamed_member_of_a_structure_goes_on_to_be_filled(tmp_path, path):
+    one = Writer(tmp_path, "iceberg")
+    one.sink.take()
+    one.open(NESTED).append(nested_row(1))
+    renamed(one, f"{path}.city", "town")
+    with one.iceberg().update_schema() as update:
+        update.update_column(f"{path}.zip", LongType())
+    one.open(NESTED).append(nested_row(2))
+    two = Writer(tmp_path, "iceberg", query="another")  # the record knows the member, too
+    two.sink.take()
+    two.open(NESTED).append(nested_row(3))
+    column, of = path.split(".")[0], {"at": lambda at: at, "many": lambda many: many[0], "by": lambda by: by[0][1]}
+    assert [of[column](row[column]) for row in one.rows()] == [{"town": f"c{n}", "zip": n} for n in (1, 2, 3)]
+    wider = pa.schema([("n", pa.int64()), ("at", pa.struct([*PLACE, ("town", pa.string())]))])
+    if path == "at":
+        with pytest.raises(Rejected, match=r"column at\.city is called at\.town since .* another column at\.town"):
+            one.open(wider)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
+def test_a_batch_whose_files_were_cleaned_away_is_done_again(tmp_path, kind):
+    one = Writer(tmp_path, kind)
+    one.sink.take()
+    one.open(TWO).append([{"n": 1, "who": "a"}])
+    files = one.files([{"n": 2, "who": "b"}])
+    if kind == "delta":
+        one.delta().vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    else:
+        os.remove(f"{one.table.location.address}/{files[0].path}")
+    with pytest.raises(TableChanged, match="was removed before its batch was committed"):
+        one.commit(files)
+    one.open(TWO).append([{"n": 2, "who": "b"}])
+    if kind != "parquet":
+        assert [row["n"] for row in one.rows()] == [1, 2]
+
+
+def test_a_table_that_its_owner_renames_or_moves_is_named(tmp_path):
+    one = Writer(tmp_path, "iceberg")
+    one.sink.take()
+    files = one.open(TWO).files([{"n": 1, "who": "a"}])
+    one.table._catalog.rename_table("ns.t", "ns.other")
+    with pytest.raises(Rejected, match=r"Iceberg table ns\.t is no longer there: it was dropped, renamed or moved"):
+        one.commit(files)
+    two = Writer(tmp_path, "delta")
+    two.sink.take()
+    two.open(TWO).append([{"n": 1, "who": "a"}])
+    os.rename(tmp_path / "t", tmp_path / "moved")
+    with pytest.raises(Rejected, match=r"is no longer there: it was dropped, renamed or moved"):
+        two.table.version()

@@ -49,7 +49,14 @@ from millstream.pipeline.tables.columns import addition, changes, plain, require
 from millstream.pipeline.tables.delta_files import DeltaFiles, holds, removals
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.merging import Rewritten, TableFile, joined, known, merged, without_earlier
-from millstream.pipeline.tables.table import CommitRecord, Declared, RecordOffsets, TableChanged, made_again
+from millstream.pipeline.tables.table import (
+    CommitRecord,
+    Declared,
+    RecordOffsets,
+    TableChanged,
+    made_again,
+    no_longer_there,
+)
 
 _RECORD: Final = "millstream.record"
 _GUARDS: Final = "_millstream"
@@ -443,15 +450,29 @@ class DeltaTable:
         if options != self._storage:  # other keys
             self._storage, self._table = options, None
         try:
+            if self._table is not None:
+                self._update(self._table)
             if self._table is None:
                 self._table = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
-            else:
-                self._table.update_incremental()
+        except self._delta.exceptions.TableNotFoundError:
+            raise no_longer_there(self.shown) from None
         except self._delta.exceptions.DeltaError as error:
             if "Unsupported" not in str(error):
                 raise
             raise Rejected(f"{self.shown} cannot be opened: {error}") from error
         return self._table
+
+    def _update(self, table: Any) -> None:
+        """Bring a table that is open to its newest version. One whose log is another one now, such as an older copy, or
+        is gone, is closed.
+        """
+        try:
+            table.update_incremental()
+        except self._delta.exceptions.DeltaError:
+            self._table = None
+        else:  # which is silent about a log that is gone
+            if not self._location.has(f"_delta_log/{table.version():020}.json"):
+                self._table = None
 
 
 def _app_id(owner: str) -> str:

@@ -3,14 +3,15 @@
 A writer's record is a property of the table, set in the transaction that adds the batch's files: it is atomic with the
 snapshot and outlives the snapshot's expiry. The record has the snapshot's id. A roll-back changes the present snapshot
 and leaves the properties, so a record stands only if its snapshot is the present one or an ancestor of it. Snapshots
-carry the record in their summary, too, so that the newest one that stands is found.
+carry the record in their summary, too, so that the newest one that stands is found. An owner may roll a table back and
+pick single snapshots into it again ("cherry-pick"): such a snapshot names the one that it repeats.
 
 pyiceberg repeats a refused commit by itself and rebases it, which would let two runs add the same batch. That is
 switched off: a refused one comes back as an error, and the caller looks the batch up first. Every commit makes a
 snapshot, also a claim and a batch without rows, because catalogs compare snapshots and may join changes of properties.
 
 Files carry Iceberg's field ids, and upkeep reads them by id: a name may belong to another column when files are merged.
-A record has the ids of the writer's columns, so a column that its owner renames is still filled.
+A record has the ids of the writer's columns (``iceberg_columns``).
 """
 
 import datetime as dt
@@ -30,23 +31,31 @@ from millstream.objects.credentials import aws_settings
 from millstream.pipeline.changes import Changes
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile
-from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, conform, with_rules
+from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import Location, absolute
-from millstream.pipeline.tables.columns import Change, changes, plain, require_columns
+from millstream.pipeline.tables.columns import Change, changes, require_columns
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
+from millstream.pipeline.tables.iceberg_columns import FieldNames, named_by_its_owner, names_of, row_schema, table_path
 from millstream.pipeline.tables.iceberg_creation import create
 from millstream.pipeline.tables.iceberg_files import IcebergFiles
 from millstream.pipeline.tables.iceberg_nulls import keep_nulls
 from millstream.pipeline.tables.merging import TableFile, joined, known, merged, without_earlier
-from millstream.pipeline.tables.table import CommitRecord, Declared, RecordOffsets, TableChanged, made_again
+from millstream.pipeline.tables.table import (
+    CommitRecord,
+    Declared,
+    RecordOffsets,
+    TableChanged,
+    made_again,
+    no_longer_there,
+)
 from millstream.pipeline.upkeep import Unreferenced
 
 _OWNER: Final = "millstream.owner"
 _RECORD: Final = "millstream.record"
 _CATALOGS: Final = ("rest", "sql")
-_TABLE_NAME: Final = b"millstream.table-name"
 _STORES: Final = ("s3://", "s3a://")
 _DAY_MS: Final = 86_400_000
+_PICKED: Final = "source-snapshot-id"
 _FORMAT: Final = 2
 """The newest format version that is written here."""
 _SMALL_BYTES: Final = 32 << 20
@@ -140,7 +149,7 @@ class IcebergTable:
         self._table: Any = None
         self._schema: Any = None
         self._pinned: _Rules | None = None
-        self._ids: dict[str, int] = {}
+        self._known = FieldNames()
 
     @property
     def location(self) -> Location:
@@ -165,13 +174,13 @@ class IcebergTable:
             table = self._fresh()
             self._require_known(table)
             if schema is not None:
-                changes(self.shown, schema, self._rows(table, _all_ids(table)), _can_widen)
+                changes(self.shown, schema, self._rows(table, _all_names(table)), _can_widen)
 
     def columns(self) -> Any:
         if not self.exists():
             return None
         table = self._fresh()
-        return self._rows(table, self._ids or _all_ids(table))
+        return self._rows(table, self._known if self._known.columns else _all_names(table))
 
     def prepare(self, schema: Any) -> Any:
         require_columns(self.shown, schema)
@@ -179,41 +188,40 @@ class IcebergTable:
             create(self._catalog, self._name, schema, self.key, self._declared, self.shown)
         table = self._fresh()
         self._require_known(table)
-        existing = self._rows(table, self._ids)
+        existing = self._rows(table, self._known)
         lacking = changes(self.shown, schema, existing, _can_widen)
         if lacking:
             self._change(table, lacking, existing)
             table = self._fresh()
         self.location.make()
         self._pinned = _Rules.of(table)
-        self._schema = self._rows(table, self._ids)
-        found = {field.name: int(field.metadata[FIELD_ID]) for field in self._schema if field.name in schema.names}
-        self._ids = {**self._ids, **found}
+        self._schema = self._rows(table, self._known)
+        self._known = self._known.joined(names_of(schema, self._schema))
         return self._schema
 
-    def _rows(self, table: Any, ids: Mapping[str, int]) -> Any:
+    def _rows(self, table: Any, known: FieldNames) -> Any:
         """The table's columns by the names that rows have: a column that its owner has renamed keeps the name that this
         writer knows it by. Keys go by the table's names.
         """
-        return _row_schema(table, {} if self._declared.key or self._declared.merges else ids)
+        return row_schema(table, None if self._declared.key or self._declared.merges else known)
 
     def _change(self, table: Any, lacking: Sequence[Change], existing: Any) -> None:
         """Add and widen columns.
 
         Raises:
-            Rejected: a column to add has the name that another one was given by its owner.
+            Rejected: a field to add has the name that another one was given by its owner.
         """
-        named = {field.name: _table_name(field) for field in existing}
         for change in lacking:
-            if len(change.path) == 1 and not change.wider and change.path[0] in named.values():
-                before = next(name for name, now in named.items() if now == change.path[0])
+            before = None if change.wider else named_by_its_owner(existing, change.path)
+            if before is not None:
+                shown, name = ".".join((*change.path[:-1], before)), ".".join(change.path)
                 raise Rejected(
-                    f"{self.shown}: the result's column {before} is called {change.path[0]} since its owner renamed "
-                    f"it, and the result has another column {change.path[0]}: give one another name in the query"
+                    f"{self.shown}: the result's column {shown} is called {name} since its owner renamed it, and the "
+                    f"result has another column {name}: give one another name in the query"
                 )
         with table.update_schema() as update:
             for change in lacking:
-                path = (named.get(change.path[0], change.path[0]), *change.path[1:])
+                path = table_path(existing, change.path)
                 if change.wider:
                     update.update_column(path, field_type=_iceberg_type(change.field))
                 else:
@@ -222,7 +230,7 @@ class IcebergTable:
     def guard(self, owner: str) -> CommitRecord | None:
         found = _guard(self._fresh(), owner) if self.exists() else None
         if found is not None:
-            self._ids = {**found.columns, **self._ids}
+            self._known = FieldNames(found.columns, found.members).joined(self._known)
         return found
 
     def standing(self, owner: str) -> CommitRecord | None:
@@ -269,7 +277,7 @@ class IcebergTable:
         return known(self._data_files(self._fresh()), changes)
 
     def _data_files(self, table: Any) -> IcebergFiles:
-        return IcebergFiles(table, _row_schema(table), self.key)
+        return IcebergFiles(table, row_schema(table), self.key)
 
     def _add(
         self, table: Any, record: CommitRecord, files: list[WrittenFile], removed: Sequence[TableFile] = ()
@@ -277,8 +285,9 @@ class IcebergTable:
         """Commit files and record as one snapshot. Without files, too: the snapshot is what a concurrent commit of
         another run is refused by.
         """
-        columns = self._ids or record.columns
-        record = msgspec.structs.replace(record, table=str(table.metadata.table_uuid), at="", columns=columns)
+        known = self._known if self._known.columns else FieldNames(record.columns, record.members)
+        uuid_ = str(table.metadata.table_uuid)
+        record = msgspec.structs.replace(record, table=uuid_, at="", columns=known.columns, members=known.members)
         with self._once(table) as transaction:
             snapshot = transaction.update_snapshot(snapshot_properties=_snapshot(record))
             with snapshot.overwrite() if removed else snapshot.fast_append() as update:
@@ -302,7 +311,7 @@ class IcebergTable:
 
     def forget(self, record: CommitRecord, column: str, before: dt.datetime) -> bool:
         table = self._fresh()
-        schema = _row_schema(table)
+        schema = row_schema(table)
         files = IcebergFiles(table, schema, [column])
         made = without_earlier(files, column, before, self.key, _files(table), schema)
         if made is not None:
@@ -321,7 +330,7 @@ class IcebergTable:
     def compact(self) -> int:
         table = self._fresh()
         self._require_known(table)
-        schema, location = _row_schema(table), _files(table)
+        schema, location = row_schema(table), _files(table)
         location.make()
         if self.key:
             made = joined(IcebergFiles(table, schema, self.key, joinable=True), self.key, location, schema)
@@ -403,7 +412,11 @@ class IcebergTable:
         return f"Iceberg table {self._name}"
 
     def _fresh(self) -> Any:
-        self._table = self._catalog.load_table(self._name)
+        errors: Any = need_extra("pyiceberg.exceptions", "Iceberg tables")
+        try:
+            self._table = self._catalog.load_table(self._name)
+        except errors.NoSuchTableError:
+            raise no_longer_there(self.shown) from None
         return self._table
 
 
@@ -653,7 +666,7 @@ def _stands(table: Any, at: str) -> bool:
     wanted, sequence = map(int, at.split(":"))
     oldest: Any = None
     for snapshot in _history(table):
-        if snapshot.snapshot_id == wanted:
+        if wanted in (snapshot.snapshot_id, _picked(snapshot)):
             return True
         if sequence and (snapshot.sequence_number or 0) < sequence:
             return False
@@ -666,88 +679,29 @@ def _stands(table: Any, at: str) -> bool:
 def _newest_record(table: Any, owner: str) -> CommitRecord | None:
     """The newest record of a writer in the table's history."""
     for snapshot in _history(table):
-        summary = snapshot.summary
-        if summary is not None and summary.get(_OWNER) == owner:
-            record = msgspec.json.decode(summary[_RECORD], type=CommitRecord)
+        picked = _picked(snapshot)
+        made = snapshot if picked is None else table.snapshot_by_id(picked)
+        if made is not None and made.summary is not None and made.summary.get(_OWNER) == owner:
+            record = msgspec.json.decode(made.summary[_RECORD], type=CommitRecord)
             return msgspec.structs.replace(record, at=_at(snapshot))
     return None
+
+
+def _picked(snapshot: Any) -> int | None:
+    """The snapshot whose rows this one has brought back ("cherry-pick"), None if it is none of that kind."""
+    source = None if snapshot.summary is None else snapshot.summary.get(_PICKED)
+    return None if source is None else int(source)
 
 
 def _path(location: str) -> str:
     return location.removeprefix("file://")
 
 
-def _row_schema(table: Any, ids: Mapping[str, int] | None = None) -> Any:
-    """The table's columns, with the ids and the names that files have, and its rules. ``ids`` says which columns rows
-    have under another name than the table's.
-    """
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-    from pyiceberg.schema import sanitize_column_names
-
-    schema = table.schema()
-    named, filed = schema_to_pyarrow(schema), schema_to_pyarrow(sanitize_column_names(schema))
-    names = _row_names(schema, ids or {})
-    fields = [
-        _row_field(field.with_name(name), inside, field.name)
-        for field, inside, name in zip(named, filed, names.values(), strict=True)
-    ]
-    in_files = {field.field_id: field.name for field in sanitize_column_names(schema).fields}
-    partition = tuple(
-        PartitionField(names[field.source_id], field.name, str(field.transform), str(schema.find_type(field.source_id)))
-        for field in table.spec().fields
-        if field.source_id in names
-    )
-    sort = tuple(
-        SortField(in_files[field.source_id], field.direction.name == "DESC", field.null_order.name == "NULLS_FIRST")
-        for field in table.sort_order().fields
-        if field.source_id in names
-    )
-    return with_rules(pa.schema(fields), Rules(partition, sort))
-
-
-def _row_names(schema: Any, ids: Mapping[str, int]) -> dict[int, str]:
-    """What rows call each top-level column, by id. A column that has taken over the name of a renamed one gets a name
-    that no row has.
-    """
-    own = {field_id: name for name, field_id in ids.items()}
-    present = {field.field_id for field in schema.fields}
-    taken = {name for field_id, name in own.items() if field_id in present}
-    return {
-        field.field_id: own.get(field.field_id)
-        or (f"{field.name}#{field.field_id}" if field.name in taken else field.name)
-        for field in schema.fields
-    }
-
-
-def _all_ids(table: Any) -> dict[str, int]:
-    """The columns of all writers of a table."""
-    found: dict[str, int] = {}
+def _all_names(table: Any) -> FieldNames:
+    """What all writers of a table call its fields."""
+    found = FieldNames()
     for name, text in table.properties.items():
         if name.startswith(_property("")):
-            found |= msgspec.json.decode(text, type=CommitRecord).columns
+            record = msgspec.json.decode(text, type=CommitRecord)
+            found = found.joined(FieldNames(record.columns, record.members))
     return found
-
-
-def _table_name(field: Any) -> str:
-    return field.metadata.get(_TABLE_NAME, field.name.encode()).decode()
-
-
-def _row_field(field: Any, inside: Any, named: str = "") -> Any:
-    """A field as rows have it, which remembers the field of files, and the table's name if that is another one."""
-    metadata = {FIELD_ID: inside.metadata[FIELD_ID]}
-    if named not in ("", field.name):
-        metadata[_TABLE_NAME] = named.encode()
-    if inside.name != field.name:
-        metadata[FILE_NAME] = inside.name.encode()
-    return pa.field(field.name, _row_type(field.type, inside.type), field.nullable, metadata)
-
-
-def _row_type(kind: Any, inside: Any) -> Any:
-    if pa.types.is_struct(kind):
-        return pa.struct([_row_field(kind.field(i), inside.field(i)) for i in range(kind.num_fields)])
-    if pa.types.is_map(kind):
-        key, item = _row_field(kind.key_field, inside.key_field), _row_field(kind.item_field, inside.item_field)
-        return pa.map_(key, item)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_row_field(kind.value_field, inside.value_field).with_name("element"))
-    return plain(kind)

@@ -34,7 +34,8 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``epoch`` counts the runs that have claimed the table, and ``writer`` is the last of them, for people. ``table`` is
     the table's id, ``at`` the place in its history that the commit went to, in a form of the table's own, ``cluster``
-    the id of the cluster that is read. ``columns`` has the ids of the writer's columns, in tables with such ids.
+    the id of the cluster that is read. ``columns`` and ``members`` say what the writer calls the table's fields, in
+    tables whose fields have ids (``iceberg_columns``).
     ``registry`` tells the schema registry that is read from others (``wire_schemas.registry_mark``).
     ``generations`` are those of the topics, for tables with keys, and ``key`` the columns of the key.
     """
@@ -58,6 +59,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     at: str = ""
     cluster: str = ""
     columns: dict[str, int] = {}
+    members: dict[str, str] = {}
     registry: str = ""
     generations: Generations = {}
     ranges: Ranges = {}
@@ -89,9 +91,17 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class TableChanged(Rejected):
-    """The table's owner has changed its columns or its rules since ``prepare``; nothing of the batch was added. The
-    batch may be done again after another ``prepare``.
+    """Since ``prepare`` the table's columns or rules were changed, or files of the batch removed; nothing of the batch
+    was added. It may be done again after another ``prepare``.
     """
+
+
+def no_longer_there(table: str) -> Rejected:
+    """The refusal of a table that is no longer there."""
+    return Rejected(
+        f"{table} is no longer there: it was dropped, renamed or moved. Name the table where it is now, or start again "
+        "to make a new one"
+    )
 
 
 class Table(Protocol):
