@@ -251,7 +251,7 @@ class TableSink:
         return Outcome(record, version, repeated=False)
 
     def _require_files(self, batch: Batch) -> None:
-        """Refuse a batch one of whose files is gone. A table that names it could not be read any more.
+        """Refuse a batch one of whose files is missing: no reader could read a table that names it.
 
         Raises:
             TableChanged: another program has removed it, as one that no commit names.
@@ -260,11 +260,11 @@ class TableSink:
             if table is None:
                 continue
             location = table.location if files else None
-            gone = next((file.path for file in files if location is not None and not location.has(file.path)), None)
-            if gone is not None:
+            missing = next((file.path for file in files if location is not None and not location.has(file.path)), None)
+            if missing is not None:
                 raise TableChanged(
-                    f"{table.shown}: {gone} was removed before its batch was committed, as VACUUM and the removal of "
-                    "orphan files do with a short retention: give them one of hours"
+                    f"{table.shown}: {missing} was removed before its batch was committed, as VACUUM and the removal "
+                    "of orphan files do with a short retention: give them one of hours"
                 )
 
     def _record(self, batch: Batch) -> CommitRecord:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.types import StringType
 from upsert_support import SCHEMA, T0, UTC_US, Upserts, positions
 
 from millstream.errors import Rejected
@@ -486,3 +487,47 @@ def test_keys_that_are_not_compared_exactly_are_refused(kind, key, what):
 def test_a_query_that_loses_the_place_of_records_is_refused():
     with pytest.raises(Rejected, match="lacks _offset, and the query has to keep them"):
         require_key(SCHEMA.remove(SCHEMA.get_field_index("_offset")), ["id"])
+
+
+def test_renamed_columns_of_an_iceberg_table_go_on_to_be_merged(tmp_path, monkeypatch):
+    place = pa.struct([("city", pa.string()), ("zip", pa.int32())])
+    upserts = Upserts(tmp_path, "iceberg", schema=SCHEMA.append(pa.field("at", place)))
+
+    def row(key, name):
+        return {"id": key, "name": name, "at": {"city": f"c{name}", "zip": key}}
+
+    upserts.put((1, row(1, "a"), 0, 0), (2, row(2, "b"), 0, 1), (3, row(3, "c"), 0, 2))
+    with upserts.sink.table._catalog.load_table("ns.t").update_schema() as update:
+        update.rename_column("name", "called")
+        update.rename_column("at.city", "town")
+    with upserts.sink.table._catalog.load_table("ns.t").update_schema() as update:
+        update.add_column("name", StringType())
+    upserts.reopen().put((1, row(1, "d"), 0, 3), (3, None, 0, 4))
+    upserts.reopen().put((4, row(4, "e"), 0, 5))
+
+    def held():
+        return sorted((row["id"], row["called"], row["name"], row["at"]["town"]) for row in upserts.table().to_pylist())
+
+    rows = [(1, "d", None, "cd"), (2, "b", None, "cb"), (4, "e", None, "ce")]
+    assert held() == rows
+    monkeypatch.setattr(merging, "_SMALL_FILES", 2)
+    assert upserts.sink.table.compact() > 0
+    assert held() == rows
+    with upserts.sink.table._catalog.load_table("ns.t").update_schema() as update:
+        update.rename_column("id", "number")
+    upserts.reopen().put((1, row(1, "f"), 0, 6), (2, None, 0, 7))
+    found = sorted((row["number"], row["called"]) for row in upserts.table().to_pylist())
+    assert found == [(1, "f"), (4, "e")]
+
+
+def test_a_partition_key_that_its_owner_changes_moves_no_row_twice(tmp_path):
+    upserts = Upserts(tmp_path, "iceberg")
+    upserts.put((1, "a", 0, 0), (2, "b", 0, 1), (3, "c", 0, 2))
+    for change in (lambda spec: spec.add_field("id", "bucket[2]", "of_id"), lambda spec: spec.add_identity("name"),
+                   lambda spec: spec.remove_field("of_id")):  # fmt: skip
+        with upserts.sink.table._catalog.load_table("ns.t").update_spec() as spec:
+            change(spec)
+        offset = max(upserts.ends.values())
+        upserts.reopen().put((1, f"a{offset}", 0, offset), (2, None, 0, offset + 1), (5, f"e{offset}", 0, offset + 2))
+    last = offset
+    assert upserts.held() == {1: f"a{last}", 3: "c", 5: f"e{last}"}

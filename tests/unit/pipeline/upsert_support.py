@@ -45,6 +45,7 @@ class Upserts:
         table = open_table(self.declared, str(self.directory))
         self.sink = keyed_sink("p", self.declared, str(self.directory), table, None, self.name)
         self.sink._pause = lambda _: None
+        self.sink.take()
         written = self.sink.open(self.schema)
         key = key_of(self.declared) or table.key
         self.reader = ChangeReader(Source(topic="t"), written, key)

@@ -463,14 +463,14 @@ class DeltaTable:
         return self._table
 
     def _update(self, table: Any) -> None:
-        """Bring a table that is open to its newest version. One whose log is another one now, such as an older copy, or
-        is gone, is closed.
+        """Bring a table that is open to its newest version. It is closed if its log is another one now, such as an
+        older copy, or missing.
         """
         try:
             table.update_incremental()
         except self._delta.exceptions.DeltaError:
             self._table = None
-        else:  # which is silent about a log that is gone
+        else:  # which is silent about a log that is missing
             if not self._location.has(f"_delta_log/{table.version():020}.json"):
                 self._table = None
 

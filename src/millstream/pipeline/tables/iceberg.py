@@ -35,7 +35,14 @@ from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import Location, absolute
 from millstream.pipeline.tables.columns import Change, changes, require_columns
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
-from millstream.pipeline.tables.iceberg_columns import FieldNames, named_by_its_owner, names_of, row_schema, table_path
+from millstream.pipeline.tables.iceberg_columns import (
+    FieldNames,
+    field_id,
+    named_by_its_owner,
+    names_of,
+    row_schema,
+    table_path,
+)
 from millstream.pipeline.tables.iceberg_creation import create
 from millstream.pipeline.tables.iceberg_files import IcebergFiles
 from millstream.pipeline.tables.iceberg_nulls import keep_nulls
@@ -159,10 +166,19 @@ class IcebergTable:
     def key(self) -> tuple[str, ...]:
         if not self._declared.merges or self._declared.key:
             return self._declared.key
-        names = self._fresh().schema().identifier_field_names() if self.exists() else set[str]()
+        names = self._identifiers(self._fresh()) if self.exists() else []
         if not names:
             raise Rejected(f"{self.shown} has no identifier fields: name the columns of its key with key:")
-        return tuple(sorted(names))
+        return tuple(names)
+
+    def _identifiers(self, table: Any) -> list[str]:
+        """What rows call the table's identifier fields, in order."""
+        ids = table.schema().identifier_field_ids
+        return sorted(field.name for field in row_schema(table, self._names(table)) if field_id(field) in ids)
+
+    def _names(self, table: Any) -> FieldNames:
+        """What rows call the table's fields; before this writer is known, what any writer does."""
+        return self._known if self._known.columns else _all_names(table)
 
     def exists(self) -> bool:
         return bool(self._catalog.table_exists(self._name))
@@ -174,13 +190,13 @@ class IcebergTable:
             table = self._fresh()
             self._require_known(table)
             if schema is not None:
-                changes(self.shown, schema, self._rows(table, _all_names(table)), _can_widen)
+                changes(self.shown, schema, row_schema(table, _all_names(table)), _can_widen)
 
     def columns(self) -> Any:
         if not self.exists():
             return None
         table = self._fresh()
-        return self._rows(table, self._known if self._known.columns else _all_names(table))
+        return row_schema(table, self._names(table))
 
     def prepare(self, schema: Any) -> Any:
         require_columns(self.shown, schema)
@@ -188,22 +204,22 @@ class IcebergTable:
             create(self._catalog, self._name, schema, self.key, self._declared, self.shown)
         table = self._fresh()
         self._require_known(table)
-        existing = self._rows(table, self._known)
+        existing = self._rows(table)
         lacking = changes(self.shown, schema, existing, _can_widen)
         if lacking:
             self._change(table, lacking, existing)
             table = self._fresh()
         self.location.make()
         self._pinned = _Rules.of(table)
-        self._schema = self._rows(table, self._known)
+        self._schema = self._rows(table)
         self._known = self._known.joined(names_of(schema, self._schema))
         return self._schema
 
-    def _rows(self, table: Any, known: FieldNames) -> Any:
-        """The table's columns by the names that rows have: a column that its owner has renamed keeps the name that this
-        writer knows it by. Keys go by the table's names.
+    def _rows(self, table: Any) -> Any:
+        """The table's columns by the names that rows have: what its owner has renamed keeps the name that this writer
+        knows it by.
         """
-        return row_schema(table, None if self._declared.key or self._declared.merges else known)
+        return row_schema(table, self._known)
 
     def _change(self, table: Any, lacking: Sequence[Change], existing: Any) -> None:
         """Add and widen columns.
@@ -277,7 +293,7 @@ class IcebergTable:
         return known(self._data_files(self._fresh()), changes)
 
     def _data_files(self, table: Any) -> IcebergFiles:
-        return IcebergFiles(table, row_schema(table), self.key)
+        return IcebergFiles(table, self._rows(table), self.key)
 
     def _add(
         self, table: Any, record: CommitRecord, files: list[WrittenFile], removed: Sequence[TableFile] = ()
@@ -311,7 +327,7 @@ class IcebergTable:
 
     def forget(self, record: CommitRecord, column: str, before: dt.datetime) -> bool:
         table = self._fresh()
-        schema = row_schema(table)
+        schema = self._rows(table)
         files = IcebergFiles(table, schema, [column])
         made = without_earlier(files, column, before, self.key, _files(table), schema)
         if made is not None:
@@ -330,8 +346,9 @@ class IcebergTable:
     def compact(self) -> int:
         table = self._fresh()
         self._require_known(table)
-        schema, location = row_schema(table), _files(table)
+        location = _files(table)
         location.make()
+        schema = row_schema(table, _all_names(table) if self.key else None)
         if self.key:
             made = joined(IcebergFiles(table, schema, self.key, joinable=True), self.key, location, schema)
             if made is not None:
@@ -403,7 +420,7 @@ class IcebergTable:
         Raises:
             Rejected: it has some; the message names them.
         """
-        unknown = _unknown(table, self.key)
+        unknown = _unknown(table, self.key, self._identifiers(table))
         if unknown:
             raise Rejected(f"{self.shown} has {'; '.join(unknown)}. A pipeline does not write to such a table")
 
@@ -448,8 +465,8 @@ class _Rules(msgspec.Struct, frozen=True):
             raise TableChanged(f"{shown} has been changed by its owner")
 
 
-def _unknown(table: Any, key: Sequence[str]) -> list[str]:
-    """Rules of a table that a writer with this key does not keep, in words."""
+def _unknown(table: Any, key: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Rules of a table that a writer with this key does not keep, in words; ``names`` are its identifier fields."""
     from pyiceberg.transforms import (
         IdentityTransform,
         TimeTransform,
@@ -464,8 +481,7 @@ def _unknown(table: Any, key: Sequence[str]) -> list[str]:
     place = _files(table)
     if not place.is_local and not place.address.startswith(_STORES):
         found.append(f"its files at {place.address}, and files of Iceberg are written to disks and to s3:// here")
-    names = sorted(table.schema().identifier_field_names())
-    if names and names != sorted(key):
+    if names and list(names) != sorted(key):
         why = f"which are not the key ({', '.join(key)})" if key else "which rows that are only appended may repeat"
         found.append(f"identifier fields ({', '.join(names)}), {why}")
     for field in table.spec().fields:
@@ -539,13 +555,13 @@ def _data_file(table: Any, path: str, file: WrittenFile) -> Any:
     except (OverflowError, ValueError):  # a time that has no form in the library
         known = statistics({"write.metadata.metrics.default": "counts"})
     counts = msgspec.json.decode(file.nans or b"{}", type=dict[str, int])
-    for name, field_id in _floats(schema):
+    for name, number in _floats(schema):
         if name is not None and counts.get(name, 0) < max(file.rows, 1):
             # Iceberg's Java library skips a file of nothing but NaN for each comparison; in Spark NaN is the greatest.
-            known["nan_value_counts"] = {**(known.get("nan_value_counts") or {}), field_id: counts.get(name, 0)}
+            known["nan_value_counts"] = {**(known.get("nan_value_counts") or {}), number: counts.get(name, 0)}
         if name is None or counts.get(name):  # where NaN is or may be, bounds of the other values mislead readers
-            known["lower_bounds"].pop(field_id, None)
-            known["upper_bounds"].pop(field_id, None)
+            known["lower_bounds"].pop(number, None)
+            known["upper_bounds"].pop(number, None)
     order = metadata.default_sort_order_id
     return DataFile.from_args(
         content=DataFileContent.DATA,

@@ -32,8 +32,8 @@ class FieldNames(msgspec.Struct, frozen=True):
 
     def by_id(self) -> dict[int, str]:
         """The name of each field."""
-        members = {int(field_id): name for field_id, name in self.members.items()}
-        return members | {field_id: name for name, field_id in self.columns.items()}
+        members = {int(number): name for number, name in self.members.items()}
+        return members | {number: name for name, number in self.columns.items()}
 
 
 def names_of(result: Any, existing: Any) -> FieldNames:
@@ -42,14 +42,14 @@ def names_of(result: Any, existing: Any) -> FieldNames:
     members: dict[str, str] = {}
     for field in both:
         _note_members(result.field(field.name).type, field.type, members)
-    return FieldNames({field.name: _id(field) for field in both}, members)
+    return FieldNames({field.name: field_id(field) for field in both}, members)
 
 
 def _note_members(kind: Any, existing: Any, members: dict[str, str]) -> None:
     if pa.types.is_struct(existing) and pa.types.is_struct(kind):
         for field in existing:
             if kind.get_field_index(field.name) >= 0:
-                members[str(_id(field))] = field.name
+                members[str(field_id(field))] = field.name
                 _note_members(kind.field(field.name).type, field.type, members)
     elif pa.types.is_map(existing) and pa.types.is_map(kind):
         _note_members(kind.key_type, existing.key_type, members)
@@ -93,6 +93,21 @@ def table_name(field: Any) -> str:
     return (field.metadata or {}).get(_TABLE_NAME, field.name.encode()).decode()
 
 
+def as_rows(column: Any, kind: Any) -> Any:
+    """A column that was read from the table, as rows have it; its members may have other names."""
+    named = _named(kind)
+    return column.cast(kind) if named == kind else column.cast(named).view(kind)  # a cast would leave members out
+
+
+def _named(kind: Any) -> Any:
+    """The type with the table's names."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(table_name(field), _named(field.type), field.nullable) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_named(kind.value_type)))
+    return pa.map_(kind.key_type, _named(kind.item_type)) if pa.types.is_map(kind) else kind
+
+
 def row_schema(table: Any, known: FieldNames | None = None) -> Any:
     """The table's columns, with the ids and the names that files have, and its rules. ``known`` says which fields rows
     have under another name than the table's.
@@ -104,7 +119,7 @@ def row_schema(table: Any, known: FieldNames | None = None) -> Any:
     named, filed = schema_to_pyarrow(schema), schema_to_pyarrow(sanitize_column_names(schema))
     own = {} if known is None else known.by_id()
     fields = _row_fields(list(named), list(filed), own)
-    names = {_id(field): field.name for field in fields}
+    names = {field_id(field): field.name for field in fields}
     in_files = {field.field_id: field.name for field in sanitize_column_names(schema).fields}
     partition = tuple(
         PartitionField(names[field.source_id], field.name, str(field.transform), str(schema.find_type(field.source_id)))
@@ -119,17 +134,18 @@ def row_schema(table: Any, known: FieldNames | None = None) -> Any:
     return with_rules(pa.schema(fields), Rules(partition, sort))
 
 
-def _id(field: Any) -> int:
+def field_id(field: Any) -> int:
+    """The id of a field of rows."""
     return int(field.metadata[FIELD_ID])
 
 
 def _row_fields(named: Sequence[Any], filed: Sequence[Any], own: Mapping[int, str]) -> list[Any]:
     """The columns of a table, or the members of a structure, as rows have them."""
-    taken = {own[_id(field)] for field in named if _id(field) in own}
+    taken = {own[field_id(field)] for field in named if field_id(field) in own}
     found: list[Any] = []
     for field, inside in zip(named, filed, strict=True):
-        free = f"{field.name}#{_id(field)}" if field.name in taken else field.name
-        found.append(_row_field(field.with_name(own.get(_id(field), free)), inside, own, field.name))
+        free = f"{field.name}#{field_id(field)}" if field.name in taken else field.name
+        found.append(_row_field(field.with_name(own.get(field_id(field), free)), inside, own, field.name))
     return found
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millstream.pipeline.tables.iceberg_columns import as_rows, field_id, table_name
 from millstream.pipeline.tables.merging import TableFile
 
 
@@ -35,7 +36,7 @@ class IcebergFiles:
         found: dict[str, tuple[Any, Any]] = {}
         lowest, highest = file.lower_bounds or {}, file.upper_bounds or {}
         for name in self._key:
-            field = self._table.schema().find_field(name)
+            field = self._table.schema().find_field(field_id(self._schema.field(name)))
             least, greatest = lowest.get(field.field_id), highest.get(field.field_id)
             if least is not None and greatest is not None and isinstance(field.field_type, PrimitiveType):
                 kind = self._schema.field(name).type
@@ -48,9 +49,11 @@ class IcebergFiles:
 
         table = self._table
         wanted = pa.schema([self._schema.field(name) for name in columns])
-        scan = ArrowScan(table.metadata, table.io, table.schema().select(*columns), AlwaysTrue())
+        names = [table_name(field) for field in wanted]
+        scan = ArrowScan(table.metadata, table.io, table.schema().select(*names), AlwaysTrue())
         for batch in scan.to_record_batches([file.own]):
-            arrays = [batch.column(field.name).cast(field.type) for field in wanted]
+            pairs = zip(names, wanted, strict=True)
+            arrays = [as_rows(batch.column(name), field.type) for name, field in pairs]
             yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
