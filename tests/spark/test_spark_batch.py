@@ -10,6 +10,7 @@ import pytest
 from spark_support import SMALL_SEGMENTS
 
 from millstream import spark as ms
+from millstream.pipeline.query_functions import builtin
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -239,3 +240,8 @@ def test_a_session_has_what_is_recommended_and_is_not_made_twice(spark):
         assert spark.conf.get(name) == value
     assert ms.session("another", cores=1) is spark
     assert spark.sparkContext.master == "local[2]"
+
+
+def test_checks_without_spark_know_each_of_its_functions(spark):
+    names = {row.function for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    assert {name for name in names if name.isidentifier()} - builtin() == set()

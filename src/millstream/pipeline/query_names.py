@@ -1,10 +1,10 @@
 """Queries checked without Spark: their syntax, their names, and the types that are certain.
 
 sqlglot reads each query as Spark's SQL, over the columns that the declaration and the registry give. A query that it
-does not read, a table or a column that is not there, a field that a structure does not have, and a name that stands
-twice in a result are problems with their line and column. A type is given where it is certain: of columns, casts,
-literals, comparisons and some functions; any other is ``UNKNOWN``, and Spark knows it (``check --deep``). Python
-functions are not called, so what they return is unknown.
+does not read, a function that Spark does not have (``query_functions``), a table or a column that is not there, a field
+that a structure does not have, and a name that stands twice in a result are problems with their line and column. A type
+is given where it is certain: of columns, casts, literals, comparisons and some functions; any other is ``UNKNOWN``, and
+Spark knows it (``check --deep``). Python functions are not called, so what they return is unknown.
 
 Spark knows more SQL than sqlglot. A query that is refused here and not by Spark runs; each message names ``--deep``.
 """
@@ -22,6 +22,7 @@ from millstream.pipeline.checks import METADATA_NAMES, decoder_of, key_of, kind_
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.keys import key_fault
 from millstream.pipeline.model import Pipeline
+from millstream.pipeline.query_functions import WRITTEN, UnknownFunction, brings_functions, require_functions
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.wire_schemas import needs_inference
 
@@ -95,13 +96,13 @@ def results(pipeline: Pipeline) -> list[Columns | None]:
     result: Columns | None = views.get("source")
     if pipeline.transform is not None:
         sql = pipeline.transform.sql
-        result = None if sql is None else _columns(sql, views if known else None, ("transform", "sql"))
+        result = None if sql is None else _columns(sql, views if known else None, ("transform", "sql"), pipeline)
     found: list[Columns | None] = []
     for index, sink in enumerate(pipeline.sinks):
         columns = result
         if sink.sql is not None:
             tables = None if result is None or not known else {**views, "result": result}
-            columns = _columns(sink.sql, tables, ("sinks", index, "sql"))
+            columns = _columns(sink.sql, tables, ("sinks", index, "sql"), pipeline)
         if columns is not None:
             _require_usable(columns, pipeline, index)
         found.append(columns)
@@ -142,11 +143,17 @@ def _require_usable(columns: Columns, pipeline: Pipeline, index: int) -> None:
             raise Rejected(f"column {name} has no type (a bare NULL); cast it in the query")
 
 
-def _columns(text: str, tables: Mapping[str, Columns] | None, path: Path) -> Columns | None:
-    """The columns of a query over these tables; without tables its syntax alone is checked."""
+def _columns(text: str, tables: Mapping[str, Columns] | None, path: Path, pipeline: Pipeline) -> Columns | None:
+    """The columns of a query over these tables; without tables its syntax and its functions alone are checked."""
     sqlglot = need_extra("sqlglot", "queries of pipelines")
     errors = need_extra("sqlglot.errors", "queries of pipelines")
     query = _parsed(sqlglot, text, path)
+    if not brings_functions(pipeline):
+        try:
+            require_functions(query)
+        except UnknownFunction as unknown:
+            message = f"{unknown.message}; {_ASK_SPARK}"
+            raise QueryProblem(message, path, unknown.line, unknown.column) from None
     if tables is None:
         return None
     _require_tables(query, tables, path)
@@ -172,8 +179,9 @@ def _parsed(sqlglot: Any, text: str, path: Path) -> Any:
     need_extra("sqlglot.optimizer.annotate_types", "queries of pipelines")
     need_extra("sqlglot.optimizer.scope", "queries of pipelines")
     keywords = {word: token for word, token in spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
-    windows = type("Windows", (spark,), {"Tokenizer": type("Tokenizer", (spark.Tokenizer,), {"KEYWORDS": keywords})})
-    dialects = (windows, spark) if _GROUPS.search(text) else (spark,)
+    plain = type("Written", (spark,), {"ORIGINAL_NAME_META_KEY": WRITTEN})
+    windows = type("Windows", (plain,), {"Tokenizer": type("Tokenizer", (spark.Tokenizer,), {"KEYWORDS": keywords})})
+    dialects = (windows, plain) if _GROUPS.search(text) else (plain,)
     problem: Any = None
     for dialect in dialects:
         try:
