@@ -273,6 +273,30 @@ def test_a_delta_table_that_was_copied_without_its_records_is_refused(tmp_path):
         opened(tmp_path, "delta", "two")
 
 
+def test_a_damaged_record_of_a_delta_table_is_named(tmp_path):
+    opened(tmp_path, "delta").append([{"n": 1}], ends(1))
+    newest = max((tmp_path / "t" / "_millstream" / "p.s").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:20])
+    with pytest.raises(Rejected, match=rf"the record _millstream/p\.s/{newest.name} is damaged"):
+        opened(tmp_path, "delta", "two")
+
+
+def test_a_property_that_was_removed_hides_no_record_of_an_iceberg_table(tmp_path):
+    one = opened(tmp_path, "iceberg")
+    one.append([{"n": 1}], ends(1))
+    with one.iceberg().transaction() as transaction:
+        transaction.remove_properties("millstream.p.s")
+    one.append([{"n": 2}], ends(2))
+    with one.iceberg().transaction() as transaction:
+        transaction.remove_properties("millstream.p.s")
+    two = opened(tmp_path, "iceberg", "two")
+    assert offsets_of(two.sink.last) == {"t": {"0": 2}}
+    two.append([{"n": 3}], ends(3))
+    with pytest.raises(TakenOver):
+        one.append([{"n": 3}], ends(3))
+    assert numbers(two) == [1, 2, 3]
+
+
 def test_records_of_earlier_releases_count(tmp_path):
     record = CommitRecord(
         pipeline="p", sink="s", query="q", batch=3, offsets=ends(4), rows=1, rejected=0, bytes=1,

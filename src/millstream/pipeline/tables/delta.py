@@ -228,7 +228,13 @@ class DeltaTable:
                     f"{self.shown} names a record of {owner} that is not in its directory {_GUARDS}: was it copied or "
                     "cleaned without that directory?"
                 ) from None
-            self._known[owner, number] = msgspec.json.decode(text, type=CommitRecord)
+            try:
+                self._known[owner, number] = msgspec.json.decode(text, type=CommitRecord)
+            except msgspec.DecodeError as error:
+                raise Rejected(
+                    f"{self.shown}: the record {_GUARDS}/{owner}/{number}.json is damaged ({error}); restore it from a "
+                    "copy of the table. The commit with this number has it in its commitInfo, too"
+                ) from None
         return self._known[owner, number]
 
     def _older(self, version: int) -> Any:

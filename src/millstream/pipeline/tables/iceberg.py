@@ -3,7 +3,8 @@
 A writer's record is a property of the table, set in the transaction that adds the batch's files: it is atomic with the
 snapshot and outlives the snapshot's expiry. The record has the snapshot's id. A roll-back changes the present snapshot
 and leaves the properties, so a record stands only if its snapshot is the present one or an ancestor of it. Snapshots
-carry the record in their summary, too, so that the newest one that stands is found. An owner may roll a table back and
+carry the record in their summary, too, so that the newest one that stands is found, also where the property was
+removed. An owner may roll a table back and
 pick single snapshots into it again ("cherry-pick"): such a snapshot names the one that it repeats.
 
 pyiceberg repeats a refused commit by itself and rebases it, which would let two runs add the same batch. That is
@@ -629,7 +630,9 @@ def _snapshot(record: CommitRecord) -> dict[str, str]:
 
 def _guard(table: Any, owner: str) -> CommitRecord | None:
     text = table.properties.get(_property(owner))
-    return None if text is None else msgspec.json.decode(text, type=CommitRecord)
+    if text is None:  # its owner may have removed the property
+        return _newest_record(table, owner)
+    return msgspec.json.decode(text, type=CommitRecord)
 
 
 def _standing(table: Any, found: CommitRecord | None) -> CommitRecord | None:
