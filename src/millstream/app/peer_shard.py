@@ -73,6 +73,7 @@ class PeerShard:
             __version__,
         )
         inbound = Inbound(
+            admit=self._admit,
             raft=self._on_raft,
             beats=self._on_beats,
             led=self._on_led,
@@ -82,7 +83,7 @@ class PeerShard:
             home_of=self._home_of,
             lost=self._on_lost,
         )
-        self.network = Network(shard, hello, self.address_of, self._admit, inbound, randomness.random, shared.tls.peers)
+        self.network = Network(shard, hello, self.address_of, inbound, randomness.random, shared.tls.peers)
         self.network.on_retired = self._on_retired
         installs = Installs(shard.stats, settings.replica_install_max_bytes_per_second / settings.shards)
         self.raft = RaftShard(

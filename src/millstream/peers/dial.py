@@ -145,6 +145,10 @@ class Way(msgspec.Struct, frozen=True):
     hello: Hello
     tls: PeerTls | None
 
+    def to(self, shard: int) -> "Way":
+        """The way to another shard of the peer."""
+        return msgspec.structs.replace(self, hello=msgspec.structs.replace(self.hello, target=shard))
+
     def link(self, shard: Shard, family: int, address: tuple[object, ...], host: str, events: Events) -> Link:
         """A link that connects to ``address``, which is that of ``host``.
 

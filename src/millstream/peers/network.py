@@ -80,8 +80,10 @@ _refusals: Final = RateLimit(per_minute=6)
 
 
 class Inbound(msgspec.Struct, frozen=True):
-    """Callbacks for arriving messages. The views of a body are valid during the call."""
+    """Callbacks for arriving connections and messages. The views of a body are valid during the call."""
 
+    admit: Callable[[Hello], Refusal | None]
+    """The reason why a hello is refused; None if it is not."""
     raft: Callable[[ReplicaId, RaftItem, Sequence[memoryview]], None]
     """A Raft message. A message whose body found no memory is left out."""
     beats: Callable[[ReplicaId, Sequence[Beat], bool], None]
@@ -113,24 +115,22 @@ class Network:
         shard: Shard,
         hello: Hello,
         address_of: Callable[[NodeId], Seed | None],
-        admit: Callable[[Hello], Refusal | None],
         inbound: Inbound,
         random: Random,
         tls: PeerTls | None = None,
     ) -> None:
         """``hello`` describes this shard; its ``target`` is replaced by that of each dial. ``address_of`` returns the
-        peer address of a broker, ``admit`` the reason why a hello is refused. With ``tls`` all connections have it.
+        peer address of a broker. With ``tls`` all connections have it.
         """
         greetings = None if tls is None else Greetings(shard.reactor, tls, HELLO_BYTES_MAX, self._on_greeting)
         self._greetings = greetings
         """Accepted connections with TLS until their hello; None without TLS."""
         self._shard = shard
-        self._hello = hello
+        self._way = Way(memoryview(bytearray(SCRATCH_BYTES)), hello, tls)
+        """To shard 0 of any broker."""
         self._address_of = address_of
-        self._admit = admit
         self._inbound = inbound
         self._random = random
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._dials: dict[tuple[NodeId, int], Dial] = {}
         self._homes: dict[tuple[ReplicaId, int], int] = {}
         self._accepted: dict[Link, dict[bool, BeatsIn]] = {}
@@ -195,7 +195,7 @@ class Network:
         remote = dial.remote if dial is not None else None
         if remote is None or remote.replica != to:
             return False
-        return (agreed_version(self._hello, remote) or 0) >= CONTACT_VERSION
+        return (agreed_version(self._way.hello, remote) or 0) >= CONTACT_VERSION
 
     def contact(self, to: ReplicaId, place: int, item: Led | LedAgain) -> bool:
         """Send a set of groups, or its repetition, at the end of this turn. False if it is refused."""
@@ -244,7 +244,7 @@ class Network:
             name = f"broker {node}" if not shard else f"broker {node}, shard {shard}"
             dial = self._dials[node, shard] = Dial(
                 self._shard,
-                Way(self._scratch, msgspec.structs.replace(self._hello, target=shard), self._tls),
+                self._way.to(shard),
                 partial(self._address_of, node),
                 name,
                 self._random,
@@ -279,10 +279,6 @@ class Network:
         else:
             self._greetings.take(sock)
 
-    @property
-    def _tls(self) -> PeerTls | None:
-        return None if self._greetings is None else self._greetings.tls
-
     def _on_greeting(self, sock: TlsSocket, frame: tuple[FrameKind, bytes] | str) -> None:
         """The first frame of a connection with TLS, or (a text) the reason why it is missing."""
         if isinstance(frame, str) or frame[0] is not FrameKind.HELLO:
@@ -298,14 +294,14 @@ class Network:
             self._refused(error.message)
             sock.close()
             return
-        refusal = self._admit(remote)
+        refusal = self._inbound.admit(remote)
         if refusal is None and len(self._accepted) >= LINKS_MAX:
             refusal = Refusal(0, f"{LINKS_MAX} connections are open")
         if refusal is not None:
             self._refused(f"broker {node_of(remote.replica)}: {refusal.message}")
             refuse(sock, refusal)
             return
-        hello = msgspec.structs.replace(self._hello, target=remote.shard)
+        hello = self._way.to(remote.shard).hello
         for link in list(self._accepted):
             other = link.remote
             if other is not None and (other.replica, other.shard) == (remote.replica, remote.shard):
@@ -313,7 +309,7 @@ class Network:
                 self._forget_link(link)
         events = Events(_ignore, self._on_turn, _ignore, self._on_accepted_closed)
         kind = Link if self._greetings is None else TlsLink
-        link = kind.accept(self._shard, self._scratch, sock, hello, remote, events)
+        link = kind.accept(self._shard, self._way.scratch, sock, hello, remote, events)
         if not link.closed:
             self._accepted[link] = {reply: BeatsIn() for reply in (False, True)}
         if isinstance(link, TlsLink):

@@ -85,6 +85,7 @@ class Node:
                 1, version, cluster, self.replica, bytes([disk or node]) * 16, shard_id, 0, shards, 1, "0.1.0"
             )
             inbound = Inbound(
+                admit=self.admit,
                 raft=lambda sender, item, body, at=shard_id: self.got.append(
                     SimpleNamespace(shard=at, sender=sender, item=item, body=b"".join(body))
                 ),
@@ -102,7 +103,7 @@ class Node:
             )
             rng = random.Random(node * 100 + shard_id)
             self.networks.append(
-                Network(shard, hello, world.addresses.get, self.admit, inbound, rng.random),
+                Network(shard, hello, world.addresses.get, inbound, rng.random),
             )
         self.listener = socket.create_server(("127.0.0.1", port))
         self.listener.setblocking(False)
