@@ -40,6 +40,13 @@ def test_a_failure_that_an_abort_caused_is_an_abort(report):
     ]
 
 
+def test_a_test_that_reads_meters_of_its_own_jvm_is_an_abort(report):
+    failed = '<failure message="metric not found">java.lang.AssertionError: metric not found at x</failure>'
+    other = '<failure message="no such metric">java.lang.AssertionError: metric not found elsewhere</failure>'
+    found = report(case("a()[1]", failed), case("b()[1]", other))
+    assert [(one.state, one.reason.partition(" ")[0]) for one in found] == [(SKIPPED, "inside:"), (FAILED, "no")]
+
+
 def test_the_second_of_two_equal_runs_is_not_counted(report):
     twin = "<skipped>org.opentest4j.TestAbortedException: twin: runs as isolated already</skipped>"
     assert [one.name for one in report(case("a()[1]"), case("a()[2]", twin))] == ["T.a()[1]"]
