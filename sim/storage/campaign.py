@@ -3,7 +3,7 @@
 The ways: ``crash`` judges a power failure before every operation of the disk, ``fault`` plays on a disk that fails or
 is full and judges some operations, ``rot`` damages what a power failure at some operations would leave, ``raft`` adds
 what a replica does to its log and judges a power failure before some operations, ``events`` does
-both with event topics, and ``event-rot`` damages those.
+both with event topics, ``event-fault`` has those on a disk that fails or is full, and ``event-rot`` damages them.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _events(seed: int, operations: int, seen: Counter[str]) -> None:
     _enumerate(history, Enumeration(history, share=_EVENTS_SHARE), seen)
 
 
-def _fault(seed: int, operations: int, seen: Counter[str]) -> None:
-    history = FaultHistory(seed, FAULTY._replace(operations=operations))
+def _fault(seed: int, operations: int, seen: Counter[str], *, events: bool = False) -> None:
+    history = FaultHistory(seed, FAULTY._replace(operations=operations, events=events))
     Enumeration(history, share=_FAULT_SHARE)
     try:
         history.play()
@@ -69,6 +69,7 @@ def _fault(seed: int, operations: int, seen: Counter[str]) -> None:
         seen["fault of the disk"] += history.faults
         seen["stop"] += history.stops
         seen["full disk"] += history.full_disks
+        seen["failed partition"] += history.failed_partitions
 
 
 def _rot(seed: int, operations: int, seen: Counter[str], *, events: bool = False) -> None:
@@ -87,6 +88,7 @@ WAYS: Final[dict[str, Callable[[int, int, Counter[str]], None]]] = {
     "rot": _rot,
     "raft": _raft,
     "events": _events,
+    "event-fault": partial(_fault, events=True),
     "event-rot": partial(_rot, events=True),
 }
 

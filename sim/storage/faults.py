@@ -68,7 +68,7 @@ class FaultHistory(History):
         """And that was no read, and not for want of space."""
 
         self._was_full = False
-        self.faults = self.stops = self.failed_starts = self.full_disks = self.waits = 0
+        self.faults = self.stops = self.failed_starts = self.full_disks = self.waits = self.failed_partitions = 0
 
     # -- the disk ------------------------------------------------------------------------------------------------------
 
@@ -132,7 +132,9 @@ class FaultHistory(History):
             super().start()
 
     def survive(self, operation: Callable[[], None]) -> None:
-        """As ever; only an orderly stop may end with the error of a disk that failed."""
+        """As ever; only an orderly stop may end with the error of a disk that failed, and only a partition whose files
+        the disk could not read may fail. A start serves it again.
+        """
         try:
             super().survive(operation)
         except OSError as error:
@@ -140,6 +142,19 @@ class FaultHistory(History):
                 raise Violation(f"uncaught: {error!r}") from error
             self._mend()
             self.kill()
+        except AssertionError:
+            if not self._excuse or not self._failed():
+                raise
+        if self._excuse and (failed := self._failed()):
+            self.failed_partitions += len(failed)
+            self._mend()
+            self.trail += failed
+            self.kill()
+
+    def _failed(self) -> list[str]:
+        """Partitions that are open no more, and why."""
+        faults = {topic: self.life.fault(topic) for topic in self.topics.values()}
+        return [f"{topic!r}: {fault}" for topic, fault in faults.items() if fault]
 
     def adopt(self) -> None:
         """Judge without further faults: what failed has failed, and what found no room is opened now that there is."""

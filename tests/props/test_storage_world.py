@@ -35,6 +35,8 @@ KEPT = [
     ("raft", 3),
     ("events", 8),
     ("events", 998946396260),
+    ("event-fault", 25),
+    ("event-fault", 48),
     ("event-rot", 7000),
     ("event-rot", 7001),
     ("event-rot", 7021),
@@ -64,7 +66,7 @@ def test_what_was_found_once_stays_mended(way: str, seed: int) -> None:
     assert play(way, seed, OPERATIONS, Counts()) is None
 
 
-@pytest.mark.parametrize("way", ["crash", "fault", "raft", "events"])
+@pytest.mark.parametrize("way", ["crash", "fault", "raft", "events", "event-fault"])
 def test_a_fresh_history_keeps_what_was_promised(way: str, fresh_seed: int) -> None:
     seed, counts = random.Random(f"{way}/{fresh_seed}").randrange(1 << 20, 1 << 40), Counts()
     assert play(way, seed, FRESH_OPERATIONS, counts) is None

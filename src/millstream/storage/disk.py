@@ -375,13 +375,20 @@ def without(buffers: Sequence[Buffer], skip: int) -> list[Buffer]:
     return left
 
 
+class ReadFailed(OSError):
+    """A file could not be read. What is on the disk is as it was."""
+
+
 def read_at(file: File, position: int, size_bytes: int) -> bytearray:
-    """Up to ``size_bytes`` from ``position``; shorter only at the end of the file."""
+    """Up to ``size_bytes`` from ``position``; shorter only at the end of the file. Raises ReadFailed."""
     data = bytearray(size_bytes)
     view = memoryview(data)
     filled = 0
     while filled < size_bytes:
-        got = file.preadv([view[filled:]], position + filled)
+        try:
+            got = file.preadv([view[filled:]], position + filled)
+        except OSError as error:
+            raise ReadFailed(error.errno, error.strerror, file.path) from error
         if got <= 0:
             view.release()
             del data[filled:]

@@ -1,5 +1,6 @@
 """A log of events takes batches of events only, and one that has another kind anyway ends alone."""
 
+import errno
 import random
 
 import pytest
@@ -55,6 +56,24 @@ def bench():
     for number in (0, 1):
         found.put(number)
     return found
+
+
+def test_a_chunk_that_cannot_be_read_while_the_next_one_is_made_ends_that_partition_alone(bench):
+    log, partition = bench.log(0), bench.life.partition(bench.topics[0])
+    bench.shard.call(bench.shard.storage.checkpoint)
+    log.roll()
+    bench.put(0)
+    bench.shard.processes.file_worker._disk._numbers.clear()  # as in a worker that has just started
+    bench.disk.fail = lambda kind, path: errno.EIO if kind == "read" and "/fails-" in path else 0
+    log.write_out()
+    bench.shard.run(lambda: partition.has_failed)
+    assert partition.has_failed
+    bench.settle()
+    bench.disk.fail = lambda kind, path: 0
+    bench.put(1)
+    bench.disk.crash(torn=False)
+    bench.start()
+    assert (bench.log(0).next_offset, bench.log(1).next_offset) == (2, 2)
 
 
 def stored(base, epoch):

@@ -79,8 +79,8 @@ CUT_ORDER: Final = (SIDECAR_SUFFIX, INDEX_SUFFIX, DESC_SUFFIX, DATA_SUFFIX, META
 class ChunkSegment:
     """The chunk at ``stem`` (its files without their suffix). Made by ``load`` or ``make``."""
 
-    def __init__(self, files: FileCache, chunk: Chunk) -> None:
-        self.chunk = chunk
+    def __init__(self, files: FileCache, stem: str, header: SidecarHeader) -> None:
+        self.chunk = Chunk(header.chunk, stem, header.base_offset)
         self.users = 0
         """Open handles. Written by ``ChunkDisk``."""
         self.whole_bytes = 0
@@ -88,6 +88,7 @@ class ChunkSegment:
         self.sidecar_bytes = 0
         """Size of the sidecar when it was read or written last: another process may have written since."""
         self._files = files
+        self._head = encode_header(header)
         self._positions: array[int] = array("q")  # where each batch starts in the stream
         self._tail = bytearray()
         self._longer = False  # the files have bytes after the last batch, which no batch needs
@@ -106,7 +107,7 @@ class ChunkSegment:
         header = read_header(sidecar, stem)
         if header.chunk != chunk:
             raise Corruption(f"{stem}{SIDECAR_SUFFIX} belongs to chunk {header.chunk}")
-        one = cls(files, Chunk(chunk, stem, header.base_offset))
+        one = cls(files, stem, header)
         one.sidecar_bytes = len(sidecar)
         sizes = {suffix: _size(disk, stem + suffix) for suffix in SUFFIXES}
         for at in range(SIDECAR_HEADER_BYTES, len(sidecar), ENTRY_BYTES):
@@ -124,14 +125,14 @@ class ChunkSegment:
     @classmethod
     def make(cls, files: FileCache, stem: str, header: SidecarHeader) -> ChunkSegment:
         """Make the five files of a chunk, empty. Their names are durable after a sync of the directory."""
-        one = cls(files, Chunk(header.chunk, stem, header.base_offset))
+        one = cls(files, stem, header)
         for suffix in CUT_ORDER:
             file = files.acquire(stem + suffix, create=True)
             try:
                 file.truncate(0)
             finally:
                 files.release(file)
-        one._write(SIDECAR_SUFFIX, [encode_header(header)], FilePosition(0))
+        one._write(SIDECAR_SUFFIX, [one._head], FilePosition(0))
         one.sidecar_bytes = SIDECAR_HEADER_BYTES
         return one
 
@@ -220,7 +221,7 @@ class ChunkSegment:
         self._write(DATA_SUFFIX, [batch.data], before.data)
         self._write(DESC_SUFFIX, [encode_descriptors(self.chunk.id, before, batch.data_sizes)], before.desc)
         self._write(INDEX_SUFFIX, [encode_index(before, batch.metadata_sizes, batch.data_sizes)], before.index)
-        self._write(SIDECAR_SUFFIX, [encode_entry(entry)], entry_position(place))
+        self._write_entries([entry], place)
 
     def _append(self, batches: Sequence[memoryview]) -> None:
         """Batches behind the last one, in one write a file."""
@@ -248,11 +249,18 @@ class ChunkSegment:
         self._write(DATA_SUFFIX, payload, first.data)
         self._write(DESC_SUFFIX, descriptors, first.desc)
         self._write(INDEX_SUFFIX, index, first.index)
-        self._write(SIDECAR_SUFFIX, [encode_entry(entry) for entry in entries], self.chunk.sidecar_end)
+        self._write_entries(entries, len(self._positions))
         for entry in entries:
             self._add(entry)
         self._longer = False
         self.sidecar_bytes = self.chunk.sidecar_end
+
+    def _write_entries(self, entries: Sequence[BatchEntry], place: int) -> None:
+        """The sidecar's entries from ``place`` on. The first goes with the header once more: a start after a sync that
+        failed finds the header in memory, where no later sync takes it from.
+        """
+        head, position = ([], entry_position(place)) if place else ([self._head], FilePosition(0))
+        self._write(SIDECAR_SUFFIX, [*head, *map(encode_entry, entries)], position)
 
     def _add(self, entry: BatchEntry) -> None:
         before = self.chunk.ends
