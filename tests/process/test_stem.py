@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millstream.testing import Broker
+from millstream.testing import Broker, cluster
+from millstream.testing.namespaces import may_make
 from millstream.testing.stem import Stem, grow, stem_for
 
 pytestmark = pytest.mark.process
@@ -46,6 +47,16 @@ def test_a_fork_has_what_its_start_of_its_own_would_have(tmp_path, monkeypatch):
             assert f"Max open files            {FILES} " in Path(f"/proc/{second.pid}/limits").read_text()
             leftover = {f"/proc/{one.pid}/fd", f"/proc/{other.pid}/fd"}
             assert len({len(os.listdir(each)) for each in leftover}) == 1, "one has descriptors of another"
+
+
+@pytest.mark.skipif(not may_make(), reason="needs root and iproute2")
+def test_a_fork_is_in_the_network_of_its_broker():
+    with cluster(2, networks=True) as brokers:
+        assert all(map(is_fork, brokers.brokers.values()))
+        places = {
+            os.readlink(f"/proc/{pid}/ns/net") for pid in ("self", *(one.pid for one in brokers.brokers.values()))
+        }
+        assert len(places) == 3
 
 
 def test_its_end_is_seen_like_that_of_any_process(tmp_path):

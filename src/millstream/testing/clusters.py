@@ -78,7 +78,7 @@ class Cluster:
                 shards=shards,
                 memory=memory,
                 listen=f"{host(node)}:0",
-                prefix=spaces.prefix(node) if spaces is not None else (),
+                network=spaces.name(node) if spaces is not None else "",
             )
 
         self._make = make

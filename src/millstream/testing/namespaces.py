@@ -69,9 +69,9 @@ class Namespaces:
         """The IP address of a broker."""
         return f"{self._subnet}.{node}"
 
-    def prefix(self, node: int) -> list[str]:
-        """What stands before a command that is to run in a broker's network."""
-        return ["ip", "netns", "exec", self._space(node)]
+    def name(self, node: int) -> str:
+        """The name of a broker's network, as ``ip netns`` has it."""
+        return self._space(node)
 
     def cut(self, sender: int, receiver: int) -> None:
         """Drop what ``sender`` sends to ``receiver``."""

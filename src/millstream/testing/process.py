@@ -74,11 +74,12 @@ class Broker:
         memory: str | None = "256MiB",
         listen: str = "127.0.0.1:0",
         prefix: Sequence[str] = (),
+        network: str = "",
         secure: bool = False,
     ) -> None:
         """``topics`` are names, or names with their number of partitions; ``prefix`` stands before the command that
-        starts it. A ``secure`` one takes TLS only, on its Kafka and HTTP ports, with an authority of its own (needs
-        the extra ``security``): ``client`` has what clients need.
+        starts it; ``network`` is a name of ``ip netns``. A ``secure`` one takes TLS only, on its Kafka and HTTP ports,
+        with an authority of its own (needs the extra ``security``): ``client`` has what clients need.
         """
         names = [topics] if isinstance(topics, str) else topics or ()
         self._topics = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, 1)
@@ -89,6 +90,7 @@ class Broker:
         self._memory = memory
         self._listen = listen
         self._prefix = list(prefix)
+        self._network = network
         self._owns_directory = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="millstream-") if data_dir is None else data_dir)
         self.log_path = self.data_dir.with_name(self.data_dir.name + ".stderr")
@@ -103,11 +105,11 @@ class Broker:
 
     def command(self) -> list[str]:
         """The command line that starts it."""
-        command = [
-            *self._prefix,
-            sys.executable,
-            "-m",
-            "millstream.cli",
+        network = ["ip", "netns", "exec", self._network] if self._network else []
+        return [*network, *self._prefix, sys.executable, "-m", "millstream.cli", *self._words()]
+
+    def _words(self) -> list[str]:
+        words = [
             "start",
             "--data",
             str(self.data_dir),
@@ -117,12 +119,12 @@ class Broker:
             f"{self._listen.rpartition(':')[0].rpartition('://')[2]}:0",
         ]
         if self._shards is not None:
-            command += ["--shards", str(self._shards)]
+            words += ["--shards", str(self._shards)]
         if self._memory is not None:
-            command += ["--memory", self._memory]
+            words += ["--memory", self._memory]
         for name, value in self.settings.items():
-            command += ["--set", f"{name}={value}"]
-        return command
+            words += ["--set", f"{name}={value}"]
+        return words
 
     def start(self) -> Self:
         """Start it and return when it serves; topics that were asked for exist then."""
@@ -152,12 +154,11 @@ class Broker:
 
     def _spawn(self, environment: dict[str, str], log: int) -> subprocess.Popen[str] | Forked:
         """Start the process, from the thread that its life depends on."""
-        command = self.command()
         stem = None if self._prefix else stem_for(environment)
         if stem is not None:
-            return stem.start(command[3:], environment, log)
+            return stem.start(self._words(), environment, log, self._network)
         return subprocess.Popen(
-            bound_to_us(command, signal.SIGKILL),
+            bound_to_us(self.command(), signal.SIGKILL),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -40,6 +40,7 @@ _MESSAGE_BYTES: Final = 1 << 20
 _LIMITS: Final = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _READ_AT_EXEC: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_")
 _PR_SET_PDEATHSIG: Final = 1
+_CLONE_NEWNET: Final = 0x40000000
 
 
 def _at_exec(environment: Mapping[str, str]) -> dict[str, str]:
@@ -116,12 +117,15 @@ class Stem:
         """Whether a fork can have this environment."""
         return _at_exec(environment) == self._at_exec
 
-    def start(self, words: Sequence[str], environment: Mapping[str, str], log: int) -> Forked:
-        """Run ``millstream`` with these words. What it writes to standard error goes to the descriptor ``log``."""
+    def start(self, words: Sequence[str], environment: Mapping[str, str], log: int, network: str = "") -> Forked:
+        """Run ``millstream`` with these words, in a network of ``ip netns`` if one is named. What it writes to standard
+        error goes to the descriptor ``log``.
+        """
         asked = {
             "words": words,
             "environment": dict(environment),
             "cwd": os.getcwd(),
+            "network": network,
             "limits": [(limit, resource.getrlimit(limit)) for limit in _LIMITS],
         }
         reading, writing = os.pipe()
@@ -189,13 +193,18 @@ def _words_of_a_fork(line: socket.socket) -> list[str]:
 
 def _become(asked: Mapping[str, Any], stem: int, output: int, log: int) -> None:
     """Be what the starter would have started itself."""
-    failed = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if failed or os.getppid() != stem:
         os._exit(1)
     os.setsid()
     os.dup2(output, 1)
     os.dup2(log, 2)
     os.closerange(3, max(output, log) + 1)
+    if asked["network"]:
+        with open(f"/run/netns/{asked['network']}", "rb") as space:
+            if libc.setns(space.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"cannot enter the network {asked['network']}")
     os.chdir(asked["cwd"])
     for limit, values in asked["limits"]:
         if resource.getrlimit(limit) != tuple(values):
