@@ -30,6 +30,8 @@ ONE_ALONE: Final = "has one replica alone"
 """Why a partition is not cut, but repaired."""
 
 _TRIES: Final = 60
+_STORE_AGAIN: Final = 10
+"""Tries after which a store that is away is there: a cut of an archived topic waits for it."""
 _STEPS: Final = 60
 """Operations of a disk, one of which may be the last before its power fails."""
 _SOON_US: Final = 2 * SECOND
@@ -108,6 +110,8 @@ def _have_it_cut(several: Several, named: _Named) -> None:
     group = several.controller.topics[TOPIC].partitions[0].raft_group
     before = several.controller.cuts.get(group)
     for number in range(_TRIES):
+        if number == _STORE_AGAIN:
+            several.set_store(Faults())
         found = several.leader(TOPIC, 0)
         if found is not None:
             if several.controller.cuts.get(group) not in (None, before):

@@ -389,9 +389,11 @@ class Several(World):
         return not _is_majority(there | starts, replicas) or self._grows_again(name, index, there | starts)
 
     def _grows_again(self, name: str, index: int, there: set[NodeId]) -> bool:
-        """Whether a group that an unclean cut has left with one voter has few again, of whom no majority is there."""
+        """Whether a group that an unclean cut has left with one voter has few again, of whom no majority is there. A
+        replica that is being filled does not know them.
+        """
         entries = [one.table.find(name, index) for one in self.reached()]
-        groups = [one.group for one in entries if isinstance(one, Partition)]
+        groups = [one.group for one in entries if isinstance(one, Partition) and not one.log.files.lost]
         voters = [one.configuration.voters for one in groups if isinstance(one, ReplicatedGroup)]
         return bool(voters) and not any(_is_majority(there, tuple(map(node_of, each))) for each in voters)
 

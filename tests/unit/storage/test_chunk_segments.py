@@ -163,6 +163,23 @@ def test_what_another_process_wrote_is_seen_when_the_chunk_is_opened_again():
     assert content(reader) == b"".join(batches)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_files_that_another_process_put_in_place_of_the_directory_are_seen(others):
+    inner = fresh()
+    writer, reader = ChunkDisk(inner), ChunkDisk(inner)
+    paths = [f"{DIRECTORY}/{segment_name(base)}" for base in (0, 10, 20)]
+    for path, base in zip(paths, (0, 10, 20), strict=True):
+        write_all(writer.open(path, create=True), made(1, first=base), 0)
+    assert content(reader, paths[2]) == b"".join(made(1, first=20)), "the third chunk has the segment"
+    for path in paths:
+        writer.unlink(path)
+    later = made(1, seed=7, first=20)
+    for path, batches in [(paths[1], made(1, first=10)), (paths[2], later)][1 - others :]:
+        write_all(writer.open(path, create=True), batches, 0)
+    reader.close_segment(paths[2])
+    assert content(reader, paths[2]) == b"".join(later)
+
+
 @pytest.mark.parametrize("left", [LOST, TORN, KEPT])
 def test_after_every_crash_the_synced_batches_are_there_and_the_rest_can_be_written_again(left):
     batches = made(8)

@@ -15,6 +15,7 @@ again when the sidecar is not as long as it was.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -173,16 +174,22 @@ class ChunkDisk:
             return False
 
     def _load(self, directory: str, base: Offset) -> ChunkSegment:
+        """Load the chunk with this base. The number that it had may be that of another one, or of none: another process
+        has put other files in the directory.
+        """
         number = self._numbers.get(directory, {}).get(base)
-        if number is None:
-            number = self._scan(directory).get(base)
+        if number is not None:
+            with contextlib.suppress(FileNotFoundError):
+                one = self._loaded(directory, number)
+                if one.chunk.base_offset == base:
+                    return one
+        number = self._scan(directory).get(base)
         if number is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{directory}/{segment_name(base)}")
-        one = ChunkSegment.load(self._disk, self._files, f"{directory}/{chunk_name(number, '')}", number)
-        if one.chunk.base_offset != base:
-            self._numbers.pop(directory)
-            return self._load(directory, base)
-        return one
+        return self._loaded(directory, number)
+
+    def _loaded(self, directory: str, number: ChunkId) -> ChunkSegment:
+        return ChunkSegment.load(self._disk, self._files, f"{directory}/{chunk_name(number, '')}", number)
 
     def _make(self, directory: str, base: Offset) -> ChunkSegment:
         number = self.next_number(directory)
