@@ -444,8 +444,9 @@ class ReplicatedGroup:
             self._on_persisted(position, term)
 
     def _on_written(self, batches: Sequence[SentBatch]) -> None:
-        """A follower's write is in the log."""
-        self._host.schedule(self)
+        """A write is in the log. One that had to wait was carried out apart from the Ready that asked for it."""
+        if self._writes.waiting:
+            self._host.schedule(self)
         if batches:
             self.events.on_replicated(batches)
 
