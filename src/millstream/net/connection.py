@@ -17,12 +17,16 @@ after the other, so that small requests of other clients do not wait for all of 
 unsent bytes of all connections of a shard are bounded, too (`net.owed`); above the bound, those that have any are
 not read.
 
+While much of a large frame is missing, its socket is readable from `WAKE_BYTES` on (``SO_RCVLOWAT``), because each part
+that is received costs a turn.
+
 Bad input: a negative or oversized frame length closes this connection, with one rate-limited log line. When a
 client disconnects, its memory is released. Its requests in progress finish (those that wait for data end at once), and
 their responses are dropped. A crash of the shard needs no cleanup here. Overload: memory is reserved before it is
 allocated, and without a reservation the connection waits.
 """
 
+import socket
 import struct
 from collections.abc import Sequence
 from errno import EAGAIN, EWOULDBLOCK
@@ -43,6 +47,9 @@ MIN_FRAME_BYTES: Final = 8
 
 FETCH: Final = 1
 """Size of the API key. Its value is 0 for Produce only."""
+
+WAKE_BYTES: Final = 256 << 10
+"""Bytes of a large frame that are received at once, at least: 0.1 ms of copying."""
 
 _read_size: Final = struct.Struct(">i").unpack_from
 
@@ -241,9 +248,17 @@ class Connection:
             self.close()
             return
         self.intake.counts.received.inc(count)
+        is_large = frame.missing >= WAKE_BYTES
+        if is_large != frame.is_large:
+            frame.is_large = is_large
+            self._wake_at(WAKE_BYTES if is_large else 1)
         if not frame.missing:
             self.frames += 1
             self._handle_chain(frame)
+
+    def _wake_at(self, size: int) -> None:
+        """Have the socket readable from ``size`` bytes on, or at the end of the stream."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _handle_chain(self, frame: "PartialFrame") -> bool:
         """Handle the frame that was received into fragments. True: read on from the socket."""

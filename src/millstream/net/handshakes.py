@@ -65,6 +65,9 @@ class TlsConnection(Connection):
         super().resume()
         self._ask_again()
 
+    def _wake_at(self, size: int) -> None:
+        """What waits inside the socket is none of the kernel's."""
+
     def _ask_again(self) -> None:
         if self.reading and self.socket.more and not self._asks:
             self._asks = True

@@ -43,6 +43,10 @@ class Member(Protocol):
     frame: PartialFrame | None
     """The frame that is being received. Written by `net.budget`."""
 
+    def on_readable(self) -> None:
+        """Receive what the kernel has."""
+        ...
+
     @property
     def client(self) -> Client: ...
     @property

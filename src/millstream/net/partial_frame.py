@@ -18,16 +18,18 @@ class PartialFrame:
     Lifecycle: made by `net.budget` when the frame has its memory; handled when nothing is missing. Shard: the
     connection's.
 
-    Invariant: the first ``size - missing`` bytes of ``chain`` have been received.
+    Invariants: the first ``size - missing`` bytes of ``chain`` have been received. ``is_large`` says whether the socket
+    is readable for large parts only.
     """
 
-    __slots__ = ("chain", "missing", "size")
+    __slots__ = ("chain", "is_large", "missing", "size")
 
     def __init__(self, chain: IoBuf, size: int, received: memoryview) -> None:
         """``received`` is what the frame's first receive brought; it is copied."""
         self.chain: IoBuf | None = chain
         """None while the frame is handled: the handler's caller releases it."""
         self.size = size
+        self.is_large = False
         self.missing = size - len(received)
         position = 0
         for view in chain.views():

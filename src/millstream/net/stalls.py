@@ -84,6 +84,10 @@ class Stalls:
         patience_ms = SHORT_STALL_MS if 2 * held > limit else self._idle_ms
         seen: dict[Member, tuple[int, int, int]] = {}
         for connection in [c for c in self._connections if c.frame or c.responses.writing]:
+            if connection.frame is not None and connection.frame.is_large and connection.reading:
+                connection.on_readable()  # the kernel may have a part for which it does not wake the shard
+                if connection.closed:
+                    continue
             missing = 0 if connection.frame is None else connection.frame.missing
             head = connection.responses.outbox.head
             before = self._seen.get(connection)
