@@ -32,7 +32,7 @@ from bench import processes
 
 KAFKA_VERSION = "4.3.1"
 POM = Path(__file__).with_name("pom.xml")
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 240.0
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
