@@ -35,8 +35,11 @@ import kafka.server.KafkaConfig;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.FinalizedVersionRange;
+import org.apache.kafka.clients.admin.ScramCredentialInfo;
+import org.apache.kafka.clients.admin.ScramMechanism;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
+import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
@@ -44,6 +47,7 @@ import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
@@ -60,8 +64,11 @@ import org.opentest4j.TestAbortedException;
  * <p>A test that reads state inside a broker gets an answer from the public API. Where the public API has no answer, the
  * test is aborted, and the reason names the accessor. The prefix of the reason says why: {@code inside} (state of a
  * broker's objects), {@code setting} (a setting that decides what is tested and that the broker lacks), {@code feature}
- * (a feature level that cannot be set), {@code security} (a listener that is not PLAINTEXT), {@code harness} (a shape of
- * cluster that this class cannot build).
+ * (a feature level that cannot be set), {@code security} (a listener that is neither PLAINTEXT nor SASL_PLAINTEXT),
+ * {@code harness} (a shape of cluster that this class cannot build).
+ *
+ * <p>A test that wants SASL_PLAINTEXT gets brokers that demand a login, with the two users of Kafka's harness. As there,
+ * everybody may do everything unless the test sets an authorizer.
  *
  * <p>Lines for the runner go to {@code notes.txt}: settings that a test asked for and the broker lacks, ERROR lines of
  * broker logs, and brokers that ended without being stopped.
@@ -73,6 +80,9 @@ class ExternalCluster implements ClusterInstance {
     /** Settings that decide what is tested. A test that sets one of them to an unknown value is aborted; other unknown settings are left out. */
     private static final Pattern DECISIVE = Pattern.compile(
         ".*\\.(class|classes|class\\.name|reporters|assignors)|authorizer\\..*|listener\\..*|super\\.users|.*quota.*|.*sasl.*|.*ssl.*");
+    /** Settings of brokers that demand a login, and what they mean here is what they mean in Kafka. */
+    private static final Set<String> OF_LOGINS = Set.of("sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol", "super.users");
+    private static final String AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
     private static final AtomicInteger COUNT = new AtomicInteger();
     private static final long START_LIMIT_MS = 60_000;
 
@@ -97,12 +107,16 @@ class ExternalCluster implements ClusterInstance {
         }
     }
 
+    private boolean demandsLogin() {
+        return config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT;
+    }
+
     void named(String name) {
         this.name = name;
     }
 
     void refuseWhatCannotBe() {
-        if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT) {
+        if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT && !demandsLogin()) {
             throw new TestAbortedException("security: " + config.brokerSecurityProtocol());
         }
         if (config.metadataVersion() != MetadataVersion.latestTesting()) {
@@ -114,7 +128,8 @@ class ExternalCluster implements ClusterInstance {
         Stream.concat(Stream.of(config.serverProperties()), config.perServerOverrideProperties().entrySet().stream()
             .filter(e -> e.getKey() < 3000).map(Map.Entry::getValue)).flatMap(m -> m.entrySet().stream()).forEach(e -> {
                 String key = e.getKey();
-                boolean ours = key.equals("group.consumer.assignors") && Set.of("uniform", "range").containsAll(Arrays.asList(e.getValue().split(",")));
+                boolean ours = key.equals("group.consumer.assignors") && Set.of("uniform", "range").containsAll(Arrays.asList(e.getValue().split(",")))
+                    || OF_LOGINS.contains(key) || key.equals("authorizer.class.name") && e.getValue().equals(AUTHORIZER);
                 if (DECISIVE.matcher(key).matches() && !e.getValue().isEmpty() && !ours) {
                     throw new TestAbortedException("setting: " + key + "=" + e.getValue());
                 }
@@ -142,11 +157,16 @@ class ExternalCluster implements ClusterInstance {
 
         void spawn(String seeds) throws IOException {
             List<String> command = new ArrayList<>(List.of("setsid", PROGRAM, "start", "--data", data.toString(),
-                "--listen", "127.0.0.1:" + port, "--http", "127.0.0.1:0", "--shards", "1", "--memory", "192MiB", "--node-id", Integer.toString(id)));
+                "--listen", (demandsLogin() ? "S://" : "") + "127.0.0.1:" + port, "--http", "127.0.0.1:0", "--shards", "1", "--memory", "192MiB", "--node-id", Integer.toString(id)));
             if (config.numBrokers() > 1) {
                 command.addAll(List.of("--seeds", seeds, "--peer-listen", "127.0.0.1:" + peerPort));
             }
             Map<String, String> settings = new TreeMap<>(Map.of("shards.pin", "false"));
+            if (demandsLogin()) {
+                settings.put("listener.security.protocol.map", "S:SASL_PLAINTEXT");
+                settings.put("sasl.enabled.mechanisms", "PLAIN");
+                settings.put("allow.everyone.if.no.acl.found", Boolean.toString(!config.serverProperties().containsKey("authorizer.class.name")));
+            }
             // Every broker is a controller as well, so settings for Kafka's controllers (ids from 3000) apply to each broker.
             config.perServerOverrideProperties().forEach((server, properties) -> {
                 if (server >= 3000) {
@@ -158,14 +178,20 @@ class ExternalCluster implements ClusterInstance {
             settings.forEach((key, value) -> {
                 if (KNOWN.contains(key)) {
                     command.addAll(List.of("--set", key + "=" + value));
-                } else {
+                } else if (!OF_LOGINS.contains(key)) {
                     note("left out: " + key + "=" + value);
                 }
             });
             Files.deleteIfExists(data.resolve("broker.json"));
             File log = folder.resolve(id + ".log").toFile();
-            process = new ProcessBuilder(command).redirectErrorStream(true)
-                .redirectInput(new File("/dev/null")).redirectOutput(ProcessBuilder.Redirect.appendTo(log)).start();
+            ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true)
+                .redirectInput(new File("/dev/null")).redirectOutput(ProcessBuilder.Redirect.appendTo(log));
+            if (demandsLogin()) {
+                Path user = folder.resolve("first-user");
+                Files.writeString(user, JaasUtils.KAFKA_PLAIN_ADMIN + ":" + JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD + "\n");
+                builder.environment().put("MILLSTREAM_BOOTSTRAP_USER_FILE", user.toString());
+            }
+            process = builder.start();
         }
 
         void await() throws IOException, InterruptedException {
@@ -261,12 +287,25 @@ class ExternalCluster implements ClusterInstance {
                 m.await();
             }
             started = true;
+            createSecondUser();
             setFeatures();
         } catch (TestAbortedException e) {
             throw e;
         } catch (IOException | InterruptedException | RuntimeException e) {
             members.values().forEach(m -> m.end(false));
             throw new IllegalStateException("the cluster did not start: " + e.getMessage(), e);
+        }
+    }
+
+    private void createSecondUser() {
+        if (!demandsLogin()) {
+            return;
+        }
+        try (Admin admin = admin()) {
+            admin.alterUserScramCredentials(List.of(new UserScramCredentialUpsertion(JaasUtils.KAFKA_PLAIN_USER1,
+                new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), JaasUtils.KAFKA_PLAIN_USER1_PASSWORD))).all().get();
+        } catch (InterruptedException | java.util.concurrent.ExecutionException e) {
+            throw new IllegalStateException("the second user was not created: " + e.getMessage(), e);
         }
     }
 
