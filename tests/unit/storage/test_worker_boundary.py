@@ -1,5 +1,7 @@
 """What raises in a helper process, in a command about one log, ends that log."""
 
+import errno
+
 import pytest
 from storage_support import append, new_shard, settle
 
@@ -10,6 +12,7 @@ from millstream.storage.messages.commands import EndPass, PutRewritten
 from millstream.storage.segments.files import SegmentFiles
 from millstream.storage.segments.read_faults import HelperFault
 from millstream.storage.segments.reads import Reader
+from sim.engine.local_storage import Stopped
 
 
 def planted(*_):
@@ -141,6 +144,14 @@ def test_a_log_that_failed_is_set_aside_by_one_checkpoint_although_a_frame_is_on
     assert len(begun) == 1
     shard.storage.when_set_aside(log.group, lambda: done.append(1))
     assert len(done) == 2, "at once"
+
+
+def test_a_state_of_the_write_ahead_log_that_cannot_be_read_ends_the_shard_with_the_reason(bench):
+    shard, log, _, _ = bench
+    shard.storage.cut_off(log)
+    shard.disk.fail = lambda kind, path: errno.EIO if kind == "read" and "/wal/0/state" in path else 0
+    with pytest.raises(Stopped, match="nothing says which frames"):
+        checkpointed(shard)
 
 
 @pytest.mark.parametrize("verb", ["cut", "remove"])

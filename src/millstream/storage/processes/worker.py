@@ -229,6 +229,8 @@ class Worker:
                 synced=full,
                 what=f"{error.filename or 'a directory'} could not be made durable",
             )
+        except Corruption as error:  # nothing says what is in the segments: the state that logs of a shard share
+            return Checkpointed(command.id, errno.EIO, synced=False, what=error.message)
         return Checkpointed(command.id, 0, synced=True, what="", broken=list(broken_logs.found.items()))
 
     def _set_aside(self, logs: list[tuple[int, str]], directory: str, state: bytes) -> None:
