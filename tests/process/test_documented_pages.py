@@ -17,6 +17,7 @@ FIRST = [
     "docs/apply.md",
     "docs/backup.md",
 ]
+OWN = [f"docs/{name}.md" for name in ("schemas", "tables", "pipeline", "existing-tables", "upserts")]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -29,18 +30,10 @@ def test_the_first_pages_can_be_pasted_in_their_order():
 
 
 @pytest.mark.process
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_the_page_on_upserts_can_be_pasted():
-    assert docs_check.check([ROOT / "docs" / "upserts.md"], slow=True) == []
-
-
-@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", ["docs/schemas.md", "docs/tables.md", "docs/pipeline.md"])
+@pytest.mark.parametrize("page", OWN)
 def test_a_page_of_its_own_can_be_pasted_but_for_what_needs_spark(page):
     assert docs_check.check([ROOT / page], slow=False) == []
 

@@ -26,7 +26,7 @@ from waits import PATIENCE_S, moment, until
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["docs/tables.md", "docs/pipeline.md"]
+PAGES = ["docs/tables.md", "docs/pipeline.md", "docs/existing-tables.md", "docs/upserts.md"]
 
 
 class Served:
