@@ -10,16 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.pipeline.checks import key_of, kind_of
 from millstream.pipeline.model import Pipeline
-from millstream.pipeline.query import (
-    arrow_schema,
-    make_side_tables,
-    optimised_plan,
-    require_mergeable,
-    result_of,
-    share_of,
-    stream,
-)
+from millstream.pipeline.query import arrow_schema, make_side_tables, result_of, share_of, stream
 from millstream.pipeline.query_names import query_path
+from millstream.pipeline.query_plan import optimised_plan, require_mergeable
 from millstream.pipeline.source import ROWS_FORMAT
 from millstream.pipeline.source import source_options as format_options
 from millstream.pipeline.start import source_options

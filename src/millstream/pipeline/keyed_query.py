@@ -26,8 +26,8 @@ from millstream.pipeline.keyed_sink import ChangelogSink, KeyedSink
 from millstream.pipeline.locations import Location
 from millstream.pipeline.merging_sink import MergingSink
 from millstream.pipeline.model import Sink
-from millstream.pipeline.query import require_mergeable
 from millstream.pipeline.query_names import query_path
+from millstream.pipeline.query_plan import require_mergeable
 from millstream.pipeline.raw_records import raw_records
 from millstream.pipeline.result_rows import Result
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA

@@ -7,7 +7,7 @@ the text that they are in.
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,11 +21,9 @@ from pyspark.sql.types import StructType
 from millstream.config.yaml_file import Path
 from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of
-from millstream.pipeline.keys import require_key
 from millstream.pipeline.model import Pipeline, SideTable, Sink
 from millstream.pipeline.query_names import QueryProblem
 from millstream.pipeline.reach import is_compacted
-from millstream.pipeline.row_letters import Origins
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.source import TOPIC_FORMAT, FilesSource, RowsSource, TopicSource
 from millstream.pipeline.wire_schemas import resolved
@@ -33,25 +31,7 @@ from millstream.spark.workers import patiently
 
 _POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _CONTEXT: Final = re.compile(r"== SQL")
-_TOGETHER: Final = re.compile(
-    r"^[\s:+|~-]*(Aggregate|Deduplicate\w*|Distinct|Window|WindowGroupLimit|\w*WithState\w*|TransformWithState\w*)\b",
-    re.MULTILINE,
-)
-"""Steps of a plan whose rows come from several records. Spark marks those of a stream with a tilde."""
-_ROW_BY_ROW: Final = re.compile(
-    r"^[\s:+|~-]*(Project|Filter|Sort|Repartition\w*|RebalancePartitions|EventTimeWatermark|BatchEvalPython|ArrowEvalPython"
-    r"|\w*Relation\w*|LogicalRDD|InMemoryRelation)\b"
-)
-"""Steps of a plan that make no second row of a record. Other steps are taken for such as may."""
-
 _SOURCES: Final = {source.name(): source for source in (RowsSource, FilesSource, TopicSource)}
-
-
-def origins_of(frame: DataFrame) -> Origins:
-    """What the rows of a frame tell about their records."""
-    plan = optimised_plan(frame)
-    named = {"_topic", "_partition", "_offset"} <= set(frame.columns) and _TOGETHER.search(plan) is None
-    return Origins(named, all(_ROW_BY_ROW.match(line) for line in plan.splitlines() if line.strip()))
 
 
 def register(spark: SparkSession) -> None:
@@ -100,66 +80,6 @@ def share_of(spark: SparkSession, result: DataFrame, sink: Sink, index: int) -> 
         return result
     result.createOrReplaceTempView("result")
     return _analysed(spark, sink.sql, ("sinks", index, "sql"))
-
-
-def require_single_rows(frame: DataFrame, verb: str) -> DataFrame:
-    """The frame itself, if each of its rows comes from one record of the source.
-
-    Raises:
-        Rejected: the query puts records together.
-    """
-    found = _TOGETHER.search(optimised_plan(frame))
-    if found is not None:
-        raise Rejected(
-            f"the query puts records together ({found[1]}), so single ones cannot be {verb} into its result; run a new "
-            "pipeline from the beginning into a new table"
-        )
-    return frame
-
-
-def require_mergeable(frame: DataFrame | None, schema: Any, key: Sequence[str], path: Path) -> None:
-    """Refuse rows that have no such key, or that come from several records.
-
-    Args:
-        frame: of a query, None without one.
-        schema: of the rows.
-        key: columns that tell rows apart.
-        path: the query's text.
-
-    Raises:
-        QueryProblem: they do.
-    """
-    try:
-        require_key(schema, key)
-        if frame is not None:
-            require_single_rows(frame, "merged")
-    except Rejected as error:
-        raise QueryProblem(error.message, path) from None
-
-
-def require_repeatable(frame: DataFrame, path: Path) -> None:
-    """Refuse a query that Spark holds for not deterministic: ``rand()``, ``uuid()``, a function declared so.
-
-    Raises:
-        QueryProblem: it is one.
-    """
-    jvm_frame: Any = frame._jdf  # pyright: ignore[reportPrivateUsage]
-    if not jvm_frame.queryExecution().analyzed().deterministic():
-        raise QueryProblem(
-            "the query is not deterministic (rand(), uuid() or the like), and a batch that is repeated would have "
-            "other rows: compute such a column from the record, or say delivery: at-least-once",
-            path,
-        )
-
-
-def optimised_plan(frame: DataFrame) -> str:
-    """Spark's optimised plan. A stream that has not been started has none of its own (``explain`` refuses it), so the
-    optimiser is called on what the analysis gave.
-    """
-    jvm_frame: Any = frame._jdf  # pyright: ignore[reportPrivateUsage]
-    jvm_session: Any = frame.sparkSession._jsparkSession  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-    optimised = jvm_session.sessionState().optimizer().execute(jvm_frame.queryExecution().analyzed())
-    return str(optimised.toString()).rstrip()
 
 
 def make_side_tables(spark: SparkSession, pipeline: Pipeline, *, empty: bool = False) -> None:

@@ -33,14 +33,8 @@ from millstream.pipeline.keyed_query import keyed_sink
 from millstream.pipeline.keyed_sink import KeyedSink
 from millstream.pipeline.locations import Location, state_directory
 from millstream.pipeline.model import Pipeline, Sink
-from millstream.pipeline.query import (
-    arrow_schema,
-    make_side_tables,
-    origins_of,
-    require_single_rows,
-    result_of,
-    share_of,
-)
+from millstream.pipeline.query import arrow_schema, make_side_tables, result_of, share_of
+from millstream.pipeline.query_plan import origins_of, require_single_rows
 from millstream.pipeline.reach import require_topics
 from millstream.pipeline.result_rows import Target, write_result
 from millstream.pipeline.row_letters import PLACE, Origins, letters_of

@@ -17,15 +17,8 @@ from millstream.pipeline.commit import Batch, TableSink
 from millstream.pipeline.files import FileWriter, WrittenFile, written
 from millstream.pipeline.layout import conform
 from millstream.pipeline.locations import Location
-from millstream.pipeline.query import (
-    arrow_schema,
-    origins_of,
-    require_single_rows,
-    result_of,
-    share_of,
-    source_schema,
-    stream,
-)
+from millstream.pipeline.query import arrow_schema, result_of, share_of, source_schema, stream
+from millstream.pipeline.query_plan import origins_of, require_single_rows
 from millstream.pipeline.raw_records import raw_records
 from millstream.pipeline.result_rows import Result, Target, write_result
 from millstream.pipeline.row_letters import with_records

@@ -21,8 +21,9 @@ from millstream.pipeline.checks import METADATA_NAMES, key_of
 from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.locations import Location
 from millstream.pipeline.model import Sink
-from millstream.pipeline.query import require_repeatable, result_of, share_of, stream
+from millstream.pipeline.query import result_of, share_of, stream
 from millstream.pipeline.query_names import QueryProblem
+from millstream.pipeline.query_plan import require_repeatable
 from millstream.pipeline.reach import is_compacted
 from millstream.pipeline.sink_figures import BatchDone
 from millstream.pipeline.sink_query import SinkQuery
