@@ -103,7 +103,7 @@ class JsonDecoder:
     def decode(self, values: Array) -> Decoded:
         rows: list[Any] = []
         faults: dict[int, Fault] = {}
-        decode, finer, numbers, empty = self._decoder.decode, self._finer, self._numbers, _Nothing()
+        decode, finer, empty = self._decoder.decode, self._finer, _Nothing()
         for index, value in enumerate(values.to_pylist()):
             row: Any = empty
             if value is None:
@@ -112,15 +112,18 @@ class JsonDecoder:
             else:
                 try:
                     row = finer.decode(value) if finer is not None and _FINER.search(value) else decode(value)
-                    if numbers is not None:
-                        numbers.require_kept(value)
-                except Misfit as problem:
-                    row, faults[index] = empty, fault_of(problem)
                 except msgspec.DecodeError as problem:
                     faults[index] = Fault(str(problem), _place(str(problem)))
                 except Exception as problem:  # noqa: BLE001 (of any kind: a record never ends its batch)
                     faults[index] = fault_of(ValueError(f"not readable as JSON: {problem}"))
             rows.append(row)
+        if self._numbers is not None:
+            for index in self._numbers.suspects(values):
+                if rows[index] is not empty:
+                    try:
+                        self._numbers.require_kept(values[index].as_py())
+                    except Misfit as problem:
+                        rows[index], faults[index] = empty, fault_of(problem)
         arrays = [
             self._column([getattr(row, f"f{number}") for row in rows], number, faults)
             for number in range(len(self._declared))
