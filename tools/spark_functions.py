@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 KEPT = Path(__file__).parents[1] / "src/millstream/pipeline/spark_functions.txt"
-GRAMMAR = frozenset({"cast", "cube", "rollup", "struct", "try_cast"})
+GRAMMAR = frozenset({"cast", "cube", "python_worker_logs", "rollup", "struct", "try_cast", "when"})
 """Functions that the parser knows, or whose name is in another class."""
 _REGISTRY = re.compile(r"/analysis/(Table)?FunctionRegistry(Base)?\$?\.class$")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

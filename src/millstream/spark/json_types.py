@@ -207,7 +207,7 @@ class LongNumbers:
 
     def suspects(self, values: Any) -> list[int]:
         """The rows of a BinaryArray that may have such a number: with more digits in a row than a ``float`` or a
-        ``double`` keeps, or with a negative exponent. All bytes are looked at together, as most batches have none.
+        ``double`` keeps, or with a negative exponent. All bytes are examined together, because most batches have none.
         """
         _, ends, data = values.buffers()
         if data is None or not len(values):
