@@ -197,11 +197,15 @@ def own_ranges(segments: Iterable[ArchivedSegment], epochs: Sequence[tuple[Term,
 
 
 def ranges_with(segments: Iterable[ArchivedSegment], epochs: Sequence[tuple[Term, Offset]]) -> Iterator[StoredRange]:
-    """The segments of an archive, with the leader epochs in each; ``epochs`` are those of its log."""
+    """The segments of an archive, with the leader epochs in each; ``epochs`` are those of its log. A leader epoch
+    without a record, at whose first offset the next one wrote, has nothing in them.
+    """
     for one in segments:
-        begun = [epoch for epoch, offset in epochs if offset <= one.base_offset][-1:]
-        inside = ((epoch, offset) for epoch, offset in epochs if one.base_offset < offset < one.end_offset)
-        yield StoredRange(one, (*((epoch, one.base_offset) for epoch in begun), *inside))
+        inside: dict[Offset, Term] = {}
+        for epoch, offset in epochs:
+            if offset < one.end_offset:
+                inside[max(offset, one.base_offset)] = epoch
+        yield StoredRange(one, tuple((epoch, offset) for offset, epoch in inside.items()))
 
 
 def longest_chain(ranges: Sequence[StoredRange], known: Sequence[tuple[Term, Offset]] = ()) -> list[StoredRange]:

@@ -140,6 +140,9 @@ def test_a_lost_broker_finds_what_was_joined_and_what_was_uploaded_after_it():
     own = list(own_ranges(list(archive.entries()), [(1, 0), (3, 2), (5, 11), (6, 12)]))
     assert own[0].epochs == ((1, 0), (3, 2), (5, 11))
     assert [one.segment for one in own] == [result.after]
+    own = list(own_ranges(list(archive.entries()), [(0, 0), (1, 0), (2, 4), (3, 4)]))
+    assert own[0].epochs == ((1, 0), (3, 4)), "those without a record are in no object"
+    assert [one.segment for one in longest_chain([*stored_ranges(store)[A][3:], *own])] == [result.after, segments[3]]
     own = list(own_ranges(list(archive.entries()), [(3, 0)]))
     ranges = stored_ranges(store)[A]
     assert [one.segment for one in longest_chain([*ranges, *own])] == [result.after, segments[3]]
