@@ -16,11 +16,12 @@ from millstream.format import wal as wal_format
 from millstream.format import wal_scan
 from millstream.format.events.chunk import DATA_SUFFIX, SUFFIXES
 from millstream.format.index import SegmentSummary
-from millstream.format.names import STATE_COPY_FILE, STATE_FILE
+from millstream.format.names import STATE_COPY_FILE, STATE_FILE, parse_segment
 from millstream.iobuf.room import release_all
 from millstream.partition import lifecycle
 from millstream.partition.append.internal import _InternalAppend
-from millstream.storage.chunks.chunk_segment import ChunkSegment
+from millstream.storage.chunks.chunk_disk import ChunkDisk
+from millstream.storage.chunks.chunk_segment import CUT_ORDER, ChunkSegment
 from millstream.storage.disk import exists, replace_file
 from millstream.storage.log import cutting
 from millstream.storage.log.log import Log
@@ -298,6 +299,24 @@ def a_chunk_is_synced_without_its_data(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ChunkSegment, "sync", incomplete)
 
 
+def a_removed_chunk_is_forgotten_before_its_names_are_gone(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint opens a file of a chunk that is being removed, and the next chunk is written into it."""
+    unlink = ChunkDisk.unlink
+
+    def early(disk: Any, path: str) -> None:
+        if parse_segment(os.path.basename(path)) is None:
+            unlink(disk, path)
+            return
+        stem = disk.segment(path).chunk.path
+        disk._segments.pop(path)
+        disk._numbers.pop(os.path.dirname(path), None)
+        for suffix in CUT_ORDER:
+            disk._files.forget(stem + suffix)
+            disk._disk.unlink(stem + suffix)
+
+    patch.setattr(ChunkDisk, "unlink", early)
+
+
 CRASH = [
     no_wal_sync,
     wal_freed_too_early,
@@ -378,6 +397,9 @@ EVENTS = [
 
 FAULT = [failed_sync_tried_again, full_disk_taken_for_success]
 """A disk that fails shows them."""
+
+EVENT_FAULT = [a_removed_chunk_is_forgotten_before_its_names_are_gone]
+"""A disk that fails shows them in event topics."""
 
 ROT = [reads_do_not_check, a_damaged_header_ends_the_start, the_second_copy_is_never_written_again]
 """Damage shows them."""

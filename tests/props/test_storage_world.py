@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from storage_bugs import CRASH, EVENTS, FAULT, RAFT, ROT
+from storage_bugs import CRASH, EVENT_FAULT, EVENTS, FAULT, RAFT, ROT
 
 from millstream.telemetry.log import log as operator_log
 from sim.engine.histories import Counts
@@ -37,18 +37,24 @@ KEPT = [
     ("events", 998946396260),
     ("event-fault", 25),
     ("event-fault", 48),
+    ("event-fault", 142777377869),
     ("event-rot", 7000),
     ("event-rot", 7001),
     ("event-rot", 7021),
 ]
 """Histories that found something once."""
 
-BUDGETS = {"crash": 12, "fault": 60, "rot": 12, "raft": 12, "events": 12}
+BUDGETS = {"crash": 12, "fault": 60, "rot": 12, "raft": 12, "events": 12, "event-fault": 1}
 """Every planted bug shows within so many histories."""
 
-FIRST = {"the_second_copy_is_never_written_again": 150, "truncation_forgets_the_producers": 46}
+FIRST = {
+    "the_second_copy_is_never_written_again": 150,
+    "truncation_forgets_the_producers": 46,
+    "a_removed_chunk_is_forgotten_before_its_names_are_gone": 142777377869,
+}
 """Where they begin, if not at 0. The first takes a log that changed its shard, and damage to one file of the shard it
-left; the second a cut in front of a snapshot, and a crash once the log has grown past it again.
+left; the second a cut in front of a snapshot, and a crash once the log has grown past it again; the third a checkpoint
+that syncs the last chunk while it is removed.
 """
 
 
@@ -66,7 +72,7 @@ def test_what_was_found_once_stays_mended(way: str, seed: int) -> None:
     assert play(way, seed, OPERATIONS, Counts()) is None
 
 
-@pytest.mark.parametrize("way", ["crash", "fault", "raft", "events"])
+@pytest.mark.parametrize("way", ["crash", "fault", "raft", "events", "event-fault"])
 def test_a_fresh_history_keeps_what_was_promised(way: str, fresh_seed: int) -> None:
     seed, counts = random.Random(f"{way}/{fresh_seed}").randrange(1 << 20, 1 << 40), Counts()
     assert play(way, seed, FRESH_OPERATIONS, counts) is None
@@ -82,7 +88,14 @@ def test_a_fresh_history_keeps_what_was_promised(way: str, fresh_seed: int) -> N
     ("way", "plant"),
     [
         pytest.param(way, plant, id=plant.__name__)
-        for way, plants in (("crash", CRASH), ("fault", FAULT), ("rot", ROT), ("raft", RAFT), ("events", EVENTS))
+        for way, plants in (
+            ("crash", CRASH),
+            ("fault", FAULT),
+            ("rot", ROT),
+            ("raft", RAFT),
+            ("events", EVENTS),
+            ("event-fault", EVENT_FAULT),
+        )
         for plant in plants
     ],
 )

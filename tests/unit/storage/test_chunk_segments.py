@@ -1,5 +1,6 @@
 """A chunk as a segment file: a stream of batches in five files, through pieces, restarts, repeats, cuts and crashes."""
 
+import errno
 import random
 import sys
 from pathlib import Path
@@ -117,6 +118,76 @@ def test_chunks_are_numbered_in_a_row_and_removed_by_their_segments_names():
         disk.size(f"{DIRECTORY}/{segment_name(0)}")
     assert disk.next_number(DIRECTORY) == 3
     assert not [name for name in disk.list(DIRECTORY) if name.startswith("chunk-000000")]
+
+
+def test_a_chunk_with_the_number_of_one_that_was_synced_while_it_was_removed_is_durable():
+    inner = fresh()
+    disk = ChunkDisk(inner)
+    file = disk.open(PATH, create=True)
+    write_all(file, made(2), 0)
+    going = []
+
+    def sync_too(kind, path):
+        if kind == "unlink":
+            going.append(path)
+            file.sync()  # a checkpoint, on its thread
+
+    inner.before = sync_too
+    disk.unlink(PATH)
+    inner.before = None
+    assert len(going) == 5
+    assert not inner.list(DIRECTORY), "a checkpoint brings no name back"
+    file.close()
+    batches = made(2, seed=7, first=9)
+    path = f"{DIRECTORY}/{segment_name(9)}"
+    file = disk.open(path, create=True)
+    write_all(file, batches, 0)
+    file.sync()
+    disk.sync_directory(DIRECTORY)
+    inner.crash(torn=False)
+    assert content(ChunkDisk(inner), path) == b"".join(batches)
+
+
+@pytest.mark.parametrize("suffix", ["crc", "idx", "desc", "data", "meta"])
+def test_a_removal_that_found_the_disk_full_is_completed_by_its_repetition(suffix):
+    inner = fresh()
+    disk = ChunkDisk(inner)
+    write_all(disk.open(PATH, create=True), made(2), 0)
+    inner.fail = lambda kind, path: errno.ENOSPC if kind == "unlink" and path.endswith(suffix) else 0
+    with pytest.raises(OSError, match="No space"):
+        disk.unlink(PATH)
+    inner.fail = lambda kind, path: 0
+    disk.unlink(PATH)
+    assert not inner.list(DIRECTORY)
+    with pytest.raises(FileNotFoundError):
+        disk.unlink(PATH)
+
+
+@pytest.mark.parametrize("way", ["rename", "remove"])
+def test_a_directory_that_is_made_again_has_no_descriptor_of_the_one_before(way):
+    inner = fresh()
+    disk = ChunkDisk(inner)
+    file = disk.open(PATH, create=True)
+    write_all(file, made(2), 0)
+
+    def read_too(kind, path):
+        if kind == ("rename" if way == "rename" else "unlink"):
+            read_at(file, 0, 50)
+
+    if way == "rename":
+        inner.before = read_too
+        disk.rename(DIRECTORY, DIRECTORY + ".deleted")
+    else:
+        for name in inner.list(DIRECTORY):
+            inner.before = read_too if name.endswith(("meta", "data")) else None
+            inner.unlink(f"{DIRECTORY}/{name}")
+        disk.remove_directory(DIRECTORY)
+    inner.before = None
+    disk.make_directory(DIRECTORY)
+    batches = made(3, seed=7)
+    file = disk.open(PATH, create=True)
+    write_all(file, batches, 0)
+    assert content(ChunkDisk(inner)) == b"".join(batches)
 
 
 def test_a_chunk_of_another_partition_is_refused():

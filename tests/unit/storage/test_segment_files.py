@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 from storage_support import FAULTS
 
 from millstream.format.index import SegmentSummary
-from millstream.storage.disk import SystemDisk, SystemFile
+from millstream.storage.disk import SystemDisk, SystemFile, read_text
 from millstream.storage.messages.commands import Checkpoint, Write
 from millstream.storage.segments.broken_logs import BrokenLogs
-from millstream.storage.segments.files import SegmentFiles
+from millstream.storage.segments.files import SegmentFiles, label_topic
 from millstream.storage.throttle import Throttle
+from sim.engine.disk import SimDisk
 
 ARENA = memoryview(bytes(range(256)))
 
@@ -109,6 +111,40 @@ def test_many_files_are_synced_one_by_one_until_somebody_waits(tmp_path, disk, m
     synced.clear()
     files.sync()
     assert synced == []
+
+
+@pytest.mark.parametrize("before", ["/abc", "/0", "/topic", ".log"])
+def test_a_name_that_is_made_beside_a_checkpoint_is_durable_after_the_next(before):
+    disk = SimDisk(random.Random(1))
+    disk.make_directory("/data")
+    disk.make_directory("/data/topics")
+    disk.sync_all("/")
+    directory = "/data/topics/abc/0"
+    files = SegmentFiles(disk, "/data", ARENA, None, FAULTS)
+
+    def sync_too(kind, path):
+        if kind == "create" and path.endswith(before):
+            files.sync_directories()
+
+    disk.before = sync_too
+    written(files, directory)
+    disk.before = None
+    files.sync()
+    files.sync_directories()
+    disk.crash(torn=False)
+    assert dict(disk.files()) == {segment(directory): 100, "/data/topics/abc/topic": 7}
+
+
+def test_a_label_that_found_the_disk_full_is_completed():
+    disk = SimDisk(random.Random(1))
+    disk.make_directory("/abc")
+    disk.capacity_bytes = 3
+    with pytest.raises(OSError, match="No space"):
+        label_topic(disk, "/abc", "orders")
+    disk.capacity_bytes = None
+    assert label_topic(disk, "/abc", "orders")
+    assert not label_topic(disk, "/abc", "orders")
+    assert read_text(disk, "/abc/topic") == "orders"
 
 
 @pytest.mark.parametrize("sealed", [False, True])

@@ -11,6 +11,10 @@ the number after that of the last one, as Mofka wants it.
 
 One process writes a directory at a time. What this object remembers of a chunk is dropped in a forked process, and read
 again when the sidecar is not as long as it was.
+
+Descriptors are forgotten after the names are removed, never before: a checkpoint that syncs the chunk in between would
+open a file that is about to have no name, and the next chunk of that number would be written into it. The removal of a
+chunk that an error of the disk ends can be repeated, and continues.
 """
 
 from __future__ import annotations
@@ -85,6 +89,8 @@ class ChunkDisk:
         self._files = ChunkFileCache(self._disk, _OPEN_FILES_MAX)
         self._numbers: dict[str, dict[Offset, ChunkId]] = {}
         self._segments: OrderedDict[str, ChunkSegment] = OrderedDict()
+        self._removing: dict[str, str] = {}
+        """Paths of segments whose removal is not complete, and the stems of their chunks."""
 
     @property
     def files(self) -> ChunkFileCache:
@@ -237,10 +243,10 @@ class ChunkDisk:
         """A directory was removed or renamed, or its files were replaced."""
         with self._lock:
             self._numbers.pop(directory, None)
-            for path in [path for path in self._segments if os.path.dirname(path) == directory]:
-                stem = self._segments.pop(path).chunk.path
-                for suffix in SUFFIXES:
-                    self._files.forget(stem + suffix)
+            for known in (self._segments, self._removing):
+                for path in [path for path in known if os.path.dirname(path) == directory]:
+                    del known[path]
+            self._files.forget_directory(directory)
 
     def close_segment(self, path: str) -> None:
         """Close the files of a segment without readers. It may be opened again."""
@@ -283,17 +289,20 @@ class ChunkDisk:
 
     def remove_directory(self, path: str) -> None:
         """See ``Disk``."""
-        if holds_chunks(path):
-            self.forget(path)
-        self._disk.remove_directory(path)
+        with self._lock:
+            self._disk.remove_directory(path)
+            if holds_chunks(path):
+                self.forget(path)
 
     def rename(self, source: str, target: str) -> None:
         """See ``Disk``. A segment of an event topic keeps its name."""
         if _is_segment(source) or _is_segment(target):
             raise OSError(errno.EINVAL, "a chunk is not renamed", source)
-        if holds_chunks(source):
-            self.forget(source)
-        self._disk.rename(source, target)
+        with self._lock:
+            self._disk.rename(source, target)
+            for one in (source, target):
+                if holds_chunks(one):
+                    self.forget(one)
 
     def unlink(self, path: str) -> None:
         """Remove a file; of a chunk the sidecar first, without which the rest is none."""
@@ -301,15 +310,16 @@ class ChunkDisk:
             self._disk.unlink(path)
             return
         with self._lock:
-            stem = self.segment(path).chunk.path
-            self._segments.pop(path)
+            if path not in self._removing:
+                self._removing[path] = self.segment(path).chunk.path
+            stem = self._removing[path]
+            self._segments.pop(path, None)
             self._numbers.pop(os.path.dirname(path), None)
             for suffix in CUT_ORDER:
-                self._files.forget(stem + suffix)
-                try:
+                with contextlib.suppress(FileNotFoundError):
                     self._disk.unlink(stem + suffix)
-                except FileNotFoundError:
-                    continue
+                self._files.forget(stem + suffix)
+            del self._removing[path]
 
     def sync_directory(self, path: str) -> None:
         """See ``Disk``."""

@@ -315,9 +315,14 @@ class ChunkSegment:
         self.sidecar_bytes = chunk.sidecar_end
 
     def sync(self) -> None:
-        """Make every batch so far durable."""
+        """Make every batch so far durable. No batch needs a file that is missing: a crash has lost its name, or the
+        chunk is being removed, whose names are not to come back.
+        """
         for suffix in SUFFIXES:
-            file = self._files.acquire(self.chunk.path + suffix, create=True)  # a crash may have lost its name
+            try:
+                file = self._files.acquire(self.chunk.path + suffix)
+            except FileNotFoundError:
+                continue
             try:
                 file.sync()
             finally:

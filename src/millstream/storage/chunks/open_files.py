@@ -55,6 +55,13 @@ class ChunkFileCache(FileCache):
                     del self._own[directory]
                     self._capacities.pop(directory, None)
 
+    def forget_directory(self, directory: str) -> None:
+        """Forget every file of a directory."""
+        with self._lock:
+            paths = list(self._own.get(directory, ()))
+        for path in paths:
+            self.forget(path)
+
     def _make_room(self, own: OrderedDict[str, None], open_files_max: int) -> None:
         for path in list(own):
             entry = self._by_path.get(path)

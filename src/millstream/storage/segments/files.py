@@ -61,15 +61,15 @@ _ZEROS: Final = memoryview(mmap.mmap(-1, 256 * 1024))
 
 def label_topic(disk: Disk, directory: str, topic: str) -> bool:
     """Write the name of a topic into its directory unless it is there. True: a file was written and is to be synced."""
-    label = f"{directory}/{TOPIC_FILE}"
+    label, text = f"{directory}/{TOPIC_FILE}", topic.encode() + b"\n"
     try:
-        if disk.size(label):
+        if disk.size(label) == len(text):  # not what a full disk took of it
             return False
     except FileNotFoundError:
         pass
     file = disk.open(label, create=True)
     try:
-        write_all(file, [topic.encode() + b"\n"], 0)
+        write_all(file, [text], 0)
     finally:
         file.close()
     return True
@@ -122,8 +122,11 @@ class SegmentFiles:
         except FileNotFoundError:
             if command.position:
                 raise
-            self._make_home(path, command.topic)
-            file = self.files.acquire(path, create=True)
+            try:
+                self._make_home(path, command.topic)
+                file = self.files.acquire(path, create=True)
+            finally:
+                self._names_changed(os.path.dirname(path))
             with self._lock:
                 self._removed.pop(path, None)
         try:
@@ -133,6 +136,9 @@ class SegmentFiles:
             # Not before: a checkpoint that took the path off in between would have synced nothing.
             with self._lock:
                 self._dirty.add(path)
+                if not command.position:
+                    # A chunk has names made again that a crash had lost.
+                    self._dirty_directories.add(os.path.dirname(path))
         entries = command.entries
         sums = self._bulk.sums.written(path, known, FilePosition(command.position), command.spans, entries[1::3])
         if entries:
@@ -144,22 +150,24 @@ class SegmentFiles:
         return written
 
     def _make_home(self, path: str, topic: str) -> None:
-        """Create the partition's directory, and beside it the file with the topic's name.
-
-        Every name on the way is synced by the next checkpoint, also one that is not its own: another shard may have
-        made the upper ones a moment ago, or an attempt that then found the disk full.
-        """
+        """Create the partition's directory, and in the one above the file with the topic's name."""
         directory = os.path.dirname(path)
         parent = os.path.dirname(directory)
-        names = [directory, parent]
-        while len(names[-1]) > len(self._data_dir):
-            names.append(os.path.dirname(names[-1]))
-        with self._lock:
-            self._dirty_directories.update(names)
         make_directories(self.disk, directory)
         if topic and label_topic(self.disk, parent, topic):
             with self._lock:
                 self._dirty.add(f"{parent}/{TOPIC_FILE}")
+
+    def _names_changed(self, directory: str) -> None:
+        """Have every name on the way to the files of ``directory`` synced by the next checkpoint, also one that is not
+        its own: another shard may have made the upper ones a moment ago, or an attempt that then found the disk full.
+        Not before they are made: a checkpoint that took the directories off in between would have synced nothing.
+        """
+        names = [directory]
+        while len(names[-1]) > len(self._data_dir):
+            names.append(os.path.dirname(names[-1]))
+        with self._lock:
+            self._dirty_directories.update(names)
 
     def cut(self, command: Cut) -> None:
         """Shorten a segment and its index."""
@@ -409,6 +417,7 @@ class SegmentFiles:
                 return
             self._make_home(path, "")
             file = self.disk.open(path + TEMPORARY_SUFFIX, create=True)
+            self._names_changed(os.path.dirname(path))
             try:
                 file.truncate(0)
                 write_all(file, [data], 0)
