@@ -24,7 +24,13 @@ from unittest.mock import patch
 
 from millstream.cluster import committed, state_files
 from millstream.core.controller import brokers, commands, state
-from millstream.core.controller.commands import FEATURE_LEVEL, MANY_BROKERS, MOVING_REPLICAS, FeatureLevelRaised
+from millstream.core.controller.commands import (
+    FEATURE_LEVEL,
+    MANY_BROKERS,
+    MOVING_REPLICAS,
+    STREAMS_GROUPS,
+    FeatureLevelRaised,
+)
 from millstream.errors import Corruption, MillstreamError
 from millstream.model.error_code import ErrorCode
 from millstream.model.replication import node_of
@@ -57,6 +63,7 @@ OLDER: Final = (
     Release(1, FEATURE_LEVEL),
     Release(VERSION_MAX, MANY_BROKERS),
     Release(VERSION_MAX, MOVING_REPLICAS),
+    Release(VERSION_MAX, STREAMS_GROUPS),
 )
 
 _LEVEL_NAME: Final = "FEATURE_LEVEL"

@@ -91,8 +91,8 @@ class Judge:
             self.fail("A7", f"{voter} votes for {before} and {candidate} in term {term}")
 
     def on_created(self, first: Configuration) -> None:
-        """The group's creation has cast the votes of its first voters in term 1 for the first of them."""
-        self._votes[1] = dict.fromkeys(first.voters, first.voters[0])
+        """The group's creation has cast the votes of its first voters in the first term for the first of them."""
+        self._votes[self._world.knobs.first_term] = dict.fromkeys(first.voters, first.voters[0])
 
     def on_lead(self, replica: SimReplica, term: int) -> None:
         """A replica becomes leader, which happens once a term."""
@@ -102,8 +102,8 @@ class Judge:
         if (other, term) in self._begun:
             self.fail("A1", f"{other} leads term {term} again")
         self._begun.add((other, term))
-        if term == 1 and self._world.knobs.assigned:
-            self.seen["assigned leader"] += 1
+        if term == self._world.knobs.first_term and self._world.knobs.assigned:
+            self.seen[f"assigned leader of term {term}"] += 1
         core = replica.core
         assert core is not None
         configuration = core.replica.log.configuration

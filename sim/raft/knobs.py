@@ -56,6 +56,8 @@ class Knobs(Struct, frozen=True):
     """Whether a round may end with the loss of a majority, and an unsafe recovery."""
     assigned: bool
     """Whether the first leader is assigned; some machines come up late then."""
+    first_term: int
+    """Its term: 0, or 1 as in a group that an older release has made."""
 
 
 def draw_knobs(seed: int, nodes: int | None = None, *, harsh: bool | None = None) -> Knobs:
@@ -89,6 +91,7 @@ def draw_knobs(seed: int, nodes: int | None = None, *, harsh: bool | None = None
         damage=chance.random() < 0.3,
         recoveries=stream(seed, "recoveries").random() < 0.2,
         assigned=stream(seed, "assigned").random() < 0.5,
+        first_term=int(stream(seed, "first term").random() < 0.3),
     )
 
 

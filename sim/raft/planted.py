@@ -192,6 +192,11 @@ def _begins_again(recovered: Recovered) -> bool:
     return not recovered.runs and recovered.damaged_until is None
 
 
+def _all_begin(replica: Replica) -> bool:
+    """Every new replica leads the first term, whomever the creation has named."""
+    return replica.leader < 0 and replica.log.end == 0 and election.may_stand(replica)
+
+
 def _begins_wiped(replica: Replica, recovered: Recovered) -> None:
     """A replica that has lost its disk counts as made just now."""
     if recovered.cast is not None and not recovered.runs:
@@ -255,8 +260,24 @@ def _assigned(knobs: Knobs) -> Knobs:
     )
 
 
+def _assigned_in_0(knobs: Knobs) -> Knobs:
+    return replace(_assigned(knobs), first_term=0)
+
+
+def _assigned_in_1(knobs: Knobs) -> Knobs:
+    return replace(_assigned(knobs), first_term=1)
+
+
 def _assigned_and_wiped(knobs: Knobs) -> Knobs:
     return replace(_assigned(knobs), damage=True, recoveries=False)
+
+
+def _wiped_in_0(knobs: Knobs) -> Knobs:
+    return replace(_assigned_and_wiped(knobs), first_term=0)
+
+
+def _wiped_in_1(knobs: Knobs) -> Knobs:
+    return replace(_assigned_and_wiped(knobs), first_term=1)
 
 
 def _recovering(knobs: Knobs) -> Knobs:
@@ -307,18 +328,31 @@ PLANTED = (
     PlantedBug(
         "leads alone in the term of another", ((forcing, "lead_alone", _alone_in_this_term),), 400_000, _recovering
     ),
-    PlantedBug("a vote of an assigned term is given again", ((beginning, "cast", _uncast),), 200_000, _assigned),
+    PlantedBug("a vote of an assigned term is given again", ((beginning, "cast", _uncast),), 200_000, _assigned_in_1),
+    PlantedBug("two leaders in term 0", ((beginning, "leads_first", _all_begin),), 200_000, _assigned_in_0),
     PlantedBug(
         "an assigned leader that crashed begins again",
         ((beginning, "may_begin", _begins_again),),
         400_000,
-        _assigned,
+        _assigned_in_1,
+    ),
+    PlantedBug(
+        "an assigned leader of term 0 that crashed begins again",
+        ((beginning, "may_begin", _begins_again),),
+        400_000,
+        _assigned_in_0,
     ),
     PlantedBug(
         "an assigned leader that lost its disk begins again",
         ((beginning, "recover", _begins_wiped),),
         400_000,
-        _assigned_and_wiped,
+        _wiped_in_1,
+    ),
+    PlantedBug(
+        "an assigned leader of term 0 that lost its disk begins again",
+        ((beginning, "recover", _begins_wiped),),
+        400_000,
+        _wiped_in_0,
     ),
     PlantedBug(
         "installed replica keeps its own members", ((TermLog, "reset", _own_members_kept),), 4_000_000, _folding

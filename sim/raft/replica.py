@@ -87,7 +87,7 @@ class SimReplica:
             committed=image.base.position,
             damaged_until=self.damaged_until,
             cast=self._cast(),
-            created=not self.created and not self.disk.state.term,
+            created=not self.created,
         )
         self.committed = image.base.position
         seed = self.world.chance("replica").getrandbits(64)
@@ -104,7 +104,7 @@ class SimReplica:
         voters = self.first_configuration.voters
         if not self.world.knobs.assigned or len(voters) < 2 or self.identity not in voters:
             return None
-        return VoteState(Term(1), voters[0])
+        return VoteState(Term(self.world.knobs.first_term), voters[0])
 
     def crash(self) -> None:
         """Lose what is in memory and part of what is not synced."""

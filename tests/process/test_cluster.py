@@ -22,7 +22,9 @@ from cluster_support import (
 )
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 
+from millstream.client.connection import Connection
 from millstream.testing import BrokerFailed, Cluster, cluster
+from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from waits import moment, until
 
 
@@ -117,6 +119,31 @@ def test_every_broker_shows_leader_and_replicas_of_a_partition_with_three(three)
     assert {part.leader for part in shown} == {1, 2, 3}
     offsets = partitions(three.brokers[1], "__consumer_offsets")
     assert all(sorted(part.replicas) == [1, 2, 3] for part in offsets)
+
+
+def test_the_first_leader_of_a_partition_with_three_has_leader_epoch_zero(three):
+    """In the stored batches, and in the answers by which clients learn it."""
+    create(three.brokers[2], "epochs", 3, 3)
+    assert len(send(three.bootstrap, "epochs", 3, 3, "epoch")) == 3
+    places = [TopicPartition("epochs", index, 0) for index in range(3)]
+    consumer = Consumer({"bootstrap.servers": three.bootstrap, "group.id": "epochs"} | QUIET)
+    consumer.assign(places)
+    found = {}
+
+    def all_are_read():
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found[message.partition()] = message.leader_epoch()
+        return len(found) == 3
+
+    until(all_are_read, lambda: f"read so far: {found}")
+    consumer.close()
+    assert found == dict.fromkeys(range(3), 0)
+    host, port = three.brokers[1].bootstrap.split(":")
+    with Connection(host, int(port), timeout_s=60) as connection:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="epochs")])
+        shown = connection.call(request, MetadataResponse, 9).topics[0].partitions
+    assert {one.partition_index: one.leader_epoch for one in shown} == dict.fromkeys(range(3), 0)
 
 
 @pytest.mark.slow

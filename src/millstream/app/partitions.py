@@ -163,7 +163,9 @@ class Partitions(MetadataListener):
     def _wait_to_begin(self, members: Members, *, fresh: bool) -> Callable[[Partition], None] | None:
         """What to do with a replica that is about to be opened; None if it does not start (`core.raft.beginning`)."""
         revision = self._metadata.revision
-        return (lambda opened: self._new.append((revision, opened))) if fresh and members.first_term else None
+        if not fresh or members.first_term is None:
+            return None
+        return lambda opened: self._new.append((revision, opened))
 
     def _open(self, topic: TopicMeta, index: int, *, fresh: bool) -> None:
         part = topic.partitions[index]
@@ -218,7 +220,7 @@ class Partitions(MetadataListener):
             return Members(now, learns=True, restores=restores)
         was_alone = len(first) == 1 and part.raft_group in state.moves
         created = state.topics_by_id[topic.topic_id].partitions[index]
-        return Members(first, was_alone=was_alone, first_term=Term(created.leader_epoch))
+        return Members(first, was_alone=was_alone, first_term=created.first_term)
 
 
 def _nobody(_: int) -> None:

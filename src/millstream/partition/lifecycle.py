@@ -8,7 +8,8 @@ The term of a partition (its leader epoch) never falls, and it is another one af
 visible but not synced (``write.caching``) and was lost must not be mistaken for what takes its place (KIP-101), and a
 client that has seen a term believes no lower one (KIP-320). A log remembers only the terms that something was written
 in, so the last of them counts together with what the state of the write-ahead log says of crashes (`WalState.term`).
-A new partition has term 0, as Kafka's has. With several replicas the term is that of their votes.
+A new partition has term 0, as Kafka's has. With several replicas the term is that of their votes, and the first leader
+has term 0 if it is assigned (`core.raft.beginning`).
 """
 
 from collections.abc import Callable, Generator
@@ -70,7 +71,7 @@ class ReplicatedGroups(Protocol):
         log: Log,
         first: Configuration,
         least_term: Term = NO_TERM,
-        first_term: Term = NO_TERM,
+        first_term: Term | None = None,
         *,
         created: bool = False,
     ) -> Group:

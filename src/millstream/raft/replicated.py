@@ -105,7 +105,7 @@ class ReplicatedGroup:
         seed: Seed,
         options: RaftOptions,
         least_term: Term = NO_TERM,
-        first_term: Term = NO_TERM,
+        first_term: Term | None = None,
         *,
         created: bool = False,
     ) -> None:
@@ -144,7 +144,7 @@ class ReplicatedGroup:
         self._warnings = RateLimit(_LINES_A_MINUTE)
         self._owner_state: Callable[[], bytes] = lambda: self.owner_history().state
         log.owner.on_persisted = self._on_persisted
-        if not log.files.lost and not self.core.term:
+        if not log.files.lost and not self.core.term and recovered.cast is None:
             self._votes.save(recovered.state)  # a replica that is here says so on its disk
         host.schedule(self)
 

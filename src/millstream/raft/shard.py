@@ -137,7 +137,7 @@ class RaftShard:
         log: Log,
         first: Configuration,
         least_term: Term = NO_TERM,
-        first_term: Term = NO_TERM,
+        first_term: Term | None = None,
         *,
         created: bool = False,
         tells_commits: bool = False,

@@ -117,13 +117,13 @@ def recover(
     log: Log,
     first: Configuration,
     least_term: Term = NO_TERM,
-    first_term: Term = NO_TERM,
+    first_term: Term | None = None,
     *,
     created: bool = False,
 ) -> Recovered:
     """What a core is made from, of a log that was just opened. ``first`` are the first members of a new group;
-    its term is at least ``least_term``. ``first_term`` is the term whose leader its creation has assigned; ``created``:
-    the replica was made just now, from nothing.
+    its term is at least ``least_term``. ``first_term`` is the term whose leader its creation has assigned, if any.
+    ``created``: the replica was made just now, from nothing.
 
     Raises:
         Corruption: a control entry can't be read.
@@ -149,6 +149,6 @@ def recover(
         tuple(decoded(one) for one in found.controls),
         committed=found.base.position,
         damaged_until=UNKNOWN_END if log.files.lost else None,
-        cast=VoteState(first_term, first.voters[0]) if first_term and first.voters else None,
+        cast=VoteState(first_term, first.voters[0]) if first_term is not None and first.voters else None,
         created=created,
     )

@@ -33,18 +33,37 @@ CLUSTER_DEFAULT: Final = -1
 """Node id under which configurations for every broker are kept (a broker resource with an empty name)."""
 
 
+ELECTED: Final = 0
+"""The replicas of a partition elect their first leader, or there is one replica alone; see `PartitionState`."""
+
+ASSIGNED: Final = -1
+"""The first replica leads in term 0 without an election."""
+
+
 class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One partition: its Raft group, the nodes that hold it, who leads it.
 
-    ``raft_group`` is unique in the cluster and never used again. ``leader_epoch`` is the epoch that the controller gave
-    the leader; a partition that has elected since knows a later one. With several replicas it is the Raft term in which
-    the first of them leads without an election (`core.raft.beginning`), or 0 if the group elects its first leader.
+    ``raft_group`` is unique in the cluster and never used again. ``beginning`` says how several replicas get their
+    first leader: `ELECTED` by an election, `ASSIGNED` by the creation, in term 0, and a positive number by the
+    creation, in the term of that number, as in a cluster below `FIRST_EPOCH_0`.
     """
 
     raft_group: int
     replicas: tuple[int, ...]
     leader: int
-    leader_epoch: int = 0
+    beginning: int = ELECTED
+
+    @property
+    def first_term(self) -> Term | None:
+        """The Raft term in which the first replica leads without an election (`core.raft.beginning`); None if there is
+        no such term.
+        """
+        return None if self.beginning == ELECTED else Term(max(0, self.beginning))
+
+    @property
+    def leader_epoch(self) -> Term:
+        """The leader epoch that the creation gives; a partition that has elected since knows a later one."""
+        return Term(max(0, self.beginning))
 
 
 class Command(msgspec.Struct, frozen=True, tag_field="type", kw_only=True, omit_defaults=True):
@@ -354,13 +373,16 @@ SHARE_GROUPS: Final = FeatureLevel(8)
 STREAMS_GROUPS: Final = FeatureLevel(9)
 """Streams groups: every broker reads their records."""
 
-FEATURE_LEVEL: Final = STREAMS_GROUPS
+FIRST_EPOCH_0: Final = FeatureLevel(10)
+"""An assigned first leader has leader epoch 0, as Kafka's has; below this level it has 1."""
+
+FEATURE_LEVEL: Final = FIRST_EPOCH_0
 """The highest feature level that this release knows."""
 
 _FIRST: Final = (FeatureLevel(0),)
 _MANY: Final = (MANY_BROKERS,)
 _MOVING: Final = (MOVING_REPLICAS,)
-_FIRST_ASSIGNING: Final = (FeatureLevel(0), ASSIGNING_LEADERS)
+_FIRST_ASSIGNING: Final = (FeatureLevel(0), ASSIGNING_LEADERS, FIRST_EPOCH_0)
 
 COMMAND_LEVELS: Final[Mapping[type[Command], tuple[FeatureLevel, ...]]] = MappingProxyType(
     {

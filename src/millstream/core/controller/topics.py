@@ -12,7 +12,10 @@ from typing import Final, TypeVar
 from millstream.config.topic_properties import topic_config
 from millstream.core.controller.brokers import internal_factor
 from millstream.core.controller.commands import (
+    ASSIGNED,
     ASSIGNING_LEADERS,
+    ELECTED,
+    FIRST_EPOCH_0,
     PartitionsAdded,
     PartitionState,
     TopicCreated,
@@ -44,8 +47,8 @@ from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import DATA_TOPIC_SUFFIX, data_topic_name
 
-FIRST_TERM = 1
-"""Leader epoch, and Raft term, of an assigned first leader."""
+OLDER_TERM: Final = 1
+"""Leader epoch, and Raft term, of an assigned first leader in a cluster below `FIRST_EPOCH_0`."""
 
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
@@ -208,16 +211,22 @@ def _check_assignment(state: ControllerState, nodes: tuple[int, ...], factor: in
 
 def _partitions(state: ControllerState, replicas: Replicas, first_group: int) -> tuple[PartitionState, ...]:
     """New partitions. The first leader of several replicas is assigned, not elected, if all brokers know that."""
-    assigns = state.feature_level >= ASSIGNING_LEADERS
+    beginning = ELECTED
+    if state.feature_level >= FIRST_EPOCH_0:
+        beginning = ASSIGNED
+    elif state.feature_level >= ASSIGNING_LEADERS:
+        beginning = OLDER_TERM
     return tuple(
-        PartitionState(group, nodes, nodes[0], FIRST_TERM if assigns and len(nodes) > 1 else 0)
+        PartitionState(group, nodes, nodes[0], beginning if len(nodes) > 1 else ELECTED)
         for group, nodes in enumerate(replicas, first_group)
     )
 
 
 def _version(partitions: tuple[PartitionState, ...]) -> int:
     """Version of the command that creates the partitions."""
-    return int(any(partition.leader_epoch for partition in partitions))
+    if any(partition.beginning == ASSIGNED for partition in partitions):
+        return 2
+    return int(any(partition.first_term is not None for partition in partitions))
 
 
 def decide_delete_topics(state: ControllerState, request: DeleteTopics, rules: Rules) -> Decision:

@@ -50,10 +50,10 @@ def begin_waiting(replica: Replica) -> None:
     if rejoining.hears_nothing(replica):
         replica.patience.timeout_us = 0
         return
-    if replica.patience.begins_in:
+    if replica.patience.begins_in is not None:
         replica.patience.timeout_us += (BEGIN_TIMEOUTS - 1) * replica.options.election_timeout_us
         return
-    is_new = replica.ballot.term == 0 and replica.log.end == 0
+    is_new = replica.ballot.term == 0 and replica.ballot.voted_for == NO_REPLICA and replica.log.end == 0
     if voters == (replica.me,) or (is_new and voters and voters[0] == replica.me):
         replica.patience.timeout_us = 0
     elif is_new:

@@ -69,6 +69,11 @@ class VoteState(Struct, frozen=True, gc=False):
     voted_for: ReplicaId
     """`NO_REPLICA` if none."""
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether the replica has never met a term, nor cast a vote."""
+        return self.term == 0 and self.voted_for == NO_REPLICA
+
 
 class Recovered(Struct, frozen=True):
     """What the disk holds of a group when its core is made. All of it is durable."""
@@ -87,7 +92,7 @@ class Recovered(Struct, frozen=True):
     damaged_until: RaftPosition | None = None
     """Set if a part that was durable is lost: the end that the log had, as the durable mark tells it. The replica keeps
     its term and vote, but stands for no election and grants no vote until a leader has filled its log up to there, or
-    has committed an entry of a later term in it. `UNKNOWN_END` if the end of the log is unknown; with term 0 in
+    has committed an entry of a later term in it. `UNKNOWN_END` if the end of the log is unknown; with a blank
     ``state`` the vote is lost, too, and the replica asks the others first (`rejoining`)."""
     cast: VoteState | None = None
     """The vote that the creation of the group has cast for every voter; None if the group elects its first leader

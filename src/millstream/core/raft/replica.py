@@ -126,8 +126,8 @@ class Patience:
         """Term when the damage was found."""
         self.forbidden = False
         """The shell does not want this replica to lead, because its node is being drained."""
-        self.begins_in = Term(0)
-        """Term whose leader is assigned, if the replica was made just now (`beginning`); 0 from `Raft.begin` on."""
+        self.begins_in: Term | None = None
+        """Term whose leader is assigned, if the replica was made just now (`beginning`); None from `Raft.begin` on."""
 
 
 class Outbox:
@@ -260,7 +260,7 @@ class Replica:
         """Set until a replica that has lost its log has all of it again."""
         if recovered.damaged_until == UNKNOWN_END:
             self.rejoining = Rejoining(
-                InquiryNumber(self.draw.between(1, NUMBER_MAX)), asks_term=recovered.state.term == 0
+                InquiryNumber(self.draw.between(1, NUMBER_MAX)), asks_term=recovered.state.is_blank
             )
 
     def send(self, to: ReplicaId, message: Message) -> None:

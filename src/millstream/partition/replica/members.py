@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from millstream.core.controller.cuts import Cut
-from millstream.model.replication import NO_TERM, ReplicaId, Term
+from millstream.model.replication import ReplicaId, Term
 
 
 class Members(NamedTuple):
@@ -25,9 +25,9 @@ class Members(NamedTuple):
     restores: bool = False
     """This replica is the only one, and the object store has what its log needs: it is asked if there are no files."""
 
-    first_term: Term = NO_TERM
+    first_term: Term | None = None
     """The term in which the first voter leads without an election, because the group's creation says so
-    (`core.raft.beginning`); 0 for a group that elects its first leader, and for a replica that came later.
+    (`core.raft.beginning`); None for a group that elects its first leader, and for a replica that came later.
     """
 
     cut: Cut | None = None

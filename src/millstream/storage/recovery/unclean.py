@@ -33,7 +33,7 @@ from millstream.format.names import (
     SEGMENT_SUFFIX,
 )
 from millstream.model.quantities import Offset
-from millstream.model.replication import NO_REPLICA, NO_TERM, RaftPosition, Term
+from millstream.model.replication import NO_REPLICA, RaftPosition, Term
 from millstream.storage.disk import exists, read_file, replace_file
 from millstream.storage.log.lost import has_log, mark_lost
 from millstream.storage.log.opening import derive_state, live_segments, remove_segment
@@ -89,7 +89,7 @@ def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str],
         is_empty = is_empty and not (state.controls or state.base.position or state.start_offset)
     if learns and is_empty and not is_lost:
         return False
-    if cut.done and vote.term == NO_TERM:
+    if cut.done and vote == StoredVote():
         marked = LogState()  # it may have voted since the cut: all others are asked for the term
     else:
         marked = LogState(vote=StoredVote(cut.others_term, NO_REPLICA))

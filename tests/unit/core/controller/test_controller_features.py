@@ -36,7 +36,7 @@ def asked(bench, *updates, validate_only=False):
         ("group.version", 0, SAFE_DOWNGRADE, "It is at level 1, and no level is lowered here."),
         ("transaction.version", 1, UNSAFE_DOWNGRADE, "It is at level 2, and no level is lowered here."),
         ("group.version", 1, 0, "The controller does not support the given upgrade type."),
-        (OURS, 10, UPGRADE, "Local controller 1 only supports versions 1-9"),
+        (OURS, 11, UPGRADE, "Local controller 1 only supports versions 1-10"),
         ("streams.version", 1, UPGRADE, "It rises with millstream.version, when all brokers run this release."),
         ("share.version", 1, UPGRADE, "It rises with millstream.version, when all brokers run this release."),
         (OURS, 2, SAFE_DOWNGRADE, "Can't downgrade to a newer version."),

@@ -3,7 +3,14 @@
 import pytest
 from controller_bench import Bench
 
-from millstream.core.controller.commands import TopicCreated
+from millstream.core.controller.commands import (
+    ASSIGNING_LEADERS,
+    FIRST_EPOCH_0,
+    TopicCreated,
+    decode_command,
+    encode_command,
+    level_of,
+)
 from millstream.core.controller.requests import (
     AddPartitions,
     CreatePartitions,
@@ -12,6 +19,8 @@ from millstream.core.controller.requests import (
     DeleteTopics,
     TopicReference,
 )
+from millstream.core.controller.state import decode_state, encode_state
+from millstream.errors import Corruption
 from millstream.model.error_code import ErrorCode
 
 
@@ -164,6 +173,33 @@ def test_a_manual_assignment_is_kept_in_partition_order():
     assert (result.error, result.partitions, result.replication_factor) == (ErrorCode.NONE, 2, 2)
     assert [p.replicas for p in bench.state.topics["t"].partitions] == [(3, 1), (2, 3)]
     assert [p.leader for p in bench.state.topics["t"].partitions] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("level", "first_term", "version"),
+    [
+        (int(ASSIGNING_LEADERS) - 1, None, 0),
+        (int(ASSIGNING_LEADERS), 1, 1),
+        (int(FIRST_EPOCH_0) - 1, 1, 1),
+        (int(FIRST_EPOCH_0), 0, 2),
+    ],
+)
+def test_the_first_leader_is_assigned_in_a_term_that_every_broker_knows(level, first_term, version):
+    """A partition of one replica has none, and keeps the oldest version of the command."""
+    bench = Bench(brokers=(1, 2, 3), level=level)
+    for name, replicas, known in (("several", 3, (first_term, version)), ("one", 1, (None, 0))):
+        decision = bench.decide(CreateTopics((CreateTopic(name, 2, replicas),)))
+        (command,) = decision.commands
+        assert {(one.first_term, command.version) for one in command.partitions} == {known}
+        assert {one.leader_epoch for one in command.partitions} == {known[0] or 0}
+        assert decode_command(encode_command(command)) == command
+        bench.state.apply(command)
+    assert decode_state(encode_state(bench.state)) == bench.state
+    older = Bench(brokers=(1, 2, 3), level=level - 1)
+    (command,) = bench.decide(CreateTopics((CreateTopic("later", 1, 3),))).commands
+    if level_of(command) == level:
+        with pytest.raises(Corruption, match=f"feature level {level} in a cluster of level {level - 1}"):
+            older.state.apply(command)
 
 
 def test_leaders_are_spread_over_the_brokers():
