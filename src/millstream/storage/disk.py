@@ -48,7 +48,10 @@ class DiskFault(enum.StrEnum):
 
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors of a disk without space: the only failed writes that a shard survives."""
+"""Errors of a disk without space, which a shard survives."""
+
+OF_NAMES: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EPERM})
+"""Errors that say nothing about the disk: another program has removed, replaced or locked a file or a directory."""
 
 _DIRECT_BYTES_MAX: Final = 1 << 20
 """Maximum bytes of one direct write. A concurrent sync of another file waits behind at most that much."""
@@ -377,6 +380,11 @@ def without(buffers: Sequence[Buffer], skip: int) -> list[Buffer]:
 
 class ReadFailed(OSError):
     """A file could not be read. What is on the disk is as it was."""
+
+
+def is_of_one_log(error: OSError) -> bool:
+    """Whether an error in a command about a file of one log says nothing about the files of others."""
+    return isinstance(error, ReadFailed) or error.errno in OF_NAMES
 
 
 def read_at(file: File, position: int, size_bytes: int) -> bytearray:

@@ -1,5 +1,6 @@
 """A log that another replica sends: what is sent, what is checked, and a crash at every step of putting it in place."""
 
+import errno
 import random
 from typing import Any
 
@@ -22,6 +23,7 @@ from millstream.storage.log.exporting import (
     read_batches,
 )
 from millstream.storage.messages.receiving import Stage, Staged, StageEnd
+from millstream.storage.segments.files import remove_deleted
 from sim.engine.disk import PowerFailure, SimDisk
 from sim.engine.local_storage import LocalShard, Stopped, recover_locally
 
@@ -135,6 +137,28 @@ def test_a_log_is_sent_and_takes_the_place_of_one_that_was_behind() -> None:
     report = recover_locally(shard.disk, replicated=True)
     again = LocalShard(shard.disk, random.Random(1), clean=report.clean)
     assert again.open(1, replicated=True).next_offset == export[0] + 1
+
+
+@pytest.mark.parametrize("kind", ["rename", "nothing is there"])
+def test_a_staged_log_that_another_program_has_taken_ends_that_log_and_no_shard(kind: str) -> None:
+    source, from_log = leader()
+    export = exported(source, from_log)
+    shard, log = behind()
+    assert not stage(shard, log, export).fault
+    end, description, _ = export
+    base = description.log_state.base
+    staged = staged_directory(log.directory, base.position)
+    if kind == "rename":
+        shard.disk.fail = lambda done, path: errno.EACCES if done == kind and path == log.directory else 0
+    else:
+        remove_deleted(shard.disk, staged)
+    faults: list[Exception] = []
+    point = LogPoint(base.position, base.term)
+    shard.storage.adopt_log(log, staged, point, end, lambda: pytest.fail("adopted"), faults.append)
+    shard.run(lambda: bool(faults))
+    assert "HelperFault" in repr(faults[0]) and "in a helper process" in str(faults[0])
+    shard.disk.fail = lambda done, path: 0
+    fill(shard, shard.open(3), 3)
 
 
 def test_an_empty_replica_gets_the_whole_of_a_compacted_log() -> None:

@@ -1,13 +1,16 @@
 """What raises in a helper process, in a command about one log, ends that log."""
 
 import errno
+import os
 
 import pytest
 from storage_support import append, new_shard, settle
 
 from millstream.errors import MillstreamError
+from millstream.format.names import QUARANTINE_FILE
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.storage.compaction.cleaner import Cleaner
+from millstream.storage.disk import OF_NAMES
 from millstream.storage.messages.commands import EndPass, PutRewritten
 from millstream.storage.segments.files import SegmentFiles
 from millstream.storage.segments.read_faults import HelperFault
@@ -47,6 +50,81 @@ def test_a_write_that_raises_ends_that_log(bench, monkeypatch):
     assert "planted" in str(failure[1]) and "Traceback" in str(failure[1])
     other.behind.write(other.ends.durable_position)
     shard.run(lambda: other.ends.written_position == other.ends.durable_position)
+
+
+CHANGES = [
+    ("write", "write"),
+    ("cut", "truncate"),
+    ("remove", "unlink"),
+    ("checkpoint", "create"),
+    ("checkpoint", "rename"),
+]
+"""Commands about files of a log, and an operation of the disk that each needs."""
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "code"),
+    [
+        (verb, kind, code)
+        for verb, kind in CHANGES
+        for code in sorted(OF_NAMES)
+        if (kind, code) != ("unlink", errno.ENOENT)  # then it is removed
+    ],
+)
+def test_a_file_that_another_program_has_taken_ends_its_log_and_no_shard(bench, verb, kind, code):
+    shard, log, other, failures = bench
+    if verb != "write":
+        checkpointed(shard)
+    log.owner.on_failed = lambda verb, error: (failures.append((verb, error)), shard.storage.cut_off(log))
+    own = log.directory + "/"
+
+    def taken(done, path):
+        return code if done == kind and path.startswith(own) and not path.endswith(QUARANTINE_FILE) else 0
+
+    shard.disk.fail = taken
+    if verb == "write":
+        log.behind.write(log.ends.durable_position)
+    elif verb == "cut":
+        log.truncate_suffix(Offset(3))
+    elif verb == "remove":
+        log.roll()
+        append(log)
+        settle(shard)
+        log.trim_prefix(Offset(5))
+    else:
+        log.trim_prefix(Offset(1))  # its small file changes
+        settle(shard)
+        shard.storage.checkpoint(lambda: None)
+    shard.run(lambda: bool(failures))
+    assert os.strerror(code) in str(failures[0][1])
+    append(other)
+    settle(shard)
+    checkpointed(shard)
+    assert len(failures) == 1
+    assert not shard.storage.checkpointer.failed_logs, "what the write-ahead log had of it is in its own file"
+    shard.disk.fail = lambda kind, path: 0
+    shard.storage.forget(log)
+    again = shard.open(1)
+    expected = {"cut": (0, 3), "remove": (5, 6), "checkpoint": (1, 5)}.get(verb, (0, 5))
+    assert (again.start_offset, again.next_offset) == expected
+
+
+def test_a_directory_that_another_program_has_removed_ends_its_log_and_no_shard(bench):
+    shard, log, other, failures = bench
+    checkpointed(shard)
+    log.owner.on_failed = lambda verb, error: (failures.append((verb, error)), shard.storage.cut_off(log))
+    for name in shard.disk.list(log.directory):
+        shard.disk.unlink(f"{log.directory}/{name}")
+    shard.disk.remove_directory(log.directory)
+    for one in (log, other):
+        append(one)
+    settle(shard)
+    checkpointed(shard)
+    assert len(failures) == 1
+    append(other)
+    settle(shard)
+    checkpointed(shard)
+    assert not shard.storage.checkpointer.failed_logs
 
 
 @pytest.mark.parametrize("verb", ["read", "find"])

@@ -17,7 +17,7 @@ from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote, decode_log_state
 from millstream.model.quantities import Offset
 from millstream.storage.chunks import is_chunk_disk
-from millstream.storage.disk import exists
+from millstream.storage.disk import exists, is_of_one_log
 from millstream.storage.messages.commands import Done, Failed
 from millstream.storage.messages.receiving import Adopt, Resume, Resumed, Stage, Staged, StageEnd
 from millstream.storage.no_room import once_there_is_room
@@ -114,13 +114,15 @@ class Receiving:
     def adopt(self, command: Adopt) -> Reply:
         """Put a log that was received in its place."""
         if not exists(self._disk, command.staged):
-            return Failed(f"{command.staged} is missing")
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command.staged)
         vote = StoredVote(command.term, command.voted_for)
         put = partial(put_in_place, self._disk, command.directory, command.staged, vote)
         swap = partial(self._files.swap_directory, command.directory, command.staged, put)
         try:
             once_there_is_room(swap, f"{command.staged} could not be put in its place", self._wait)
         except OSError as error:
+            if is_of_one_log(error):
+                raise
             return Failed(f"{command.staged} could not be put in its place: {error.strerror}")
         return Done(command.id)
 

@@ -15,11 +15,11 @@ topic or of a fetch at the tail.
 
 Errors are values in the replies. A full disk (ENOSPC, EDQUOT) is an errno that the shard survives. A failed sync, and
 any other write error, is ``Failed``, and the shard stops with the reason. A damaged batch is a fault of that read
-alone. A change of a log that has to read one of its files, such as the next chunk's, ends that log if it cannot. A
-removal or a truncation without space on a full disk is repeated until it succeeds (``no_room``); later commands in its
-lane wait, because they may concern the same names. Acknowledgements do not wait. When the shard has ended, so does the
-worker. An unexpected exception of a command about one log ends that log (``boundary``), any other the process, and with
-it the shard.
+alone. A change of a log that has to read one of its files, such as the next chunk's, ends that log if it cannot, and so
+does one whose file or directory another program has removed, replaced or locked. A removal or a truncation without
+space on a full disk is repeated until it succeeds (``no_room``); later commands in its lane wait, because they may
+concern the same names. Acknowledgements do not wait. When the shard has ended, so does the worker. An unexpected
+exception of a command about one log ends that log (``boundary``), any other the process, and with it the shard.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from millstream.format.wal import FrameSequence, decode_wal_state
 from millstream.helper.serving import serve
 from millstream.model.quantities import Offset, ShardId, TimestampMs
 from millstream.storage.chunks import is_chunk_disk
-from millstream.storage.disk import FULL, ReadFailed
+from millstream.storage.disk import FULL, is_of_one_log
 from millstream.storage.messages.commands import (
     Checkpoint,
     Checkpointed,
@@ -150,9 +150,9 @@ class Worker:
     def _write(self, command: Write) -> Reply:
         try:
             return Written(command.id, 0, self.files.write(command))
-        except ReadFailed:
-            raise
         except OSError as error:
+            if is_of_one_log(error):
+                raise
             if error.errno in FULL:
                 return Written(command.id, error.errno or 0, 0)
             return Failed(f"{command.path} could not be written: {error.strerror}")
@@ -160,9 +160,9 @@ class Worker:
     def _cut(self, command: Cut) -> Reply:
         try:
             once_there_is_room(partial(self.files.cut, command), f"{command.path} could not be cut", self._wait)
-        except ReadFailed:
-            raise
         except OSError as error:
+            if is_of_one_log(error):
+                raise
             return Failed(f"{command.path} could not be cut: {error.strerror}")
         self.reader.forget(command.path)
         return Done(command.id)
@@ -172,9 +172,9 @@ class Worker:
             for path in command.paths:
                 once_there_is_room(partial(self.files.remove, path), f"{path} could not be removed", self._wait)
                 self.reader.forget(path)
-        except ReadFailed:
-            raise
         except OSError as error:
+            if is_of_one_log(error):
+                raise
             return Failed(f"{error.filename} could not be removed: {error.strerror}")
         return Done(command.id)
 

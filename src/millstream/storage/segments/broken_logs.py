@@ -1,7 +1,8 @@
 """The boundary of a step about one log inside of a command that is about many, such as a checkpoint.
 
 A step that raises what no step raises ends that log alone: the command continues with the others, and its reply names
-the log's directory with the traceback. An error of the disk is the command's own.
+the log's directory with the traceback. So does an error that says nothing about the disk, such as a directory that
+another program has removed. Any other error of the disk is the command's own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import traceback
 from typing import TYPE_CHECKING
+
+from millstream.storage.disk import is_of_one_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +28,9 @@ class BrokenLogs:
         """Run a step about the file ``path`` of a log; whether it has returned. Raises OSError."""
         try:
             step(*arguments)
-        except OSError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the boundary
+        except Exception as error:
+            if isinstance(error, OSError) and not is_of_one_log(error):
+                raise
             what = f"{type(error).__name__}: {error} in a helper process\n{traceback.format_exc()}"
             self.found.setdefault(os.path.dirname(path), what)
             return False

@@ -448,7 +448,7 @@ class SegmentFiles:
             for directory in sorted(changed):
                 try:
                     self.disk.sync_directory(directory)
-                except FileNotFoundError:
+                except (FileNotFoundError, NotADirectoryError):
                     continue  # deleted in the meantime
         except OSError:
             with self._lock:
