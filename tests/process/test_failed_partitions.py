@@ -110,3 +110,21 @@ def test_a_fault_in_a_verb_ends_one_partition_which_comes_back_whole(broker, poi
     assert records_in(broker.bootstrap, "fails") >= RECORDS
     assert send(broker, "fails") == []
     assert cli(broker, "topic", "repair", "fails:0").returncode != 0, "there is nothing to repair"
+
+
+def test_a_directory_that_another_program_removed_ends_one_partition(broker):
+    for topic in ("fails", "other"):
+        assert send(broker, topic, RECORDS) == []
+    (index,) = until(lambda: [path for path in (broker.data_dir / "topics").rglob("*.index") if is_of(path, "fails")])
+    index.parent.rename(broker.data_dir / "taken")
+    until(lambda: send(broker, "fails") is not None and failed(broker) == 1)
+    assert KafkaError.KAFKA_STORAGE_ERROR in send(broker, "fails")
+    assert send(broker, "other", RECORDS) == []
+    broker.restart()
+    assert records_in(broker.bootstrap, "other") == 2 * RECORDS
+    assert send(broker, "other") == []
+
+
+def is_of(path, topic):
+    """Whether a file is in a partition of a topic."""
+    return (path.parent.parent / "topic").read_text().strip() == topic

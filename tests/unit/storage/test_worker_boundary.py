@@ -10,7 +10,7 @@ from millstream.errors import MillstreamError
 from millstream.format.names import QUARANTINE_FILE
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.storage.compaction.cleaner import Cleaner
-from millstream.storage.disk import OF_NAMES
+from millstream.storage.disk import OF_NAMES, exists
 from millstream.storage.messages.commands import EndPass, PutRewritten
 from millstream.storage.segments.files import SegmentFiles
 from millstream.storage.segments.read_faults import HelperFault
@@ -109,13 +109,16 @@ def test_a_file_that_another_program_has_taken_ends_its_log_and_no_shard(bench, 
     assert (again.start_offset, again.next_offset) == expected
 
 
-def test_a_directory_that_another_program_has_removed_ends_its_log_and_no_shard(bench):
+@pytest.mark.parametrize("what", ["the segment", "the directory"])
+def test_files_that_another_program_has_removed_end_their_log_and_no_shard(bench, what):
     shard, log, other, failures = bench
     checkpointed(shard)
     log.owner.on_failed = lambda verb, error: (failures.append((verb, error)), shard.storage.cut_off(log))
     for name in shard.disk.list(log.directory):
-        shard.disk.unlink(f"{log.directory}/{name}")
-    shard.disk.remove_directory(log.directory)
+        if what == "the directory" or name.endswith(".log"):
+            shard.disk.unlink(f"{log.directory}/{name}")
+    if what == "the directory":
+        shard.disk.remove_directory(log.directory)
     for one in (log, other):
         append(one)
     settle(shard)
@@ -125,6 +128,7 @@ def test_a_directory_that_another_program_has_removed_ends_its_log_and_no_shard(
     settle(shard)
     checkpointed(shard)
     assert not shard.storage.checkpointer.failed_logs
+    assert exists(shard.disk, f"{log.directory}/{QUARANTINE_FILE}"), "what came since the checkpoint before is kept"
 
 
 @pytest.mark.parametrize("verb", ["read", "find"])

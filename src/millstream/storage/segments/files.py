@@ -377,10 +377,13 @@ class SegmentFiles:
             raise SyncFailed(error.errno, error.strerror, error.filename) from error
 
     def write_index(self, path: str, summary: SegmentSummary) -> None:
-        """Note in a segment's index how far it is durable."""
+        """Note in a segment's index how far it is durable. FileNotFoundError: another program has removed the segment,
+        of which a descriptor that is still open says nothing.
+        """
         with self._names:
             if self._is_removed(path) or not summary.size_bytes:
                 return
+            self.disk.size(path)
             index = self.index(path, summary.base_offset)
             if index.lacking and not self._complete(index, path, summary.size_bytes):
                 return
