@@ -31,8 +31,13 @@ def check(document, operation, status, body):
     jsonschema.validate(json.loads(body), {**schema, "components": document["components"]})
 
 
-ABSENT = {("/v1/tiers", 503), ("/v1/acls", 400), ("/v1/transactions/{transactional_id}", 404)}
-"""What this broker does not have: an object store, access control, transactions."""
+ABSENT = {
+    ("/v1/tiers", 503),
+    ("/v1/acls", 400),
+    ("/v1/groups/{group}", 404),
+    ("/v1/transactions/{transactional_id}", 404),
+}
+"""What this broker does not have: an object store, access control, groups, transactions."""
 
 
 def test_answers_have_the_fields_of_the_document(broker):

@@ -56,7 +56,12 @@ from millstream.wire.messages.read_share_group_state import (
     ReadStateTopic,
 )
 from millstream.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
-from millstream.wire.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
+from millstream.wire.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
 from millstream.wire.messages.share_fetch import ShareFetchPartition, ShareFetchRequest, ShareFetchTopic
 from millstream.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -240,6 +245,7 @@ def test_each_missing_right_on_a_share_group_is_noticed(broker, rights, alice):
     seek = FindCoordinatorRequest(key_type=0, coordinator_keys=["shares"])
     until(lambda: codes_of(rights.line.ask(seek)) == {0}, "the group has a coordinator")
     named = topic_id(rights.line, "there")
+    one_acknowledged = AcknowledgePartition(0, [AcknowledgementBatch(0, 0, [1])])
     start = AlterShareOffsetsTopic("there", [AlterShareOffsetsPartition(0, 1)])
     in_group = DescribeShareGroupOffsetsGroup("shares", [DescribeShareGroupOffsetsTopic("there", [0])])
     requests = {
@@ -247,7 +253,7 @@ def test_each_missing_right_on_a_share_group_is_noticed(broker, rights, alice):
         77: ShareGroupDescribeRequest(["shares"]),
         90: DescribeShareGroupOffsetsRequest([in_group, DescribeShareGroupOffsetsGroup("shares")]),
         78: ShareFetchRequest("shares", "m", topics=[ShareFetchTopic(named, [ShareFetchPartition()])], max_records=1),
-        79: ShareAcknowledgeRequest("shares", "m", -1, topics=[AcknowledgeTopic(named, [AcknowledgePartition()])]),
+        79: ShareAcknowledgeRequest("shares", "m", -1, topics=[AcknowledgeTopic(named, [one_acknowledged])]),
         91: AlterShareGroupOffsetsRequest("shares", [start]),
         92: DeleteShareGroupOffsetsRequest("shares", [DeleteShareOffsetsTopic("there")]),
         **share_states(),

@@ -12,7 +12,7 @@ from millstream import __version__
 from millstream.admin import bodies
 from millstream.admin.endpoints import ROUTES, make_router
 from millstream.admin.openapi import document
-from millstream.admin.resources import ChangeQuery, SettingsChange
+from millstream.admin.resources import ForgetOffsetsQuery, RemoveAclQuery, SettingsChange
 from millstream.admin.routing import Request
 from millstream.core.controller.requests import SetBrokerMode
 from millstream.telemetry.metrics import StatsSlab
@@ -20,7 +20,17 @@ from millstream.telemetry.metrics import StatsSlab
 DOCUMENT = document(ROUTES, __version__)
 
 
-ACL = {"resource": "topic", "name": "t", "principal": "User:a", "operation": "read", "permission": "allow"}
+GIVEN = {
+    ForgetOffsetsQuery: {"topic": "t"},
+    RemoveAclQuery: {
+        "resource": "topic",
+        "name": "t",
+        "principal": "User:a",
+        "operation": "read",
+        "permission": "allow",
+    },
+}
+"""What the query of a change must have beside ``dry_run``."""
 
 
 class Recorder:
@@ -143,9 +153,7 @@ def test_every_change_has_a_dry_run_unless_it_is_of_the_broker_itself():
 @pytest.mark.parametrize("route", [each for each in ROUTES if each.method != "GET"], ids=lambda route: route.path)
 def test_a_change_without_a_dry_run_is_not_made_on_one(route):
     body = json.dumps(route.example).encode() if route.body is not None else b""
-    given = "dry_run=true"
-    if route.query is not None and route.query is not ChangeQuery:
-        given = urllib.parse.urlencode({"dry_run": "true", **ACL})
+    given = urllib.parse.urlencode({"dry_run": "true", **GIVEN.get(route.query, {})})
     found, asked = answer(route.method, f"{route.path}?{given}", body)
     if route.query is None:
         assert (found.status, json.loads(found.body)["error"], asked) == (400, "INVALID_REQUEST", [])

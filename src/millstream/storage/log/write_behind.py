@@ -15,12 +15,12 @@ error ends the shard.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.iobuf.room import release_all
 from millstream.model.quantities import BytePosition
 from millstream.storage.messages.commands import Write, Written
-from millstream.storage.segments.read_faults import raise_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +145,8 @@ class WriteBehind:
         worker = self._host.worker
         number = worker.next_id()
         write = Write(number, segment.path, begin - segment.stream, spans, entries, log.topic)
-        worker.ask(write, Written, self._answered, self._broke)
+        guard = self._log.guard
+        worker.ask(write, Written, partial(guard, _VERB, self._answered), partial(guard, _VERB, self._broke))
 
     def _answered(self, reply: Written) -> None:
         """The worker's answer, which may come when the log is closed."""
@@ -153,13 +154,13 @@ class WriteBehind:
         if not self._log.closed:
             if not reply.errno:
                 self._host.wrote(self._log)
-            self._log.guard(_VERB, self._written, reply.errno, reply.bytes)
+            self._written(reply.errno, reply.bytes)
 
     def _broke(self, fault: Exception) -> None:
         """The worker met what no command meets."""
         release_all(self._lent)
         if not self._log.closed:
-            self._log.guard(_VERB, raise_fault, fault)
+            raise fault
 
     def _written(self, errno: int, count: int) -> None:
         """``count`` bytes are in the page cache, or why not."""
