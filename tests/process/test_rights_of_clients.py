@@ -123,8 +123,8 @@ def read_one(consumer):
 def test_aiokafka_names_the_rights_that_are_missing(broker, admin, grant):
     async def produce(**more):
         producer = aiokafka.AIOKafkaProducer(**login(broker, "aiokafka", "alice"), **more)
-        await producer.start()
         try:
+            await producer.start()
             if not more:
                 return (await producer.send_and_wait("orders", b"two")).offset
             async with producer.transaction():
@@ -135,8 +135,8 @@ def test_aiokafka_names_the_rights_that_are_missing(broker, admin, grant):
     async def read(group):
         more = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
         consumer = aiokafka.AIOKafkaConsumer("orders", **login(broker, "aiokafka", "alice"), **more)
-        await consumer.start()
         try:
+            await consumer.start()
             found = await consumer.getone()
             await consumer.commit({TopicPartition("orders", 0): found.offset + 1})
             return found.value
