@@ -1,5 +1,7 @@
 """A part of the data directory that is not there, as when its file system is not mounted, is no new broker."""
 
+import shutil
+
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -8,16 +10,24 @@ from millstream.testing.process import BrokerFailed
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
-def produce(broker, values):
+def produce(broker, values, topic="t"):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     for value in values:
-        producer.produce("t", value, partition=0)
+        producer.produce(topic, value, partition=0)
     assert producer.flush(60) == 0
 
 
-def consume(broker, count):
+def refusal(broker, value):
+    """The name of the error that a producer without retries gets."""
+    producer, said = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, "retries": 0}), []
+    producer.produce("t", value, partition=0, on_delivery=lambda error, _: said.append(error))
+    assert producer.flush(60) == 0
+    return said[0].name()
+
+
+def consume(broker, count, topic="t"):
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "log_level": 0})
-    consumer.assign([TopicPartition("t", 0, 0)])
+    consumer.assign([TopicPartition(topic, 0, 0)])
     try:
         return [message.value().decode() for message in consumer.consume(count, 30)]
     finally:
@@ -57,3 +67,20 @@ def test_after_a_crash_a_write_ahead_log_that_is_missing_is_not_begun_anew(broke
     aside.rename(place)
     broker.start()
     assert consume(broker, 3) == ["a", "b", "c"]
+
+
+def test_after_an_orderly_stop_a_partition_without_its_files_is_not_served_and_the_others_are(broker_factory):
+    """Its offsets would be given out again. The next start, which has no note of that stop, says the same."""
+    broker = broker_factory(topics={"t": 1, "other": 1})
+    produce(broker, ["a", "b"])
+    produce(broker, ["c"], "other")
+    assert broker.stop() == 0
+    (place,) = (path.parent for path in broker.data_dir.glob("topics/*/0/*.log") if b"a" in path.read_bytes()[61:])
+    shutil.rmtree(place.parent)
+    for _ in range(2):
+        broker.start()
+        assert consume(broker, 1, "other") == ["c"]
+        assert refusal(broker, "d") == "KAFKA_STORAGE_ERROR"
+        assert "not served: " in broker.log_path.read_text()
+        assert "offsets 0 to 1 were in a segment that is missing" in broker.log_path.read_text()
+        assert broker.stop() == 0

@@ -13,8 +13,8 @@ empty          but there was something, because
 ``topics``     the last stop was an orderly one and noted segments
 =============  ======================================================================================
 
-After a crash nothing says what was in ``topics``, and a single missing partition is not detected. To remove a part on
-purpose, leave any file in the directory.
+After a crash nothing says what was in ``topics``. A single partition is compared with the same note when it is opened
+(``storage.log.lost``). To remove a part on purpose, leave any file in the directory.
 """
 
 import os

@@ -74,6 +74,7 @@ class Partitions(MetadataListener):
         for topic in self._metadata.topics():
             for index in range(len(topic.partitions)):
                 self._open(topic, index, fresh=False)
+        self._storage.registry.forget_summaries()
         for raft_group, cut in self._metadata.state.cuts.items():
             place = self._metadata.group_place(raft_group)
             if place is not None and cut.is_to_lead(self._me):

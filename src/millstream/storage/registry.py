@@ -10,7 +10,7 @@ from millstream.model.events import PartitionIndex
 from millstream.model.quantities import RaftGroupId
 from millstream.storage.log.event_log import limits_of, open_event_log
 from millstream.storage.log.log import Log, LogShard
-from millstream.storage.log.lost import load_replica
+from millstream.storage.log.lost import check_end, load_replica
 from millstream.storage.log.open_log import LogFacts
 from millstream.storage.log.opening import repair_note
 from millstream.storage.recovery.place import LogPlace
@@ -105,12 +105,18 @@ class LogRegistry:
             note, aside = repair_note(name, storage.stats), not config.has_events
             now_ms, several = storage.now_ms(), {"replicated": replicated, "expected": expected}
             loaded = load_replica(storage.disk, directory, now_ms, note, **several, aside=aside)
+            if clean and summary is not None and not replicated:
+                check_end(storage.disk, directory, loaded.next_offset, summary.end_offset)
         facts = LogFacts(RaftGroupId(group), directory, name)
         log = self.logs[group] = (open_event_log if config.has_events else Log)(storage, facts, config, loaded)
         storage.meters.partitions.add(1)
         if log.refresh().size_bytes:
             storage.segment_began(log, log.files.segments.active)
         return log
+
+    def forget_summaries(self) -> None:
+        """The start is over: a log that is opened from now on may have been elsewhere, or cut, since the last stop."""
+        self._summaries = {}
 
     def replay_set_aside(self, directory: str, name: str, config: TopicConfig, *, replicated: bool) -> None:
         """Put the records that a failure of the log has set aside into its segments.

@@ -8,10 +8,11 @@ from storage_support import SEGMENT, fill, kill, new_shard
 
 from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote
+from millstream.format.names import SEGMENT_SUFFIX
 from millstream.model.replication import ReplicaId, Term
 from millstream.storage.disk import exists
 from millstream.storage.log.lost import begin_new
-from millstream.storage.segments.files import remove_deleted
+from millstream.storage.segments.files import names_in, remove_deleted
 from sim.engine.disk import SimDisk
 from sim.engine.local_storage import LocalShard, place_of, recover_locally
 
@@ -167,3 +168,25 @@ def test_an_orderly_stop_leaves_no_summary_of_a_lost_log() -> None:
     shard = LocalShard(disk, random.Random(5), clean=True)
     log = shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), True, replicated=True, expected=True)
     assert log.files.lost
+
+
+@pytest.mark.parametrize("gone", ["all", "the last segment"])
+def test_a_log_that_ends_before_the_end_that_an_orderly_stop_noted_gives_no_offset_out_twice(gone) -> None:
+    shard = new_shard()
+    log = shard.open(1, segment_bytes=3000)
+    fill(shard, log, 20, epoch=1)
+    end = log.next_offset
+    shard.stop()
+    disk = shard.disk
+    segments = sorted(name for name in names_in(disk, DIRECTORY) if name.endswith(SEGMENT_SUFFIX))
+    assert len(segments) > 1
+    for number in range(2):  # the second start has no note, and knows it all the same
+        assert recover_locally(disk).clean
+        if number == 0 and gone == "all":
+            remove_deleted(disk, DIRECTORY)
+        elif number == 0:
+            disk.unlink(f"{DIRECTORY}/{segments[-1]}")
+        shard = LocalShard(disk, random.Random(5), clean=True)
+        with pytest.raises(Corruption, match=f"to {end - 1} were in a segment that is missing"):
+            shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), True)
+        shard.stop()

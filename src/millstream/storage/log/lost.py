@@ -17,6 +17,10 @@ so that a crash at any point leaves a replica that knows. Of what is damaged onl
 second damage, before the first is made up for, leaves what was put aside first: it is the most.
 
 A log of events is not put aside: it is not sent as files.
+
+An orderly stop notes where each log ended. The log of a single replica whose files end before that has lost a segment,
+or all of them. It is fenced (``opening.fence``), since its offsets would be given out again. After a crash nothing says
+where a log without files ended.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from millstream.format.wal import Kind
 from millstream.model.replication import RaftPosition
 from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import exists, read_file, replace_file
-from millstream.storage.log.opening import load_log
+from millstream.storage.log.opening import fence, load_log
 from millstream.storage.segments.files import names_in, remove_deleted
 from millstream.telemetry.log import log as operator_log
 
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 
     from millstream.format.epochs import StoredVote
     from millstream.format.wal import WalRecord
+    from millstream.model.quantities import Offset
     from millstream.storage.disk import Disk
     from millstream.storage.log.opening import LoadedLog
 
@@ -174,3 +179,15 @@ def unmark(disk: Disk, directory: str) -> None:
             disk.sync_directory(directory)
     except OSError as error:
         operator_log.warning("%s stays, and the next start asks the other replicas again: %s", path, error.strerror)
+
+
+def check_end(disk: Disk, directory: str, end: Offset, noted_end: Offset) -> None:
+    """Fence a log that ends before the offset at which an orderly stop left it.
+
+    Raises:
+        Corruption: it does.
+    """
+    if end < noted_end:
+        reason = f"{directory}: offsets {end} to {noted_end - 1} were in a segment that is missing"
+        fence(disk, directory, reason)
+        raise Corruption(reason)

@@ -18,6 +18,7 @@ from millstream.format.index import SegmentSummary
 from millstream.format.names import OPENED_FILE, WAL_DIRECTORY, segment_name
 from millstream.format.sealed import seal, unseal
 from millstream.format.wal import WalState
+from millstream.model.quantities import Offset
 from millstream.model.replication import Term
 from millstream.storage.disk import read_file, replace_file
 from millstream.storage.log.opening import LoadedLog
@@ -43,6 +44,11 @@ class LogSummary(msgspec.Struct, frozen=True, array_like=True):
     segments: tuple[SegmentSummary, ...]
     producers: tuple[int, bytes] | None
     snapshot_files: tuple[int, ...]
+
+    @property
+    def end_offset(self) -> Offset:
+        """Where it ended, exclusive."""
+        return LoadedLog(self.state, self.segments, self.producers, self.snapshot_files).next_offset
 
 
 _encode = msgspec.msgpack.Encoder().encode
