@@ -50,11 +50,12 @@ BUDGETS = {"crash": 12, "fault": 60, "rot": 12, "raft": 12, "events": 12, "event
 FIRST = {
     "the_second_copy_is_never_written_again": 150,
     "truncation_forgets_the_producers": 46,
+    "cut_before_it_is_durable": 11,
     "a_removed_chunk_is_forgotten_before_its_names_are_gone": 142777377869,
 }
 """Where they begin, if not at 0. The first takes a log that changed its shard, and damage to one file of the shard it
-left; the second a cut in front of a snapshot, and a crash once the log has grown past it again; the third a checkpoint
-that syncs the last chunk while it is removed.
+left; the second a cut in front of a snapshot, and a crash once the log has grown past it again; the third a crash
+between a cut and its sync; the fourth a checkpoint that syncs the last chunk while it is removed.
 """
 
 
