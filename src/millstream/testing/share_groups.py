@@ -16,6 +16,9 @@ from millstream.client.share_groups import SharePosition, share_group
 
 _CLIENT_ID: Final = "millstream-testing"
 
+_ANSWER_S: Final = 60.0
+"""An answer may take so long, however short the wait is: what is left is known only after it."""
+
 
 def create(bootstrap: str, security: Security, group: str) -> None:
     """Have a share group start at the beginning of each topic.
@@ -37,7 +40,7 @@ def wait_until_finished(bootstrap: str, security: Security, group: str, timeout_
         Unavailable: no broker answers.
     """
     until = time.monotonic() + timeout_s
-    with Cluster(bootstrap, client_id=_CLIENT_ID, timeout_s=timeout_s, security=security) as cluster:
+    with Cluster(bootstrap, client_id=_CLIENT_ID, timeout_s=max(timeout_s, _ANSWER_S), security=security) as cluster:
         while left := _left(cluster, group):
             if time.monotonic() > until:
                 raise TimeoutError(f"share group {group} after {timeout_s:g} s: {left}")
