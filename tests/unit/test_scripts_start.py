@@ -139,3 +139,17 @@ def test_a_module_that_only_a_test_run_finds_is_missing():
     beside = ROOT / "tests" / "spark" / "spark_support.py"
     assert "tests/spark/spark_support.py imports waits" in missing(beside)
     assert {"once_driver.py", "reader_duckdb.py", "fault_points.py"} <= {path.name for path in scripts()}
+
+
+def test_a_main_program_starts_when_everything_of_its_module_is_defined():
+    """What follows ``if __name__ == "__main__":`` does not exist yet when the program runs."""
+    folders = ("src", *FOLDERS)
+    late = []
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        starts = [
+            index for index, one in enumerate(body) if isinstance(one, ast.If) and "__main__" in ast.dump(one.test)
+        ]
+        if starts and starts[0] != len(body) - 1:
+            late.append(str(path.relative_to(ROOT)))
+    assert not late

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 AGE_MAX_MS = 600_000
 _SCAN_READER = ReaderId(1 << 20)
+_NEVER: Final = 1 << 62
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -146,32 +147,6 @@ def hit_rate(name: str, reads: Sequence[Read], slots_max: int) -> float:
     return hits / counted
 
 
-def optimal_rate(reads: Sequence[Read], slots_max: int) -> float:
-    """Share of the counted reads that the offline optimum serves."""
-    reads = [read for read in reads if read.is_read]
-    hits = optimal_hits([read.block.key for read in reads], slots_max)
-    counted = [hit for hit, read in zip(hits, reads, strict=True) if read.counts]
-    return sum(counted) / len(counted)
-
-
-def main() -> None:
-    """Print the table of hit rates."""
-    out = sys.stdout.write
-    out(f"{'reads':28} {'slots':>6}  " + "".join(f"{name:>10}" for name in POLICIES) + f"{'optimum':>10}\n")
-    for shape in SHAPES:
-        reads = trace(shape, 1)
-        for slots_max in (200, 400, 800, 1600):
-            rates = [hit_rate(name, reads, slots_max) for name in POLICIES] + [optimal_rate(reads, slots_max)]
-            out(f"{shape.name:28} {slots_max:>6}  " + "".join(f"{rate:>9.1%} " for rate in rates) + "\n")
-
-
-if __name__ == "__main__":
-    main()
-
-
-_NEVER: Final = 1 << 62
-
-
 def optimal_hits(reads: Sequence[Hashable], slots_max: int) -> list[bool]:
     """Whether each read of the sequence is a hit in the best cache of ``slots_max`` slots.
 
@@ -197,3 +172,26 @@ def optimal_hits(reads: Sequence[Hashable], slots_max: int) -> list[bool]:
             if cached.get(reads[at]) == -negated:
                 del cached[reads[at]]
     return hits
+
+
+def optimal_rate(reads: Sequence[Read], slots_max: int) -> float:
+    """Share of the counted reads that the offline optimum serves."""
+    reads = [read for read in reads if read.is_read]
+    hits = optimal_hits([read.block.key for read in reads], slots_max)
+    counted = [hit for hit, read in zip(hits, reads, strict=True) if read.counts]
+    return sum(counted) / len(counted)
+
+
+def main() -> None:
+    """Print the table of hit rates."""
+    out = sys.stdout.write
+    out(f"{'reads':28} {'slots':>6}  " + "".join(f"{name:>10}" for name in POLICIES) + f"{'optimum':>10}\n")
+    for shape in SHAPES:
+        reads = trace(shape, 1)
+        for slots_max in (200, 400, 800, 1600):
+            rates = [hit_rate(name, reads, slots_max) for name in POLICIES] + [optimal_rate(reads, slots_max)]
+            out(f"{shape.name:28} {slots_max:>6}  " + "".join(f"{rate:>9.1%} " for rate in rates) + "\n")
+
+
+if __name__ == "__main__":
+    main()
