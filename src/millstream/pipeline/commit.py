@@ -257,10 +257,10 @@ class TableSink:
             TableChanged: another program has removed it, as one that no commit names.
         """
         for table, files in ((self.table, batch.files), (self.dead_letters, batch.dead_letters)):
-            if table is None:
+            if table is None or not files:
                 continue
-            location = table.location if files else None
-            missing = next((file.path for file in files if location is not None and not location.has(file.path)), None)
+            location = table.location
+            missing = next((file.path for file in files if not location.has(file.path)), None)
             if missing is not None:
                 raise TableChanged(
                     f"{table.shown}: {missing} was removed before its batch was committed, as VACUUM and the removal "

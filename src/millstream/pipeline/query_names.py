@@ -10,8 +10,9 @@ Spark knows more SQL than sqlglot. A query that is refused here and not by Spark
 """
 
 import difflib
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from millstream.pipeline.checks import METADATA_NAMES, decoder_of, key_of, kind_
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.keys import key_fault
 from millstream.pipeline.model import Pipeline
-from millstream.pipeline.query_functions import WRITTEN, UnknownFunction, brings_functions, require_functions
+from millstream.pipeline.query_functions import WRITTEN, brings_functions, builtin, unknown_function
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.wire_schemas import needs_inference
 
@@ -148,12 +149,11 @@ def _columns(text: str, tables: Mapping[str, Columns] | None, path: Path, pipeli
     sqlglot = need_extra("sqlglot", "queries of pipelines")
     errors = need_extra("sqlglot.errors", "queries of pipelines")
     query = _parsed(sqlglot, text, path)
-    if not brings_functions(pipeline):
-        try:
-            require_functions(query)
-        except UnknownFunction as unknown:
-            message = f"{unknown.message}; {_ASK_SPARK}"
-            raise QueryProblem(message, path, unknown.line, unknown.column) from None
+    unknown = None if brings_functions(pipeline) else unknown_function(query)
+    if unknown is not None:
+        name, place = unknown
+        message = f"Spark has no function {name}{_near(name.lower(), builtin())}; {_ASK_SPARK}"
+        raise _problem(message, path, place, name)
     if tables is None:
         return None
     _require_tables(query, tables, path)
@@ -174,13 +174,10 @@ def _columns(text: str, tables: Mapping[str, Columns] | None, path: Path, pipeli
 
 def _parsed(sqlglot: Any, text: str, path: Path) -> Any:
     """The query's tree. ``window`` is also tried as a function, as which Spark takes it in a GROUP BY."""
-    spark = need_extra("sqlglot.dialects.spark", "queries of pipelines").Spark
     need_extra("sqlglot.optimizer.qualify", "queries of pipelines")
     need_extra("sqlglot.optimizer.annotate_types", "queries of pipelines")
     need_extra("sqlglot.optimizer.scope", "queries of pipelines")
-    keywords = {word: token for word, token in spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
-    plain = type("Written", (spark,), {"ORIGINAL_NAME_META_KEY": WRITTEN})
-    windows = type("Windows", (plain,), {"Tokenizer": type("Tokenizer", (spark.Tokenizer,), {"KEYWORDS": keywords})})
+    windows, plain = _dialects()
     dialects = (windows, plain) if _GROUPS.search(text) else (plain,)
     problem: Any = None
     for dialect in dialects:
@@ -203,6 +200,16 @@ def _parsed(sqlglot: Any, text: str, path: Path) -> Any:
     raise QueryProblem(message, path, first["line"], column)
 
 
+@functools.cache
+def _dialects() -> tuple[Any, Any]:
+    """Spark's SQL with ``window`` as a function, and as it is."""
+    spark = need_extra("sqlglot.dialects.spark", "queries of pipelines").Spark
+    keywords = {word: token for word, token in spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
+    plain = type("Written", (spark,), {"ORIGINAL_NAME_META_KEY": WRITTEN})
+    windows = type("Windows", (plain,), {"Tokenizer": type("Tokenizer", (spark.Tokenizer,), {"KEYWORDS": keywords})})
+    return windows, plain
+
+
 def _require_tables(query: Any, tables: Mapping[str, Columns], path: Path) -> None:
     """Refuse a query over a table that is not there."""
     exp = need_extra("sqlglot.expressions", "queries of pipelines")
@@ -212,10 +219,8 @@ def _require_tables(query: Any, tables: Mapping[str, Columns], path: Path) -> No
         name = table.name
         if not isinstance(table.this, exp.Identifier) or table.db or name.lower() in own | known:
             continue
-        place = table.this.meta
-        column = place.get("col", 0) - len(name) + 1
         message = f"there is no table {name}{_near(name, known)}; known are {', '.join(tables)}"
-        raise QueryProblem(message, path, place.get("line", 0), max(column, 1))
+        raise _problem(message, path, table.this.meta, name)
 
 
 def _require_fields(query: Any, path: Path) -> None:
@@ -227,10 +232,13 @@ def _require_fields(query: Any, path: Path) -> None:
             continue
         names = [field.name for field in kind.expressions]
         if dot.name.lower() not in map(str.lower, names):
-            place = dot.expression.meta
-            column = place.get("col", 0) - len(dot.name) + 1
             message = f"{dot.this.name} has no field {dot.name}{_near(dot.name, names)}; {_known(names)}"
-            raise QueryProblem(message, path, place.get("line", 0), max(column, 1))
+            raise _problem(message, path, dot.expression.meta, dot.name)
+
+
+def _problem(message: str, path: Path, place: Mapping[str, Any], name: str) -> QueryProblem:
+    """What is wrong with a name, whose end sqlglot has noted as its place."""
+    return QueryProblem(message, path, place.get("line", 0), max(1, place.get("col", 0) - len(name) + 1))
 
 
 def _unresolved(said: str, tables: Mapping[str, Columns], path: Path) -> QueryProblem:
@@ -248,7 +256,7 @@ def _unresolved(said: str, tables: Mapping[str, Columns], path: Path) -> QueryPr
     return QueryProblem(message, path, line, max(1, column - len(name) + 1))
 
 
-def _near(name: str, known: Sequence[str] | set[str]) -> str:
+def _near(name: str, known: Collection[str]) -> str:
     found = difflib.get_close_matches(name, known, 1)
     return f", did you mean {found[0]}?" if found else ""
 

@@ -13,7 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.spark.declared import Field
-from millstream.spark.fitting import MISSING, Array, ArrowType, Member, Misfit, is_json_text, joined, json_text, stored
+from millstream.spark.fitting import (
+    MISSING,
+    Array,
+    ArrowType,
+    Member,
+    Misfit,
+    field_of,
+    is_json_text,
+    joined,
+    json_text,
+    stored,
+)
 from millstream.spark.values import JsonDecoder
 
 Fit: TypeAlias = Callable[[Array], Array]
@@ -54,7 +65,7 @@ def written_for(member: Member, written: Sequence[Member]) -> Member | None:
         found = next((each for each in written if each.name == name), None)
         if found is not None:
             return found
-    return _named(member.name, written)  # a name that differs by case alone is the same column
+    return field_of(written, member.name)  # a name that differs by case alone is the same column
 
 
 def _struct_fitter(written: Member, target: ArrowType, member: Member | None, path: str) -> Fit | None:
@@ -62,7 +73,7 @@ def _struct_fitter(written: Member, target: ArrowType, member: Member | None, pa
     steps: list[tuple[int, Fit | None, ArrowType, Member | None]] = []
     for field in target:
         reader = _reader_of(field.name, readers)
-        source = written_for(reader, written.members) if reader is not None else _named(field.name, written.members)
+        source = written_for(reader, written.members) if reader is not None else field_of(written.members, field.name)
         if source is None:
             steps.append((-1, None, field.type, reader))
         else:
@@ -88,13 +99,8 @@ def _struct_fitter(written: Member, target: ArrowType, member: Member | None, pa
 
 def _reader_of(name: str, readers: Sequence[Member]) -> Member | None:
     """What the reader's schema calls a column: the column may have the name that an alias keeps."""
-    found = _named(name, readers)
+    found = field_of(readers, name)
     return found or next((reader for reader in readers if name in reader.aliases), None)
-
-
-def _named(name: str, members: Sequence[Member]) -> Member | None:
-    folded = [member for member in members if member.name.lower() == name.lower()]
-    return next((member for member in folded if member.name == name), folded[0] if len(folded) == 1 else None)
 
 
 def _constant(member: Member | None, kind: ArrowType, length: int, path: str) -> Array:

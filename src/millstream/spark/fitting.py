@@ -12,7 +12,7 @@ import datetime as dt
 import decimal
 import math
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -191,16 +191,15 @@ def struct_of(members: Sequence[Member]) -> ArrowType:
 
 
 def has_json_text(kind: ArrowType) -> bool:
-    """Whether a type has ``JSON_TEXT`` within."""
-    return is_json_text(kind) or any(map(has_json_text, _children(kind)))
+    """Whether a type is ``JSON_TEXT``, or has it within."""
+    return has(kind, is_json_text)
 
 
-def _children(kind: ArrowType) -> list[ArrowType]:
-    if pa.types.is_struct(kind):
-        return [field.type for field in kind]
-    if pa.types.is_map(kind):
-        return [kind.key_type, kind.item_type]
-    return [kind.value_type] if pa.types.is_list(kind) else []
+def has(kind: ArrowType, wanted: Callable[[ArrowType], bool]) -> bool:
+    """Whether a type is one, or has one within."""
+    if pa.types.is_nested(kind):
+        return any(has(kind.field(index).type, wanted) for index in range(kind.num_fields))
+    return wanted(kind)
 
 
 _INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -229,8 +228,10 @@ def is_wider(new: ArrowType, old: ArrowType) -> bool:
     return (new, old) == (pa.float64(), pa.float32()) or (pa.types.is_date32(old) and pa.types.is_timestamp(new))
 
 
-def field_of(struct: ArrowType, name: str) -> Any:
-    """The field of a struct or schema with this name, or with one that differs from it by case alone; None without."""
+def field_of(struct: Iterable[Any], name: str) -> Any:
+    """The field of a struct or schema, or the one of several members, with this name, or with one that differs from it
+    by case alone; None without.
+    """
     folded = [field for field in struct if field.name.lower() == name.lower()]
     return next((field for field in folded if field.name == name), folded[0] if len(folded) == 1 else None)
 

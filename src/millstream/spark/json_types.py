@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.spark.declared import ArrowType, Field
-from millstream.spark.fitting import JSON_TEXT, Misfit, is_json_text
+from millstream.spark.fitting import JSON_TEXT, Misfit, has, is_json_text
 
 _FLOAT_END: Final = (2 - 2**-24) * 2.0**127
 """The least number that is no ``float`` of 32 bits; smaller ones are rounded to the largest ``float``."""
@@ -112,13 +112,6 @@ def _leaf(convert: Any) -> Any:
     return leaf
 
 
-def has(kind: ArrowType, wanted: Callable[[ArrowType], bool]) -> bool:
-    """Whether a type is one, or has one within."""
-    if pa.types.is_nested(kind):
-        return any(has(kind.field(index).type, wanted) for index in range(kind.num_fields))
-    return wanted(kind)
-
-
 def record_type(fields: Sequence[Field], time: Any = dt.datetime, floating: Any = float) -> Any:
     """A msgspec type for a JSON object with these fields; attribute ``f<n>`` holds field n. ``time`` is that of
     timestamps, ``floating`` that of ``double``, and of ``float`` where it is not ``float``.
@@ -195,7 +188,7 @@ class LongNumbers:
     """Finds numbers that a ``float`` or ``double`` of these fields would not keep (the opening prose says which)."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        self._digits = 8 if any(has(field.type, _is_float) for field in fields) else 16
+        self._digits = 8 if any(has(field.type, pa.types.is_float32) for field in fields) else 16
         self._texts = msgspec.json.Decoder(record_type(fields, time=str, floating=msgspec.Raw))
         found = [(f"f{index}", field.name, converter(field.type, _KEEPS)) for index, field in enumerate(fields)]
         self._checks = [check for check in found if check[2] is not None]
@@ -232,10 +225,6 @@ class LongNumbers:
         row = self._texts.decode(value)
         for place, name, check in self._checks:
             check(getattr(row, place), name)
-
-
-def _is_float(kind: ArrowType) -> bool:
-    return kind == pa.float32()
 
 
 def _require_double(raw: msgspec.Raw) -> None:

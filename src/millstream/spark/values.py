@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from millstream.errors import Rejected
 from millstream.spark.declared import Field
-from millstream.spark.fitting import Fault, Misfit, built, fault_of, stored
-from millstream.spark.json_types import LongNumbers, converter, has, record_type
+from millstream.spark.fitting import Fault, Misfit, built, fault_of, has, stored
+from millstream.spark.json_types import LongNumbers, converter, record_type
 
 Array: TypeAlias = Any
 """A ``pyarrow.Array``."""
@@ -94,8 +94,8 @@ class JsonDecoder:
         self._converts = [converter(field.type) for field in fields]
         self._decoder = msgspec.json.Decoder(record_type(self._declared))
         # msgspec rounds what is finer than microseconds, so a record that may have such times is read with their text.
-        texts = msgspec.json.Decoder(record_type(self._declared, time=str))
-        self._finer = texts if any(has(field.type, pa.types.is_timestamp) for field in fields) else None
+        has_times = any(has(field.type, pa.types.is_timestamp) for field in fields)
+        self._finer = msgspec.json.Decoder(record_type(self._declared, time=str)) if has_times else None
         self._numbers = LongNumbers.of(self._declared)
         required = next((field.name for field in fields if field.required), None)
         self._tombstone = None if required is None else Fault(f"no value, and {required} is required", required)

@@ -318,6 +318,15 @@ def test_iceberg_rules_that_are_not_kept_are_refused_by_name(tmp_path):
         writer.table.inspect(None)
 
 
+def test_identifier_fields_within_structures_are_refused_by_name(tmp_path):
+    inner = pa.struct([pa.field("b", pa.int64(), nullable=False)])
+    table = own_iceberg(tmp_path, pa.schema([pa.field("a", inner, nullable=False), ("s", pa.string())]))
+    with table.update_schema() as update:
+        update.set_identifier_fields("a.b")
+    with pytest.raises(Rejected, match=r"identifier fields \(a\.b\)"):
+        Writer(tmp_path, "iceberg").table.inspect(None)
+
+
 def test_a_newer_format_version_is_refused(tmp_path, monkeypatch):
     own_iceberg(tmp_path, N)
     monkeypatch.setattr(iceberg, "_FORMAT", 1)

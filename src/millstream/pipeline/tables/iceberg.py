@@ -154,7 +154,6 @@ class IcebergTable:
         self._catalog = catalog
         self._declared = declared or Declared()
         self._name = name
-        self._table: Any = None
         self._schema: Any = None
         self._pinned: _Rules | None = None
         self._known = FieldNames()
@@ -175,7 +174,10 @@ class IcebergTable:
     def _identifiers(self, table: Any) -> list[str]:
         """What rows call the table's identifier fields, in order."""
         ids = table.schema().identifier_field_ids
-        return sorted(field.name for field in row_schema(table, self._names(table)) if field_id(field) in ids)
+        if not ids:
+            return []
+        names = {field_id(field): field.name for field in row_schema(table, self._names(table))}
+        return sorted(names.get(one) or table.schema().find_column_name(one) for one in ids)  # some are of structures
 
     def _names(self, table: Any) -> FieldNames:
         """What rows call the table's fields; before this writer is known, what any writer does."""
@@ -247,7 +249,7 @@ class IcebergTable:
     def guard(self, owner: str) -> CommitRecord | None:
         found = _guard(self._fresh(), owner) if self.exists() else None
         if found is not None:
-            self._known = FieldNames(found.columns, found.members).joined(self._known)
+            self._known = FieldNames.of(found).joined(self._known)
         return found
 
     def standing(self, owner: str) -> CommitRecord | None:
@@ -302,7 +304,7 @@ class IcebergTable:
         """Commit files and record as one snapshot. Without files, too: the snapshot is what a concurrent commit of
         another run is refused by.
         """
-        known = self._known if self._known.columns else FieldNames(record.columns, record.members)
+        known = self._known if self._known.columns else FieldNames.of(record)
         uuid_ = str(table.metadata.table_uuid)
         record = msgspec.structs.replace(record, table=uuid_, at="", columns=known.columns, members=known.members)
         with self._once(table) as transaction:
@@ -349,9 +351,10 @@ class IcebergTable:
         self._require_known(table)
         location = _files(table)
         location.make()
-        schema = row_schema(table, _all_names(table) if self.key else None)
-        if self.key:
-            made = joined(IcebergFiles(table, schema, self.key, joinable=True), self.key, location, schema)
+        key = self.key
+        schema = row_schema(table, _all_names(table) if key else None)
+        if key:
+            made = joined(IcebergFiles(table, schema, key, joinable=True), key, location, schema)
             if made is not None:
                 with self._once(table) as transaction, transaction.update_snapshot().overwrite() as overwrite:
                     _replace(table, overwrite, made.removed, made.added)
@@ -432,10 +435,9 @@ class IcebergTable:
     def _fresh(self) -> Any:
         errors: Any = need_extra("pyiceberg.exceptions", "Iceberg tables")
         try:
-            self._table = self._catalog.load_table(self._name)
+            return self._catalog.load_table(self._name)
         except errors.NoSuchTableError:
             raise no_longer_there(self.shown) from None
-        return self._table
 
 
 class _Rules(msgspec.Struct, frozen=True):
@@ -722,5 +724,5 @@ def _all_names(table: Any) -> FieldNames:
     for name, text in table.properties.items():
         if name.startswith(_property("")):
             record = msgspec.json.decode(text, type=CommitRecord)
-            found = found.joined(FieldNames(record.columns, record.members))
+            found = found.joined(FieldNames.of(record))
     return found

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from millstream.pipeline.layout import FIELD_ID, FILE_NAME, PartitionField, Rules, SortField, with_rules
 from millstream.pipeline.tables.columns import plain
+from millstream.pipeline.tables.table import CommitRecord
 
 _TABLE_NAME: Final = b"millstream.table-name"
 
@@ -25,6 +26,11 @@ class FieldNames(msgspec.Struct, frozen=True):
 
     columns: dict[str, int] = {}
     members: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, record: CommitRecord) -> "FieldNames":
+        """What a writer that has committed called them."""
+        return cls(record.columns, record.members)
 
     def joined(self, other: "FieldNames") -> "FieldNames":
         """Both; the other one's names win."""
@@ -120,7 +126,7 @@ def row_schema(table: Any, known: FieldNames | None = None) -> Any:
     own = {} if known is None else known.by_id()
     fields = _row_fields(list(named), list(filed), own)
     names = {field_id(field): field.name for field in fields}
-    in_files = {field.field_id: field.name for field in sanitize_column_names(schema).fields}
+    in_files = {field_id(field): field.name for field in filed}
     partition = tuple(
         PartitionField(names[field.source_id], field.name, str(field.transform), str(schema.find_type(field.source_id)))
         for field in table.spec().fields
