@@ -30,7 +30,7 @@ from millstream.core.controller.brokers import too_low
 from millstream.core.controller.commands import CUTTING_PARTITIONS
 from millstream.core.controller.requests import CutPartition
 from millstream.errors import Corruption, MillstreamError, OutcomeUnknown, Rejected, Retriable
-from millstream.format.epochs import decode_log_state
+from millstream.format.epochs import LogState, decode_log_state
 from millstream.format.manifest import ArchiveId
 from millstream.format.names import DAMAGED_SUFFIX
 from millstream.model.cluster import NodeId
@@ -42,7 +42,7 @@ from millstream.partition.partition import Partition
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.storage.chunks import holds_chunks
 from millstream.storage.recovery.cut_back import Kept, look
-from millstream.storage.recovery.unclean import epochs_file, is_superseded, lost_with_copy
+from millstream.storage.recovery.unclean import is_superseded, lost_with_copy, stored_state
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -174,17 +174,18 @@ class _Unclean:
         else:
             end = entry.log.next_offset if isinstance(entry, Partition) else Offset(-1)
         if self._cuts.metadata.topic_config(self._asked.topic).is_archived:
-            self._ask_store(end)
+            self._ask_store(end, directory)
         else:
             self._has_end(end)
 
-    def _ask_store(self, end: Offset) -> None:
-        """What is archived counts, too."""
-        entry, disk = self._entry, self._cuts.storage.disk
-        if isinstance(entry, Partition) and entry.archive is not None and not entry.log.files.lost:
+    def _ask_store(self, end: Offset, directory: str | None) -> None:
+        """What is archived counts, too. ``directory``: of ``_directory``."""
+        entry = self._entry
+        log = entry.log if isinstance(entry, Partition) and not entry.log.files.lost else None
+        if isinstance(entry, Partition) and entry.archive is not None and log is not None:
             known = entry.archive.as_state()
         else:
-            known = epochs_file(disk, self._directory() or self._entry_directory())
+            known = stored_state(self._cuts.storage.disk, directory or self._entry_directory()) or LogState()
         topic = self._cuts.metadata.topic(self._asked.topic)
         if topic is None:
             self._answer(Rejected(f"{self._where} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -197,12 +198,10 @@ class _Unclean:
             stored = decode_log_state(result.state)
             if result.missing is not None:
                 self._missing = result.missing[1] - result.missing[0]
-            if isinstance(entry, Partition) and not entry.log.files.lost:
-                log = entry.log
-                older = is_superseded(log.leader_epochs, max(log.first_local_offset, log.start_offset), stored)
-                self._has_end(stored.local_start if older else max(end, stored.local_start))
-            else:
-                self._has_end(max(end, stored.local_start))
+            older = log is not None and is_superseded(
+                log.leader_epochs, max(log.first_local_offset, log.start_offset), stored
+            )
+            self._has_end(stored.local_start if older else max(end, stored.local_start))
 
         owner = ArchiveId(UUID(bytes=topic.topic_id), PartitionIndex(self._asked.partition))
         self._cuts.archives.ask_newest(owner, known, answered, shared=topic.config.is_shared)

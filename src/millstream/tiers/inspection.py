@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from millstream.format.archive import TopicDescription
-    from millstream.format.manifest import ArchivedSegment, Manifest
+    from millstream.format.manifest import ArchivedSegment, Manifest, ManifestPart
     from millstream.objects import ObjectInfo, ObjectStore
 
 _READ_BYTES: Final = 4 << 20
@@ -173,9 +173,14 @@ def manifest_of(store: ObjectStore, owner: ArchiveId) -> Manifest:
 def segments_of(store: ObjectStore, manifest: Manifest) -> Iterator[ArchivedSegment]:
     """The segments of a manifest, those in parts included, oldest first. Raises Corruption."""
     for part in manifest.parts:
-        for run in decode_part(manifest.owner, part, read_whole(store, part_key(manifest.owner, part))):
-            yield from unpack_run(run)
+        yield from segments_in(store, manifest.owner, part)
     for run in manifest.runs:
+        yield from unpack_run(run)
+
+
+def segments_in(store: ObjectStore, owner: ArchiveId, part: ManifestPart) -> Iterator[ArchivedSegment]:
+    """The segments of a part of a manifest, oldest first. Raises Corruption."""
+    for run in decode_part(owner, part, read_whole(store, part_key(owner, part))):
         yield from unpack_run(run)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
+from millstream.format.epochs import encode_log_state
 from millstream.helper.fills import Fills
 from millstream.helper.lanes import Lanes
 from millstream.helper.link import HelperLink
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.format.archive import AbortedSpan
+    from millstream.format.epochs import LogState
     from millstream.format.manifest import ArchivedSegment, ArchiveId, ManifestPart
     from millstream.helper.link import CallId
     from millstream.iobuf import Arena, Fragment, IoBuf
@@ -320,10 +322,10 @@ class ArchiveLink:
         self._ask(Restore(self._link.next_id(), owner, directory, voters, asked_ns), Restored, done)
 
     def ask_newest(
-        self, owner: ArchiveId, known: bytes, done: Callable[[Newest | MillstreamError], None], *, shared: bool
+        self, owner: ArchiveId, known: LogState, done: Callable[[Newest | MillstreamError], None], *, shared: bool
     ) -> None:
         """`messages.AskNewest`."""
-        self._ask(AskNewest(self._link.next_id(), owner, known, shared), Newest, done)
+        self._ask(AskNewest(self._link.next_id(), owner, encode_log_state(known), shared), Newest, done)
 
     def end_lives(self, node: NodeId, done: OnDone) -> None:
         """`messages.EndLives`."""

@@ -206,7 +206,7 @@ class AskNewest(msgspec.Struct, frozen=True, array_like=True, tag=30):
     id: CallId
     owner: ArchiveId
     known: bytes
-    """The ``epochs`` file of the replica; empty without one."""
+    """The ``epochs`` file of the replica; that of an empty log without one."""
 
     shared: bool
     """Its batches are in shared objects."""

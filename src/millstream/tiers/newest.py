@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.core.raft.messages import LogStart, Opaque
 from millstream.format.archive import ARCHIVE_ENTRY, decode_entry, part_key, segment_key
-from millstream.format.manifest import ArchivedSegment, decode_manifest, decode_part, unpack_run
+from millstream.format.manifest import ArchivedSegment, decode_manifest
 from millstream.model.quantities import ManifestVersion, Offset
 from millstream.model.shared import NO_OBJECT
 from millstream.objects import ObjectKey
 from millstream.raft.stored import decode_control, decode_folded
-from millstream.tiers.inspection import read_whole, segments_of
+from millstream.tiers.inspection import segments_in, segments_of
 from millstream.tiers.manifest import Archive
 from millstream.tiers.restoring import archive_of, state_of, stored_manifest
 from millstream.tiers.sweeping import longest_chain, own_ranges, ranges_with
@@ -59,26 +59,26 @@ def newest_state(view: StoreView, owner: ArchiveId, known: LogState, *, shared: 
     """
     own, start = known_archive(known)
     if shared:
-        view.refresh()
+        view.refresh_objects()
     manifest = stored_manifest(view.store, owner)
     if manifest is not None:
         start = max(start, manifest.start_offset)
     if shared:
         return _newest_shared(view, owner, own, start, manifest, known.epochs)
     found, epochs = own, known.epochs
-    if manifest is not None and _is_newer(manifest, own, known.epochs):
-        found, epochs = Archive.of(manifest), manifest.epochs
-    found.trim(min(start, found.end_offset))
+    if manifest is not None:
+        stored = Archive.of(manifest)
+        if _is_newer(stored, manifest.epochs, own, known.epochs):
+            found, epochs = stored, manifest.epochs
     return Newest(state_of(owner, found, epochs, start), None)
 
 
-def _is_newer(manifest: Manifest, own: Archive, epochs: Epochs) -> bool:
+def _is_newer(stored: Archive, stored_epochs: Epochs, own: Archive, epochs: Epochs) -> bool:
     """Whether a manifest object knows more than an archive, and nothing that the log with these epochs has given up."""
-    found = Archive.of(manifest)
-    last = manifest.epochs[-1][0] if manifest.epochs else -1
-    if any(epoch > last and offset < found.end_offset for epoch, offset in epochs):
+    last = stored_epochs[-1][0] if stored_epochs else -1
+    if any(epoch > last and offset < stored.end_offset for epoch, offset in epochs):
         return False
-    return found.end_offset > own.end_offset or found.version > own.version
+    return stored.end_offset > own.end_offset or stored.version > own.version
 
 
 def _newest_shared(
@@ -94,10 +94,8 @@ def _newest_shared(
     if reached:
         found, of_chain = archive_of(chain)
         found.version = max(own.version, ManifestVersion(0) if manifest is None else manifest.version)
-        found.trim(min(start, found.end_offset))
         return Newest(state_of(owner, found, of_chain, start), None)
     missing = _missing([one.segment for one in ranges], due, own.end_offset)
-    own.trim(min(start, own.end_offset))
     return Newest(state_of(owner, own, epochs, start), missing)
 
 
@@ -123,8 +121,7 @@ def _segments(store: ObjectStore, owner: ArchiveId, archive: Archive) -> Iterato
         if isinstance(one, ArchivedSegment):
             yield one
         elif store.head(ObjectKey(part_key(owner, one))) is not None:
-            for run in decode_part(owner, one, read_whole(store, part_key(owner, one))):
-                yield from unpack_run(run)
+            yield from segments_in(store, owner, one)
 
 
 def _is_there(view: StoreView, owner: ArchiveId, segment: ArchivedSegment) -> bool:

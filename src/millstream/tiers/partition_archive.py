@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from millstream.core.raft.messages import Configuration
 from millstream.errors import MillstreamError, Rejected
 from millstream.format.archive import ARCHIVE_ENTRY, Replaced, Spilled, decode_entry, encode_entry
-from millstream.format.epochs import LogState, RaftBase, encode_log_state
+from millstream.format.epochs import LogState, RaftBase
 from millstream.format.manifest import ArchivedSegment, ManifestPart, decode_manifest, encode_manifest
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, TimestampMs
@@ -291,11 +291,11 @@ class PartitionArchive:
     def _state(self) -> bytes:
         return encode_manifest(self.archive.manifest(self.owner))
 
-    def as_state(self) -> bytes:
-        """The ``epochs`` file of a log with this archive."""
+    def as_state(self) -> LogState:
+        """The state of a log with this archive."""
         payload = encode_folded(Folded(Configuration(()), self._state()))
         base = RaftBase(Offset(0), RaftPosition(0), NO_TERM, payload)
-        return encode_log_state(LogState(self.log.start_offset, tuple(self.log.leader_epochs), base=base))
+        return LogState(self.log.start_offset, tuple(self.log.leader_epochs), base=base)
 
     # -- changes -------------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from millstream.errors import Corruption, MillstreamError
 from millstream.format.archive import part_key, segment_key
-from millstream.format.epochs import LogState, decode_log_state, encode_log_state
+from millstream.format.epochs import decode_log_state, encode_log_state
 from millstream.helper.channel import HelperChannel, channel_pair
 from millstream.helper.serving import serve
 from millstream.model.error_code import ErrorCode
@@ -344,7 +344,7 @@ class ArchiveWorker:
         return Done(command.id)
 
     def _newest(self, command: AskNewest) -> Reply:
-        known = decode_log_state(command.known) if command.known else LogState()
+        known = decode_log_state(command.known)
         found = newest_state(StoreView(self._changes), command.owner, known, shared=command.shared)
         return Newest(command.id, encode_log_state(found.state), found.missing)
 

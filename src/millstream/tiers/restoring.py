@@ -117,7 +117,7 @@ class StoreView:
         self._logs: dict[_Log, list[int]] = {}
         self._partition_ranges: dict[SharedPartition, list[StoredRange]] = {}
         self.listed: set[ObjectId] = set()
-        """Shared objects that are there, those that cannot be read included. Written by `refresh`."""
+        """Shared objects that are there, those that cannot be read included. Written by `refresh_objects`."""
         self._partition_entries: dict[SharedPartition, list[_Entry]] = {}
         self._found = Logs(store)
         self.refreshed_ns = 0
@@ -132,6 +132,11 @@ class StoreView:
         """
         begun_ns = time.monotonic_ns()
         self._refresh_logs()
+        self.refresh_objects()
+        self.refreshed_ns = begun_ns
+
+    def refresh_objects(self) -> None:
+        """Read what is new of shared objects alone. Raises Unavailable."""
         known, self._ranges = self._ranges, {}
         self.listed = set()
         for object_id in shared_ids(self.store):
@@ -144,7 +149,6 @@ class StoreView:
         self._partition_ranges = {}
         for partition, one in itertools.chain.from_iterable(self._ranges.values()):
             self._partition_ranges.setdefault(partition, []).append(one)
-        self.refreshed_ns = begun_ns
 
     def _refresh_logs(self) -> None:
         entries: dict[ObjectKey, list[_Entry]] = {}
@@ -500,7 +504,6 @@ def _shared_state(
     start = archive.start_offset
     if manifest is not None:
         start = max(start, manifest.start_offset)
-        archive.trim(min(start, archive.end_offset))
         archive.version = manifest.version
     return state_of(owner, archive, epochs, start)
 
@@ -518,8 +521,9 @@ def archive_of(chain: Sequence[StoredRange]) -> tuple[Archive, list[tuple[Term, 
 
 
 def state_of(owner: ArchiveId, archive: Archive, epochs: Sequence[tuple[Term, Offset]], start: Offset) -> LogState:
-    """The state of a log that starts at an offset, and of which everything is archived."""
+    """The state of a log that starts at an offset, and of which everything is archived. The archive is trimmed."""
     end = archive.end_offset
+    archive.trim(min(start, end))
     payload = encode_folded(Folded(Configuration(()), encode_manifest(archive.manifest(owner))))
     return LogState(
         start_offset=start,

@@ -20,7 +20,7 @@ PRIMITIVES = frozenset(
         *("roll", "write_out", "when_written", "producer_snapshot", "snapshot_offset"),
         *("read_cold", "offset_for_timestamp", "snapshot_for"),
         # of an archive
-        *("next_upload", "next_spill", "unjoined_part", "in_memory_from_joined", "joined_end", "find_replaced"),
+        *("next_upload", "next_spill", "next_part", "in_memory", "joined_end", "find_replaced"),
         # of a group
         *("replicate", "propose_log_start", "propose_owner_entry", "drain", "on_message", "deadline_passed"),
         "peer_lost",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from millstream.errors import Corruption, MillstreamError
-from millstream.format.epochs import decode_log_state
+from millstream.format.epochs import LogState, decode_log_state
 from millstream.format.manifest import ArchiveId
 from millstream.model.quantities import Offset
 from millstream.partition.boundary import words_of
@@ -34,7 +34,7 @@ from millstream.partition.table import Adopting, Faulty, Waiting
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.storage.chunks import holds_chunks
 from millstream.storage.recovery.cut_back import Kept, cut_back, look
-from millstream.storage.recovery.unclean import epochs_file, lost_with_copy, settle, take_back
+from millstream.storage.recovery.unclean import lost_with_copy, settle, stored_state, take_back
 from millstream.telemetry.log import log as operator_log
 from millstream.tiers.hot_tier.provider import EVERY_OFFSET
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from millstream.config.topic_properties import TopicConfig
     from millstream.core.controller.cuts import Cut
-    from millstream.format.epochs import LogState
     from millstream.model.events import PartitionIndex
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import ReplicaId
@@ -226,7 +225,7 @@ class Cutting:
         """Ask what is archived now."""
         archiver = self._lifecycle.archiver
         assert archiver is not None, "an archived topic without an archive process"
-        known = epochs_file(self._storage.disk, entry.directory)
+        known = stored_state(self._storage.disk, entry.directory) or LogState()
         shared = self._places.config_of(entry).is_shared
         archiver.link.ask_newest(self._owner, known, self._stored, shared=shared)
 

@@ -216,7 +216,7 @@ def _begins_batch(log: OpenLog, offset: Offset) -> bool:
     return True
 
 
-def fit(log: OpenLog, sent: SentEntries) -> bool:
+def _fit(log: OpenLog, sent: SentEntries) -> bool:
     """Whether the entries are batches that the open range and the open tick take as they are: then there is room. So it
     is for most appends of a leader.
     """
@@ -236,8 +236,6 @@ def fit(log: OpenLog, sent: SentEntries) -> bool:
 
 def check_room(log: OpenLog, sent: SentEntries) -> None:
     """What ``Log.check_room`` does."""
-    if fit(log, sent):
-        return
     for fragment in take_room(log, sent):
         fragment.release()
     log.host.memory.put_back()
@@ -250,6 +248,8 @@ def take_room(log: OpenLog, sent: SentEntries) -> list[Fragment]:
     Raises:
         ArenaFull, Rejected: as ``Log.check_room``; nothing is taken.
     """
+    if _fit(log, sent):
+        return []
     _check_wal(log, sent)
     fragments: list[Fragment] = []
     try:

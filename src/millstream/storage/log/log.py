@@ -201,7 +201,7 @@ class Log(OpenLog):
                 f"{self.name}: entries from position {sent.start}, the log goes on at {self.next_raft_position},"
                 f" cutting: {self.ends.cutting}, closed: {self.closed}"
             )
-        memory = [] if entries.fit(self, sent) else entries.take_room(self, sent)
+        memory = entries.take_room(self, sent)
         self.raft.write_term = term
         try:
             for one in sent.entries:

@@ -46,7 +46,6 @@ class WriteBehind:
         "_generation",
         "held",
         "_host",
-        "_lent",
         "_log",
         "_pending",
         "_unwritten",
@@ -62,7 +61,6 @@ class WriteBehind:
         self._waiters: list[tuple[int, Callable[[], None]]] = []
         self._generation = 0
         self._pending: tuple[int, int] = (0, 0)  # (generation, stream position that the sent Write reaches)
-        self._lent: list[Fragment] = []  # the memory of the sent Write, while it is at the worker
         self.target = log.ends.written_position - _head_start(log.group)
         """Stream position up to which the segment is to reach."""
 
@@ -141,24 +139,25 @@ class WriteBehind:
             return
         entries = _entries_below(segment.entries, position - segment.stream)
         del segment.entries[: len(entries)]
-        self._lent = [fragment.share() for fragment in lent]
+        shared = [fragment.share() for fragment in lent]
         worker = self._host.worker
         number = worker.next_id()
         write = Write(number, segment.path, begin - segment.stream, spans, entries, log.topic)
         guard = self._log.guard
-        worker.ask(write, Written, partial(guard, _VERB, self._answered), partial(guard, _VERB, self._broke))
+        answered, broke = partial(guard, _VERB, self._answered, shared), partial(guard, _VERB, self._broke, shared)
+        worker.ask(write, Written, answered, broke)
 
-    def _answered(self, reply: Written) -> None:
-        """The worker's answer, which may come when the log is closed."""
-        release_all(self._lent)
+    def _answered(self, shared: list[Fragment], reply: Written) -> None:
+        """The worker's answer, which may come when the log is closed. ``shared`` is the memory of the write."""
+        release_all(shared)
         if not self._log.closed:
             if not reply.errno:
                 self._host.wrote(self._log)
             self._written(reply.errno, reply.bytes)
 
-    def _broke(self, fault: Exception) -> None:
+    def _broke(self, shared: list[Fragment], fault: Exception) -> None:
         """The worker met what no command meets."""
-        release_all(self._lent)
+        release_all(shared)
         if not self._log.closed:
             raise fault
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import errno
 import traceback
 
+from millstream.storage.disk import is_of_one_log
 from millstream.storage.messages.commands import (
     Broke,
     Command,
     Cut,
+    Failed,
     Feed,
     FetchData,
     Find,
@@ -27,6 +29,17 @@ from millstream.storage.messages.commands import (
 )
 from millstream.storage.messages.receiving import Adopt, Resume, Resumed, Stage, Staged, StageEnd
 from millstream.telemetry.log import log as operator_log
+
+
+def failed(error: OSError, what: str) -> Failed:
+    """The reply to a command whose failure ends the shard.
+
+    Raises:
+        OSError: ``error``, if it says nothing about other logs.
+    """
+    if is_of_one_log(error):
+        raise error
+    return Failed(f"{what}: {error.strerror}")
 
 
 def broken(command: Command, error: Exception) -> Broke | Staged | Resumed | Removed:

@@ -17,10 +17,11 @@ from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote, decode_log_state
 from millstream.model.quantities import Offset
 from millstream.storage.chunks import is_chunk_disk
-from millstream.storage.disk import exists, is_of_one_log
-from millstream.storage.messages.commands import Done, Failed
+from millstream.storage.disk import exists
+from millstream.storage.messages.commands import Done
 from millstream.storage.messages.receiving import Adopt, Resume, Resumed, Stage, Staged, StageEnd
 from millstream.storage.no_room import once_there_is_room
+from millstream.storage.processes.boundary import failed
 from millstream.storage.segments.files import remove_deleted
 from millstream.storage.segments.incoming import IncomingLog, put_in_place
 from millstream.storage.segments.received import find_received
@@ -121,9 +122,7 @@ class Receiving:
         try:
             once_there_is_room(swap, f"{command.staged} could not be put in its place", self._wait)
         except OSError as error:
-            if is_of_one_log(error):
-                raise
-            return Failed(f"{command.staged} could not be put in its place: {error.strerror}")
+            return failed(error, f"{command.staged} could not be put in its place")
         return Done(command.id)
 
     def _of(self, command: Stage) -> IncomingLog:

@@ -43,7 +43,6 @@ from millstream.storage.messages.commands import (
     Command,
     Cut,
     Done,
-    Failed,
     Feed,
     FetchData,
     Find,
@@ -70,7 +69,7 @@ from millstream.storage.messages.commands import (
 )
 from millstream.storage.messages.receiving import Adopt, Resume, Stage, StageEnd
 from millstream.storage.no_room import once_there_is_room
-from millstream.storage.processes.boundary import broken
+from millstream.storage.processes.boundary import broken, failed
 from millstream.storage.processes.event_reader import EventReader
 from millstream.storage.processes.inspector import Inspector
 from millstream.storage.processes.receiving import Receiving
@@ -151,19 +150,15 @@ class Worker:
         try:
             return Written(command.id, 0, self.files.write(command))
         except OSError as error:
-            if is_of_one_log(error):
-                raise
-            if error.errno in FULL:
+            if error.errno in FULL and not is_of_one_log(error):
                 return Written(command.id, error.errno or 0, 0)
-            return Failed(f"{command.path} could not be written: {error.strerror}")
+            return failed(error, f"{command.path} could not be written")
 
     def _cut(self, command: Cut) -> Reply:
         try:
             once_there_is_room(partial(self.files.cut, command), f"{command.path} could not be cut", self._wait)
         except OSError as error:
-            if is_of_one_log(error):
-                raise
-            return Failed(f"{command.path} could not be cut: {error.strerror}")
+            return failed(error, f"{command.path} could not be cut")
         self.reader.forget(command.path)
         return Done(command.id)
 
@@ -173,9 +168,7 @@ class Worker:
                 once_there_is_room(partial(self.files.remove, path), f"{path} could not be removed", self._wait)
                 self.reader.forget(path)
         except OSError as error:
-            if is_of_one_log(error):
-                raise
-            return Failed(f"{error.filename} could not be removed: {error.strerror}")
+            return failed(error, f"{error.filename} could not be removed")
         return Done(command.id)
 
     def _remove_directory(self, command: RemoveDirectory) -> Reply:

@@ -79,7 +79,7 @@ def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str],
             return False
     except Corruption:
         names = [SEGMENT_SUFFIX]  # its chunks are damaged: there is something to put aside
-    state = _state(disk, directory)
+    state = stored_state(disk, directory)
     vote = newest_vote(StoredVote() if state is None else state.vote, vote_set_aside(disk, directory) or StoredVote())
     if vote.term >= cut.others_term:
         return False
@@ -116,7 +116,7 @@ def settle(disk: Disk, directory: str, kept: Kept, term: Term, stored: LogState 
         OSError: the disk failed.
     """
     files = live_segments(disk, directory, names_in(disk, directory))
-    state = _state(disk, directory)
+    state = stored_state(disk, directory)
     if stored is not None:
         settled = _with_stored(disk, directory, files, kept, state, stored, term)
     elif state is None:
@@ -202,19 +202,12 @@ def _ended(directory: str, state: LogState, files: dict[int, str], kept: Kept) -
     )
 
 
-def epochs_file(disk: Disk, directory: str) -> bytes:
-    """The ``epochs`` file of a log that is not open; empty without one that can be read."""
+def stored_state(disk: Disk, directory: str) -> LogState | None:
+    """The ``epochs`` file of a log that is not open; None without one that can be read."""
     try:
-        data = bytes(read_file(disk, f"{directory}/{EPOCHS_FILE}"))
-        decode_log_state(data)
+        return decode_log_state(read_file(disk, f"{directory}/{EPOCHS_FILE}"))
     except (FileNotFoundError, Corruption):
-        return b""
-    return data
-
-
-def _state(disk: Disk, directory: str) -> LogState | None:
-    data = epochs_file(disk, directory)
-    return decode_log_state(data) if data else None
+        return None
 
 
 def _out_of_the_way(disk: Disk, directory: str, place: str) -> None:
