@@ -51,9 +51,12 @@ class Outcome:
 
     def percentile_us(self, percent: float) -> float:
         """Latency that ``percent`` of the requests did not exceed."""
-        if not self.latencies_us:
-            return 0.0
-        return self.latencies_us[min(len(self.latencies_us) - 1, math.ceil(len(self.latencies_us) * percent / 100) - 1)]
+        return percentile(self.latencies_us, percent)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The percentile of sorted values; 0 without values."""
+    return values[min(len(values) - 1, math.ceil(len(values) * percent / 100) - 1)] if values else 0.0
 
 
 class Meter:

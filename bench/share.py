@@ -17,7 +17,6 @@ The first round of each warms up and is not shown. Figures are ratios of one run
 import argparse
 import contextlib
 import itertools
-import math
 import struct
 import sys
 import threading
@@ -27,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
 from bench import plain, raw
-from bench.meter import Meter, Outcome
+from bench.meter import Meter, Outcome, percentile
 from bench.raw import UnexpectedAnswer
 from bench.subjects import PEER, Subject, subject
 from millstream.client.connection import Connection
@@ -301,11 +300,6 @@ def tail(at: Subject) -> Tailed:
         1e6 * outcome.broker_cpu_s / len(latencies),
         written / said,
     )
-
-
-def percentile(values: list[float], percent: float) -> float:
-    """Of sorted values."""
-    return values[min(len(values) - 1, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def fill(at: Subject) -> str:

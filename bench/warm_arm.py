@@ -9,7 +9,6 @@ the same blocks are read from the cache's file without the broker, for compariso
 from __future__ import annotations
 
 import contextlib
-import math
 import mmap
 import multiprocessing
 import os
@@ -26,6 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 from crc32c import crc32c
 
 from bench import processes, raw
+from bench.meter import percentile
 from bench.raw import UnexpectedAnswer
 from bench.warm_hooks import CACHE_BYTES
 from millstream.cli.exposition import Exposition, read_exposition
@@ -33,7 +33,7 @@ from millstream.testing.process import Broker
 from millstream.tiers.hot_tier.slots import SLOT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 PARTITIONS = 8
 RATE = 8192
@@ -107,11 +107,6 @@ class Result(NamedTuple):
     memory_mib: float
     hit_ms: list[float]
     """A sample of the hits, sorted, for the plot."""
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The percentile of sorted values; 0 without values."""
-    return values[min(len(values) - 1, math.ceil(len(values) * percent / 100) - 1)] if values else 0.0
 
 
 def place(number: int) -> tuple[int, int]:

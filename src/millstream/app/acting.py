@@ -27,9 +27,9 @@ from millstream.client.rights import Acl, Credential, Entity
 from millstream.client.security import Login
 from millstream.config.settings import Settings
 from millstream.console import facts, shares
-from millstream.console.facts import Described, Group, Member
+from millstream.console.facts import Group, Member
 from millstream.errors import Rejected, Retriable, Unavailable
-from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name
+from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name, name_of
 from millstream.model.error_code import ErrorCode
 from millstream.model.principal import ANONYMOUS
 from millstream.wire.sasl import ON_BEHALF
@@ -206,7 +206,7 @@ class ActingCluster:
     def group(self, group: str) -> resources.DescribedGroup:
         with self._everywhere() as cluster:
             known = _found(cluster, group)
-            described = _described(cluster, known)
+            described = shares.described(cluster, known)
         members = None
         if described is not None:
             members = [
@@ -241,10 +241,7 @@ class ActingCluster:
             known = facts.find_group(cluster, group)
             if known is None:
                 return resources.GroupOffsets(group, [])
-            if known.kind == shares.SHARE:
-                lags = shares.share_lags(cluster, [known]).get(group, [])
-            else:
-                lags = facts.lags(cluster, facts.committed(cluster, [known])).get(group, [])
+            lags = shares.lags_of(cluster, known)
         return resources.GroupOffsets(
             group,
             [
@@ -266,8 +263,7 @@ class ActingCluster:
             target = group_offsets.offsets_at(cluster, places, wanted.to, wanted.value)
             changed = {place: offset for place, offset in target.items() if before.get(place) != offset}
             if changed and not dry_run:
-                is_share = known is not None and known.kind == shares.SHARE
-                (share_groups.set_starts if is_share else group_offsets.set_offsets)(cluster, group, changed)
+                shares.move(cluster, group, "" if known is None else known.kind, changed)
         return Edits(
             dry_run,
             [
@@ -327,13 +323,8 @@ def _found(cluster: Cluster, group: str) -> Group:
     return known
 
 
-def _described(cluster: Cluster, group: Group) -> Described | None:
-    found = facts.describe_groups(cluster, [group]) | shares.describe_shares(cluster, [group])
-    return found.get(group.group_id)
-
-
 def _members(cluster: Cluster, group: Group) -> Sequence[Member]:
-    described = _described(cluster, group)
+    described = shares.described(cluster, group)
     return () if described is None else described.members
 
 
@@ -404,7 +395,7 @@ def _numbers(entry: resources.AclEntry) -> Acl:
 def _shown(acl: Acl) -> resources.AclEntry:
     """Entries that brokers store have numbers that are known here."""
     names: list[Any] = [
-        next(name for name, known in table.items() if known == number)
+        name_of(table, number)
         for table, number in (
             (_TYPES, acl.resource_type),
             (_OPERATIONS, acl.operation),

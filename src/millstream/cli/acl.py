@@ -11,21 +11,17 @@ from millstream.cli.failure import WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, print_table, remark
 from millstream.client.rights import Acl, add_acls, read_acls, remove_acls
-from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name
+from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name, name_of
 from millstream.wire.messages.delete_acls import DeleteAclsFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 _TYPES = by_name((ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID))
 _PATTERNS = by_name((PatternType.LITERAL, PatternType.PREFIXED))
 _PERMISSIONS = by_name((Permission.DENY, Permission.ALLOW))
 _OPERATIONS = by_name(one for one in Operation if Operation.ALL <= one <= Operation.IDEMPOTENT_WRITE)
 _CLUSTER = "kafka-cluster"
-
-
-def _name_of(table: Mapping[str, int], number: int) -> str:
-    return next((name for name, found in table.items() if found == number), str(number))
 
 
 def _resource_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -87,7 +83,7 @@ def create(
     with administrator(data, bootstrap, timeout, "access control") as connection:
         add_acls(connection, wanted)
     verb = "denied" if how["deny"] else "allowed"
-    remark(f"{verb} {principal}: {', '.join(operations)} on {_name_of(_TYPES, resource_type)} '{name}'")
+    remark(f"{verb} {principal}: {', '.join(operations)} on {name_of(_TYPES, resource_type)} '{name}'")
 
 
 @click.command("list")
@@ -105,13 +101,13 @@ def list_acls(
         found = read_acls(connection, resource_type, name, principal, pattern)
     rows = [
         (
-            _name_of(_TYPES, one.resource_type),
+            name_of(_TYPES, one.resource_type),
             one.name,
-            _name_of(_PATTERNS, one.pattern_type),
+            name_of(_PATTERNS, one.pattern_type),
             one.principal,
             one.host,
-            _name_of(_PERMISSIONS, one.permission),
-            _name_of(_OPERATIONS, one.operation),
+            name_of(_PERMISSIONS, one.permission),
+            name_of(_OPERATIONS, one.operation),
         )
         for one in found
     ]

@@ -55,12 +55,3 @@ def administrator(data: str | None, bootstrap: str, timeout_s: float, what: str)
             yield connection
     except MillstreamError as error:
         raise explain_error(error, what, place) from None
-
-
-def check(code: int, message: str | None, what: str) -> None:
-    """Raise what the broker refused."""
-    from millstream.model.error_code import ErrorCode
-
-    if code:
-        name = ErrorCode(code).name
-        raise CommandFailed(f"{what}: {(message or name).rstrip('.')}", name)

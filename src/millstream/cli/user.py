@@ -22,7 +22,6 @@ from millstream.wire.sasl import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_BY_NAME, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.client.connection import Connection
     from millstream.client.rights import Credential
 
 name_argument = click.argument("name", metavar="USER", help="Name of the user.")
@@ -73,7 +72,7 @@ def create(
 ) -> None:
     """Create a user that logs in with a password."""
     with administrator(data, bootstrap, timeout, f"user '{name}'") as connection:
-        if _credentials(connection, name):
+        if read_users(connection, name):
             raise CommandFailed(f"user '{name}' exists already; 'millstream user alter {name}' gives a new password")
         set_password(connection, name, mechanism, _password(password_file), iterations)
     remark(f"created user '{name}' ({mechanism}); its principal is User:{name}")
@@ -92,7 +91,7 @@ def alter(
 ) -> None:
     """Give a user a new password, or another mechanism beside the ones that it has."""
     with administrator(data, bootstrap, timeout, f"user '{name}'") as connection:
-        if not _credentials(connection, name):
+        if not read_users(connection, name):
             raise CommandFailed(f"there is no user '{name}'; 'millstream user create {name}' makes one")
         set_password(connection, name, mechanism, _password(password_file), iterations)
     remark(f"user '{name}' has a new password for {mechanism}")
@@ -114,7 +113,7 @@ def list_users(as_json: bool, data: str | None, bootstrap: str, timeout: float) 
 def describe(name: str, as_json: bool, data: str | None, bootstrap: str, timeout: float) -> None:
     """Show how a user logs in."""
     with administrator(data, bootstrap, timeout, f"user '{name}'") as connection:
-        found = _credentials(connection, name)
+        found = read_users(connection, name)
     if not found:
         raise CommandFailed(f"there is no user '{name}'")
     _show(found, as_json=as_json)
@@ -126,17 +125,12 @@ def describe(name: str, as_json: bool, data: str | None, bootstrap: str, timeout
 def delete(name: str, data: str | None, bootstrap: str, timeout: float) -> None:
     """Delete a user. Its open connections stay until they end."""
     with administrator(data, bootstrap, timeout, f"user '{name}'") as connection:
-        found = _credentials(connection, name)
+        found = read_users(connection, name)
         if not found:
             raise CommandFailed(f"there is no user '{name}'")
         for one in found:
             remove_credential(connection, name, one.mechanism)
     remark(f"deleted user '{name}'")
-
-
-def _credentials(connection: Connection, name: str) -> list[Credential]:
-    """How a user logs in; empty for a user that does not exist."""
-    return [one for one in read_users(connection) if one.user == name]
 
 
 def _show(found: list[Credential], *, as_json: bool) -> None:

@@ -383,6 +383,21 @@ def error_of(code: int, what: str, detail: str | None = None) -> MillstreamError
     return kind(f"{what}: {known.name}{f', {detail}' if detail else ''}", known)
 
 
+def refuse(code: int, what: str, detail: str | None = None) -> None:
+    """Raises Rejected for an error of a change, also one that a repetition may not have."""
+    if code:
+        failed = error_of(code, what, detail)
+        raise Rejected(failed.message, failed.code)
+
+
+def once(change: Callable[[], _T], doubt: str) -> _T:
+    """Send a change. Raises OutcomeUnknown with ``doubt``, what may have happened, if the connection is lost."""
+    try:
+        return change()
+    except Unavailable as error:
+        raise OutcomeUnknown(f"{error.message}; {doubt}", error.code) from error
+
+
 def _address(text: str) -> tuple[str, int]:
     if text.startswith("/"):
         return text, 0

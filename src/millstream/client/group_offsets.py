@@ -8,10 +8,9 @@ it). After a lost connection it raises ``OutcomeUnknown``. Share groups have off
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from millstream.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition, error_of
+from millstream.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition, once, refuse
 from millstream.client.connection import Connection
 from millstream.client.coordinators import GROUP, Coordinators
-from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -89,14 +88,4 @@ def ask_once(cluster: Cluster, group: str, ask: Callable[[Connection], _T]) -> _
     coordinators = Coordinators(cluster)
     node = cluster.insist(f"coordinator of {group}", lambda: coordinators.node(GROUP, group))
     connection = cluster.connection(node)
-    try:
-        return ask(connection)
-    except Unavailable as error:
-        raise OutcomeUnknown(f"{error.message}; the change of {group} may have been made", error.code) from error
-
-
-def refuse(code: int, what: str, detail: str | None = None) -> None:
-    """Raises Rejected for an error of a change, also one that a repetition may not have."""
-    if code:
-        failed = error_of(code, what, detail)
-        raise Rejected(failed.message, failed.code)
+    return once(lambda: ask(connection), f"the change of {group} may have been made")

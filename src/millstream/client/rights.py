@@ -9,14 +9,13 @@ lost connection it raises ``OutcomeUnknown``, and is not sent again.
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from millstream.client.cluster import error_of
+from millstream.client.cluster import error_of, once, refuse
 from millstream.client.connection import Connection
-from millstream.errors import OutcomeUnknown, Rejected, Unavailable
+from millstream.errors import Rejected
 from millstream.model.access import Operation, PatternType, Permission, ResourceType
-from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -40,6 +39,7 @@ from millstream.wire.messages.describe_client_quotas import (
 from millstream.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    UserName,
 )
 from millstream.wire.sasl import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_BY_NAME, SCRAM_BY_NUMBER, salted_password
 
@@ -50,8 +50,6 @@ _SALT_BYTES: Final = 16
 
 Entity = tuple[tuple[str, str | None], ...]
 """Whose quota: (kind, name) for each part, in the order of the kinds. The name None is the default of the kind."""
-
-_T = TypeVar("_T")
 
 
 class Acl(NamedTuple):
@@ -108,9 +106,10 @@ def read_acls(
     )
 
 
-def read_users(connection: Connection) -> list[Credential]:
-    """The credentials of all users, in order. Mechanisms that are not known here are left out."""
-    answer = connection.ask(DescribeUserScramCredentialsRequest(None), DescribeUserScramCredentialsResponse)
+def read_users(connection: Connection, user: str | None = None) -> list[Credential]:
+    """The credentials of all users, or of one, in order. Mechanisms that are not known here are left out."""
+    request = DescribeUserScramCredentialsRequest(None if user is None else [UserName(user)])
+    answer = connection.ask(request, DescribeUserScramCredentialsResponse)
     if answer.error_code:
         raise error_of(answer.error_code, "users", answer.error_message)
     return sorted(
@@ -156,9 +155,9 @@ def add_acls(connection: Connection, acls: Iterable[Acl]) -> None:
             for acl in acls
         ]
     )
-    answer = _once(lambda: connection.ask(request, CreateAclsResponse, lowest=1), "the entry may have been added")
+    answer = once(lambda: connection.ask(request, CreateAclsResponse, lowest=1), "the entry may have been added")
     for result in answer.results:
-        _refuse(result.error_code, "access control entries", result.error_message)
+        refuse(result.error_code, "access control entries", result.error_message)
 
 
 def remove_acl(connection: Connection, acl: Acl) -> bool:
@@ -172,9 +171,9 @@ def remove_acl(connection: Connection, acl: Acl) -> bool:
 def remove_acls(connection: Connection, filters: list[DeleteAclsFilter]) -> int:
     """Remove the entries that pass one of the filters; their number."""
     request = DeleteAclsRequest(filters)
-    answer = _once(lambda: connection.ask(request, DeleteAclsResponse), "the entry may have been removed")
+    answer = once(lambda: connection.ask(request, DeleteAclsResponse), "the entry may have been removed")
     for result in answer.filter_results:
-        _refuse(result.error_code, "access control entries", result.error_message)
+        refuse(result.error_code, "access control entries", result.error_message)
     return sum(len(result.matching_acls) for result in answer.filter_results)
 
 
@@ -219,32 +218,19 @@ def set_quotas(
     parts = [EntityData(kind, name) for kind, name in entity]
     changes = [OpData(key, value or 0.0, value is None) for key, value in values.items()]
     request = AlterClientQuotasRequest([AlterEntryData(parts, changes)], check)
-    answer = _once(lambda: connection.ask(request, AlterClientQuotasResponse), "the quota may be changed")
-    _refuse(answer.entries[0].error_code, "the quota", answer.entries[0].error_message)
+    answer = once(lambda: connection.ask(request, AlterClientQuotasResponse), "the quota may be changed")
+    refuse(answer.entries[0].error_code, "the quota", answer.entries[0].error_message)
 
 
 def _alter_user(connection: Connection, user: str, request: AlterUserScramCredentialsRequest) -> None:
-    answer = _once(
+    answer = once(
         lambda: connection.ask(request, AlterUserScramCredentialsResponse),
         f"user {user} may have been changed",
     )
-    _refuse(answer.results[0].error_code, f"user {user}", answer.results[0].error_message)
+    refuse(answer.results[0].error_code, f"user {user}", answer.results[0].error_message)
 
 
 def _number(mechanism: str) -> int:
     if mechanism not in SCRAM_BY_NAME:
         raise Rejected(f"{mechanism!r} is no SCRAM mechanism: expected {' or '.join(SCRAM_BY_NAME)}")
     return SCRAM_BY_NAME[mechanism].number
-
-
-def _once(change: Callable[[], _T], doubt: str) -> _T:
-    try:
-        return change()
-    except Unavailable as error:
-        raise OutcomeUnknown(f"{error.message}; {doubt}", error.code) from error
-
-
-def _refuse(code: int, what: str, detail: str | None) -> None:
-    if code:
-        error = error_of(code, what, detail)
-        raise Rejected(error.message, ErrorCode(error.code))

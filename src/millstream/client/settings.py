@@ -6,9 +6,8 @@ A change is sent once: after a lost connection it raises ``OutcomeUnknown``.
 from collections.abc import Mapping
 from typing import Final
 
-from millstream.client.cluster import error_of
+from millstream.client.cluster import error_of, once, refuse
 from millstream.client.connection import Connection
-from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -57,10 +56,6 @@ def change_settings(
     """
     changes = [AlterableConfig(key, _REMOVE if value is None else _SET, value) for key, value in values.items()]
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, name, changes)], check)
-    try:
-        (result,) = connection.ask(request, IncrementalAlterConfigsResponse).responses
-    except Unavailable as error:
-        raise OutcomeUnknown(f"{error.message}; the settings may have been changed", error.code) from error
-    if result.error_code:
-        error = error_of(result.error_code, f"settings of {name or 'brokers'}", result.error_message)
-        raise Rejected(error.message, error.code)
+    doubt = "the settings may have been changed"
+    (result,) = once(lambda: connection.ask(request, IncrementalAlterConfigsResponse), doubt).responses
+    refuse(result.error_code, f"settings of {name or 'brokers'}", result.error_message)

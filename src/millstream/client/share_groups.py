@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.client.cluster import error_of
+from millstream.client.cluster import error_of, refuse
 from millstream.client.coordinators import GROUP, Coordinators
-from millstream.client.group_offsets import ask_once, refuse
+from millstream.client.group_offsets import ask_once
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from flask import Blueprint, Response, flash, g, make_response, redirect, render_template, request, url_for
 
-from millstream.client import group_offsets, share_groups
+from millstream.client import group_offsets
 from millstream.client.cluster import BROKER_RESOURCE, EARLIEST, LATEST, TOPIC_RESOURCE, TopicPartition
 from millstream.console import changes, facts, shares, showing
 from millstream.console.access import Access
@@ -350,8 +350,7 @@ def reset() -> Response:
                 wanted |= _positions(cluster, topic, _partitions(found), fields["to"].strip())
             places = changes.differing(now, wanted)
             if _step() == "do":
-                move = share_groups.set_starts if known.kind == shares.SHARE else group_offsets.set_offsets
-                move(cluster, group, {place: wanted[place] for place in places})
+                shares.move(cluster, group, known.kind, {place: wanted[place] for place in places})
     except MillstreamError as error:
         return _page("reset.html", error.message, group=known, topics=topics, fields=fields, rows=None)
     if _step() != "do":

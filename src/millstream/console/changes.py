@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from millstream.client.cluster import Cluster, TopicPartition, error_of
+from millstream.client.cluster import Cluster, TopicPartition, refuse
 from millstream.errors import OutcomeUnknown, Rejected, Unavailable
 from millstream.events.selectors import murmur2
 from millstream.wire.messages.create_partitions import (
@@ -41,8 +41,6 @@ from millstream.wire.messages.incremental_alter_configs import (
 from millstream.wire.records import Headers, build_batch
 from millstream.wire.schema import Request, Response
 
-_COMMIT_BY_NAME: Final = 9
-"""Last version of OffsetCommit that names topics."""
 _SET: Final = 0
 _REMOVE: Final = 1
 
@@ -65,7 +63,7 @@ def create_topic(cluster: Cluster, topic: NewTopic, *, check: bool) -> Creatable
     request = CreateTopicsRequest([wanted], _timeout_ms(cluster), check)
     answer = _controller(cluster, request, CreateTopicsResponse, 4, f"topic {topic.name}")
     (result,) = answer.topics
-    _raise(result.error_code, f"topic {topic.name}", result.error_message)
+    refuse(result.error_code, f"topic {topic.name}", result.error_message)
     return result
 
 
@@ -74,7 +72,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
     what = f"topic {name}"
     request = DeleteTopicsRequest([DeleteTopicState(name)], [name], _timeout_ms(cluster))
     answer = _controller(cluster, request, DeleteTopicsResponse, 1, what)
-    _raise(answer.responses[0].error_code, what, answer.responses[0].error_message)
+    refuse(answer.responses[0].error_code, what, answer.responses[0].error_message)
 
 
 def add_partitions(cluster: Cluster, name: str, partitions_count: int, *, check: bool) -> None:
@@ -83,7 +81,7 @@ def add_partitions(cluster: Cluster, name: str, partitions_count: int, *, check:
     wanted = CreatePartitionsTopic(name, partitions_count, None)
     request = CreatePartitionsRequest([wanted], _timeout_ms(cluster), check)
     answer = _controller(cluster, request, CreatePartitionsResponse, 0, what)
-    _raise(answer.results[0].error_code, what, answer.results[0].error_message)
+    refuse(answer.results[0].error_code, what, answer.results[0].error_message)
 
 
 def alter_property(
@@ -102,7 +100,7 @@ def alter_property(
     connection = cluster.any_connection() if node_id is None else cluster.connection(node_id)
     what = f"{name} of {resource}"
     answer = _once(lambda: connection.ask(request, IncrementalAlterConfigsResponse), what)
-    _raise(answer.responses[0].error_code, what, answer.responses[0].error_message)
+    refuse(answer.responses[0].error_code, what, answer.responses[0].error_message)
 
 
 def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> None:
@@ -113,7 +111,7 @@ def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> No
         request = DeleteRecordsRequest([wanted], _timeout_ms(cluster))
         connection = cluster.connection(cluster.leader(topic, partition).node_id)
         answer = _once(partial(connection.ask, request, DeleteRecordsResponse), what)
-        _raise(answer.topics[0].partitions[0].error_code, what)
+        refuse(answer.topics[0].partitions[0].error_code, what)
 
 
 def send(cluster: Cluster, place: TopicPartition, key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -141,12 +139,6 @@ def _once(ask: Callable[[], _R], what: str) -> _R:
         return ask()
     except Unavailable as error:
         raise OutcomeUnknown(f"{what}: {error.message}; it may have been done") from error
-
-
-def _raise(code: int, what: str, detail: str | None = None) -> None:
-    if code:
-        error = error_of(code, what, detail)
-        raise Rejected(error.message, error.code)
 
 
 def _timeout_ms(cluster: Cluster) -> int:

@@ -54,13 +54,8 @@ def group() -> Iterator[str]:
         known = facts.find_group(cluster, name)
         if known is None:
             abort(404, f"There is no group {name!r}, or you may not describe it.")
-        if known.kind == shares.SHARE:
-            described = shares.describe_shares(cluster, [known]).get(name)
-            lags = shares.share_lags(cluster, [known]).get(name, [])
-        else:
-            described = facts.describe_groups(cluster, [known]).get(name)
-            offsets = facts.committed(cluster, [known])
-            lags = facts.lags(cluster, offsets).get(name, [])
+        described = shares.described(cluster, known)
+        lags = shares.lags_of(cluster, known)
     total = sum(lag.records for lag in lags)
     owners: dict[facts.TopicPartition, list[str]] = {}
     for member in described.members if described else ():

@@ -13,7 +13,7 @@ from millstream.client import rights
 from millstream.client.cluster import Cluster
 from millstream.client.rights import Acl, Credential, Entity
 from millstream.errors import Rejected
-from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name
+from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name, name_of
 
 TYPES: Final = by_name(one for one in ResourceType if one is not ResourceType.ANY)
 PATTERNS: Final = by_name((PatternType.LITERAL, PatternType.PREFIXED))
@@ -57,13 +57,13 @@ def list_rules(cluster: Cluster) -> list[Rule]:
     found = cluster.insist("access control entries", lambda: rights.read_acls(cluster.any_connection()))
     return sorted(
         Rule(
-            _name(TYPES, one.resource_type),
+            name_of(TYPES, one.resource_type),
             one.name,
-            _name(PATTERNS, one.pattern_type),
+            name_of(PATTERNS, one.pattern_type),
             one.principal,
             one.host,
-            _name(OPERATIONS, one.operation),
-            _name(PERMISSIONS, one.permission),
+            name_of(OPERATIONS, one.operation),
+            name_of(PERMISSIONS, one.permission),
         )
         for one in found
     )
@@ -125,10 +125,6 @@ def _covers(rule: Rule, name: str) -> bool:
     if rule.pattern == "prefixed":
         return name.startswith(rule.name)
     return rule.pattern == "literal" and rule.name in (name, "*")
-
-
-def _name(table: Mapping[str, int], number: int) -> str:
-    return next((name for name, found in table.items() if found == number), str(number))
 
 
 def _acl(rule: Rule) -> Acl:

@@ -1,6 +1,6 @@
 """Kafka's numbers of access control entries (KIP-140, KIP-290), and the names that people use for them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TypeVar
 
@@ -59,3 +59,8 @@ class Permission(IntEnum):
 def by_name(numbers: Iterable[_Number]) -> dict[str, _Number]:
     """The numbers by their names in commands and pages, such as ``describe-configs``, in the given order."""
     return {one.name.lower().replace("_", "-"): one for one in numbers}
+
+
+def name_of(table: Mapping[str, int], number: int) -> str:
+    """The name of a number in a table of ``by_name``; digits if it has none there."""
+    return next((name for name, found in table.items() if found == number), str(number))

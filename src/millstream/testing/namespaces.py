@@ -57,7 +57,7 @@ class Namespaces:
         self._connect(node)
 
     def _connect(self, node: int) -> None:
-        space, outer = self._space(node), f"{self._name}v{node}"
+        space, outer = self.name(node), f"{self._name}v{node}"
         _ip("netns", "add", space)
         _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
         _ip("link", "set", outer, "master", self._name, "up")
@@ -71,28 +71,25 @@ class Namespaces:
 
     def name(self, node: int) -> str:
         """The name of a broker's network, as ``ip netns`` has it."""
-        return self._space(node)
+        return f"{self._name}-{node}"
 
     def cut(self, sender: int, receiver: int) -> None:
         """Drop what ``sender`` sends to ``receiver``."""
         if (sender, receiver) not in self._cut:
-            _ip("-n", self._space(sender), "route", "add", "blackhole", f"{self.address(receiver)}/32")
+            _ip("-n", self.name(sender), "route", "add", "blackhole", f"{self.address(receiver)}/32")
             self._cut.add((sender, receiver))
 
     def heal(self) -> None:
         """Let everything through again."""
         for sender, receiver in self._cut:
-            _ip("-n", self._space(sender), "route", "del", "blackhole", f"{self.address(receiver)}/32")
+            _ip("-n", self.name(sender), "route", "del", "blackhole", f"{self.address(receiver)}/32")
         self._cut.clear()
 
     def close(self) -> None:
         """Remove everything."""
         for node in self._nodes:
-            _run("netns", "del", self._space(node))
+            _run("netns", "del", self.name(node))
         _run("link", "del", self._name)
-
-    def _space(self, node: int) -> str:
-        return f"{self._name}-{node}"
 
 
 def may_make() -> bool:

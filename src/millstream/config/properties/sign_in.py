@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.config.errors import ConfigError
-from millstream.config.forms import Form, Integer, Text, Words
-from millstream.config.properties.tokens import IssuerUrl
+from millstream.config.forms import Integer, Text
+from millstream.config.properties.tokens import IssuerUrl, Names
 from millstream.config.property import Property, declared
 from millstream.config.urls import file_of, is_issuer_url
 
@@ -21,20 +21,11 @@ def is_provider_url(url: str) -> bool:
     return bool(url) and is_issuer_url(url) and not file_of(url)
 
 
-class ProviderUrl(Form[str]):
-    """A URL of a provider; may be empty."""
-
-    def read_plain(self, text: str) -> str:
-        url = text.strip()
-        if not self.accepts(url):
-            raise ValueError
-        return url
+class ProviderUrl(IssuerUrl):
+    """A URL of a provider, which is no file's; may be empty."""
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, str) and (not value or is_provider_url(value))
-
-    def write(self, value: str) -> str | None:
-        return value or None
 
     def expected(self) -> str:
         return "https://HOST/PATH without a user, or http:// on this machine"
@@ -50,16 +41,6 @@ class Scope(Text):
 
     def accepts(self, value: object) -> bool:
         return isinstance(value, str) and "openid" in value.split()
-
-
-class Groups(Words):
-    """Names of groups with commas; may be empty."""
-
-    def accepts_words(self, words: tuple[str, ...]) -> bool:
-        return all(words)
-
-    def expected(self) -> str:
-        return "names of groups with commas, such as platform,on-call"
 
 
 class SignInProperties:
@@ -126,7 +107,7 @@ class SignInProperties:
     )
     console_oidc_allowed_groups = Property(
         "console.oidc.allowed.groups",
-        Groups(),
+        Names("names of groups with commas, such as platform,on-call"),
         (),
         doc="Only members of one of these groups may sign in. Rights on topics are the principal's, as ever.",
         default_doc="every user of the provider",

@@ -35,14 +35,17 @@ class IssuerUrl(Form[str]):
         return EXPECTED
 
 
-class Audiences(Words):
-    """Names with commas; may be empty."""
+class Names(Words):
+    """Names with commas; may be empty. ``what`` says which."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
 
     def accepts_words(self, words: tuple[str, ...]) -> bool:
         return all(words)
 
     def expected(self) -> str:
-        return "names with commas, such as kafka,https://broker.example.org"
+        return self.what
 
 
 class TokenProperties:
@@ -92,7 +95,7 @@ class TokenProperties:
     )
     sasl_oauthbearer_expected_audience = Property(
         "sasl.oauthbearer.expected.audience",
-        Audiences(),
+        Names("names with commas, such as kafka,https://broker.example.org"),
         (),
         doc="A token's claim `aud` names at least one of these. `OAUTHBEARER` needs it.",
         example="kafka",

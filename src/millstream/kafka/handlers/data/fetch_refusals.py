@@ -62,16 +62,10 @@ def refuse_all(request: FetchRequest, code: ErrorCode) -> FetchResponse:
 
 def entry_of(node: Node, asked: SessionPartition) -> Entry | None:
     """The partition's entry, None if it is missing. A session keeps the name of a topic that it knows by id."""
-    topic_id = asked.topic_id
-    named = topic_id == ZERO_UUID
-    entry = node.partitions.find(asked.topic if named else topic_id, asked.index)
-    if entry is not None and asked.topic:
-        return entry
-    if named:
-        return find_readable(node, asked.topic, PartitionIndex(asked.index))
-    entry = find_readable(node, topic_id, PartitionIndex(asked.index))
+    key = asked.topic if asked.topic_id == ZERO_UUID else asked.topic_id
+    entry = find_readable(node, key, PartitionIndex(asked.index))
     if entry is not None and not asked.topic:
-        topic = node.metadata.topic_by_id(topic_id)
+        topic = node.metadata.topic_by_id(asked.topic_id)
         asked.topic = entry.name if topic is None else topic.name
     return entry
 

@@ -40,13 +40,14 @@ def handle(node: Node, ctx: RequestContext, request: StateRequest) -> None:
         ctx.respond(_merged(response_to(request, [(int(ErrorCode.INVALID_REQUEST), None)] * count)))
         return
 
-    def error_of(topic_id: bytes, partition: int) -> ErrorCode:
-        return _why_not(node, topic_id, partition) if isinstance(request, _NEED_NO_STATE) else ErrorCode.NONE
-
-    good = _selected(request, lambda topic_id, partition: error_of(topic_id, partition) is ErrorCode.NONE)
-    bad = _selected(request, lambda topic_id, partition: error_of(topic_id, partition) is not ErrorCode.NONE)
-    errors = [int(error_of(topic.topic_id, one.partition)) for topic in bad.topics for one in topic.partitions]
-    refusals = response_to(bad, [(error, None) for error in errors])
+    errors: dict[tuple[bytes, int], ErrorCode] = {}
+    if isinstance(request, _NEED_NO_STATE):
+        named = ((topic.topic_id, one.partition) for topic in request.topics for one in topic.partitions)
+        errors = {one: error for one in named if (error := _why_not(node, *one)) is not ErrorCode.NONE}
+    good = _selected(request, lambda topic_id, partition: (topic_id, partition) not in errors)
+    bad = _selected(request, lambda topic_id, partition: (topic_id, partition) in errors)
+    refused = [int(errors[topic.topic_id, one.partition]) for topic in bad.topics for one in topic.partitions]
+    refusals = response_to(bad, [(error, None) for error in refused])
     node.share_states.ask(good, lambda response: ctx.respond(_merged(response, refusals.results)))
 
 
@@ -73,6 +74,5 @@ def _merged(response: StateResponse, more: Sequence[Any] = ()) -> StateResponse:
     for topic in (*response.results, *more):
         for one in topic.partitions:
             found.setdefault(topic.topic_id, {})[one.partition] = one
-    kinds = {type(topic) for topic in response.results}
-    results: list[Any] = [kind(topic_id, [*ones.values()]) for kind in kinds for topic_id, ones in found.items()]
+    results: list[Any] = [type(response.results[0])(topic_id, [*ones.values()]) for topic_id, ones in found.items()]
     return replace(response, results=results)
