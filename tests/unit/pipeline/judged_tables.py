@@ -188,10 +188,10 @@ class Judged(NamedTuple):
     catalog: object = None
 
 
-def judged(place, group, kind):
-    """Write a group both ways."""
+def judged(place, group, kind, *, one_file=False):
+    """Write a group both ways; with ``one_file`` the sink's batches are one."""
     writer = Writer(_made(place / "ours"), kind).open(schema_of(group))
-    for rows in batches(group):
+    for rows in [pa.concat_tables(batches(group))] if one_file else batches(group):
         writer.append(rows)
     if kind == "iceberg":
         catalog = writer.table._catalog

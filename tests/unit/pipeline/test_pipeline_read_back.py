@@ -13,6 +13,7 @@ from judged_readers import ArrowReader, DataFusionReader, PolarsReader, Pyiceber
 from judged_tables import GROUPS, ID, PARTS, filters, judged, judged_parts
 from table_support import Writer
 
+from millstream.pipeline import files
 from millstream.pipeline.tables import iceberg, merging
 
 READERS = (ArrowReader(), DataFusionReader(), PolarsReader(), PyicebergReader())
@@ -32,6 +33,19 @@ def test_libraries_find_every_row_through_a_filter_on_each_column(tmp_path, grou
                 if group != "decimals" or column in EDGES:
                     wrong += judge(reader, table, filters(group, column, everything=False), names)
                     names = []
+    assert not wrong
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("group", ["floats", "long"])
+def test_bounds_of_a_file_are_those_of_all_its_row_groups(tmp_path, monkeypatch, group, kind):
+    monkeypatch.setattr(files, "GROUP_BYTES", 1)
+    table, names = judged(tmp_path, group, kind, one_file=True), [ID, *GROUPS[group]]
+    wrong = []
+    for reader in READERS:
+        if kind in reader.kinds:
+            for column in GROUPS[group]:
+                wrong += judge(reader, table, filters(group, column, everything=False), names)
     assert not wrong
 
 

@@ -557,6 +557,9 @@ def _data_file(table: Any, path: str, file: WrittenFile) -> Any:
         known = statistics(metadata.properties)
     except (OverflowError, ValueError):  # a time that has no form in the library
         known = statistics({"write.metadata.metrics.default": "counts"})
+    for number in _unbounded(footer, parquet_path_to_id_mapping(schema)):
+        known["lower_bounds"].pop(number, None)
+        known["upper_bounds"].pop(number, None)
     counts = msgspec.json.decode(file.nans or b"{}", type=dict[str, int])
     for name, number in _floats(schema):
         if name is not None and counts.get(name, 0) < max(file.rows, 1):
@@ -578,6 +581,20 @@ def _data_file(table: Any, path: str, file: WrittenFile) -> Any:
         key_metadata=None,
         **known,
     )
+
+
+def _unbounded(footer: Any, ids: Mapping[str, int]) -> set[int]:
+    """The columns of which a row group has values and no bounds, such as texts of more than 4 KiB. pyiceberg takes the
+    bounds of the other row groups for those of the file.
+    """
+    found: set[int] = set()
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            known = chunk.statistics
+            bounded = known is not None and (known.has_min_max or known.null_count == chunk.num_values)
+            if not bounded:
+                found.add(ids[chunk.path_in_schema])
+    return found
 
 
 def _floats(schema: Any) -> list[tuple[str | None, int]]:
