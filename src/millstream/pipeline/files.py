@@ -118,7 +118,7 @@ class _OpenFile:
         self._written = 0
         self._metadata: list[Any] = []
         self._bounds = Bounds(schema)
-        self._name = f"{stem}-{uuid.uuid4().hex[:12]}.parquet"
+        self._name = f"{stem}-{uuid.uuid4().hex[:12]}{rules.ending}"
         self._stream = location.create(self._name)
         self._writer: Any = pq.ParquetWriter(
             self._stream,

@@ -58,10 +58,11 @@ class SortField(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What files have beyond columns: a partition key, a sort order."""
+    """What files have beyond columns: a partition key, a sort order, and the end of their names."""
 
     partition: tuple[PartitionField, ...] = ()
     sort: tuple[SortField, ...] = ()
+    ending: str = ".parquet"
 
 
 def encode_schema(schema: Any) -> str:

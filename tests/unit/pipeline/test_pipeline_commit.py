@@ -1,6 +1,7 @@
 """One batch, once, in every kind of table; failures at every step of a commit."""
 
 import os
+from unittest.mock import Mock
 
 import deltalake
 import msgspec
@@ -138,6 +139,53 @@ def test_a_crash_between_rows_and_dead_letters_is_made_good_by_the_next_run(benc
     bench.sink.commit(bench.batch(0, 1, bad=5))  # repeated with another outcome: what was committed counts
     bench.sink.commit(bench.batch(1, 2, bad=1))
     assert bench.held() == ([1, 2], 3)
+
+
+def test_dead_letters_outlive_a_crash_while_their_directory_is_prepared(tmp_path, monkeypatch):
+    bench, rename = Bench(tmp_path, "parquet"), os.rename
+
+    def crash(source, target):
+        if "_dead_letters/millstream_batch=" in target:
+            raise OSError("the process was killed")
+        rename(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", crash)
+        with pytest.raises(Unavailable):
+            bench.sink.commit(bench.batch(0, 1, bad=2))
+    bench.reopen()
+    assert bench.held() == ([1], 2)
+
+
+def test_patterns_find_no_files_of_parquet_batches_that_are_not_committed(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, "parquet")
+
+    def committed():
+        return list(tmp_path.rglob("*.parquet"))
+
+    bench.batch(0, 1, bad=2)
+    assert not committed()
+    batch = bench.batch(0, 1, bad=2)
+    with monkeypatch.context() as patched, pytest.raises(Unavailable):
+        patched.setattr(os, "rename", Mock(side_effect=OSError("the process was killed")))
+        bench.sink.commit(batch)
+    bench.reopen()
+    assert not committed()
+    bench.sink.commit(bench.batch(0, 1, bad=2))
+    assert len(committed()) == 2
+    assert bench.held() == ([1], 2)
+
+
+def test_all_batches_of_a_parquet_directory_say_what_its_columns_are(tmp_path):
+    bench = Bench(tmp_path, "parquet")
+    bench.schema = bench.sink.open(pa.schema([("n", pa.int64()), ("m", pa.string())]))
+    bench.sink.commit(bench.batch(0, 1))
+    bench.schema = bench.sink.open(SCHEMA)
+    bench.sink.commit(bench.batch(1, 2))
+    bench.sink.commit(bench.batch(2))
+    for name, kind in (("m", pa.int64()), ("M", pa.string())):
+        with pytest.raises(Rejected, match=f"column {name} is {kind}, in the files m is string"):
+            bench.sink.open(pa.schema([("n", pa.int64()), (name, kind)]))
 
 
 def test_batch_numbers_of_another_checkpoint_mean_nothing(bench):

@@ -11,32 +11,43 @@ and a repeated one finds it. That needs a rename that is atomic, so the path is 
 shared disk, not in an object store. Files are never merged, because no reader could be kept from seeing rows twice
 until then; a Delta or Iceberg table does that, and is what to prefer.
 
+Files that are not committed have names that no pattern such as ``<path>/*/*.parquet`` finds: engines that expand
+patterns do not leave out directories with an underscore, and would read rows twice after a crash.
+
 A run commits from a directory of its epoch, and a later run's claim is the rename of that directory: from then on the
 older run's rename finds nothing.
 """
 
 import contextlib
 import datetime as dt
+import glob
+import logging
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.errors import Rejected
 from millstream.pipeline.changes import Changes
 from millstream.pipeline.files import WrittenFile
+from millstream.pipeline.layout import Rules, with_rules
 from millstream.pipeline.locations import Location
 from millstream.pipeline.tables.columns import require_columns
 from millstream.pipeline.tables.guard import Moved, require_own, set_back
 from millstream.pipeline.tables.table import CommitRecord, RecordOffsets, incompatible
 
+_LOG: Final = logging.getLogger("millstream.pipeline")
 _STAGING: Final = "_millstream_staging"
 _KEYS: Final = ("millstream_batch", "batch")
 """Keys of the directories. The second is that of tables that were started by earlier versions; they keep it."""
 _RECORD: Final = "_record.json"
+_STAGED: Final = ".staged"
+"""At the end of the name of a file that is not committed."""
 _CLAIM: Final = "claim.json"
 
 
@@ -72,23 +83,27 @@ class ParquetTable:
             )
 
     def columns(self) -> Any:
-        newest = max(self._batches(), key=lambda path: os.stat(path).st_mtime_ns, default=None)
-        files = [name for name in os.listdir(newest) if name.endswith(".parquet")] if newest else []
-        return pq.read_schema(os.path.join(newest, files[0])) if newest and files else None
+        """Those of all batches, because a batch may have no rows, or fewer columns than an earlier one."""
+        found: dict[str, Any] = {}
+        for batch in sorted(self._batches(), key=lambda path: os.stat(path).st_mtime_ns, reverse=True):
+            file = next((name for name in os.listdir(batch) if name.endswith(".parquet")), None)
+            for field in [] if file is None else pq.read_schema(os.path.join(batch, file)):
+                found.setdefault(field.name, field)
+        return pa.schema(found.values()) if found else None
 
     def prepare(self, schema: Any) -> Any:
         self.inspect(schema)
         self.location.make()
         before = self.columns()
-        if before is not None:
-            differences = [
-                f"column {field.name} is {field.type}, in the files {before.field(field.name).type}"
-                for field in schema
-                if field.name in before.names and before.field(field.name).type != field.type
-            ]
-            if differences:
-                raise Rejected(incompatible(f"Parquet directory {self._root.address}", differences))
-        return schema
+        by_case = {} if before is None else {field.name.lower(): field for field in before}
+        differences = [
+            f"column {field.name} is {field.type}, in the files {known.name} is {known.type}"
+            for field in schema
+            if (known := by_case.get(field.name.lower())) and (known.name, known.type) != (field.name, field.type)
+        ]
+        if differences:
+            raise Rejected(incompatible(f"Parquet directory {self._root.address}", differences))
+        return with_rules(schema, Rules(ending=f".parquet{_STAGED}"))
 
     @property
     def shown(self) -> str:
@@ -120,6 +135,8 @@ class ParquetTable:
                 os.mkdir(place)
         except OSError as error:
             raise Moved(f"another run has claimed the directory at the same time ({error.strerror})") from error
+        for left in glob.glob(f"{glob.escape(place)}/batch-*"):  # of an older run, which can no longer commit it
+            shutil.rmtree(left)
         (claims / str(record.epoch)).write(_CLAIM, msgspec.json.encode(record), sync=True)
 
     def last(self, owner: str) -> CommitRecord | None:
@@ -147,17 +164,28 @@ class ParquetTable:
         # Not with the directories above it: a later claim has renamed them, which must end this commit.
         with contextlib.suppress(FileExistsError):
             os.mkdir(prepared.address)
-        wanted = {file.path for file in files}
+        wanted = {file.path.removesuffix(_STAGED) for file in files}
         for left in os.listdir(prepared.address):
             if left not in wanted:
                 os.remove(os.path.join(prepared.address, left))
         for file in files:
-            source = os.path.join(self.location.address, file.path)
-            if os.path.exists(source):
-                os.replace(source, os.path.join(prepared.address, file.path))
+            self._move(file.path, claim.address, prepared.address)
         prepared.write(_RECORD, msgspec.json.encode(record))
         os.rename(prepared.address, os.path.join(self._root.address, f"{self._key}={name}"))
         return self.version()
+
+    def _move(self, path: str, claim: str, prepared: str) -> None:
+        """Move a file of a batch to where the batch is prepared, from where a task has left it, or a run that ended
+        while it prepared the batch.
+        """
+        name = path.removesuffix(_STAGED)
+        earlier = glob.escape(os.path.dirname(claim)) + f"/*/{os.path.basename(prepared)}/{name}"
+        places = [os.path.join(self.location.address, path), *glob.glob(earlier)]
+        found = next(filter(os.path.exists, places), None)
+        if found is None:
+            _LOG.warning("%s: %s was removed before its batch was committed", self.shown, path)
+        else:
+            os.replace(found, os.path.join(prepared, name))
 
     def _claims(self, owner: str) -> Location:
         return self.location / owner
