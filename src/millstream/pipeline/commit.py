@@ -205,6 +205,8 @@ class TableSink:
             Rejected: the table does not take such rows; as ``take``.
             Unavailable: another run made the table at the same time.
         """
+        if self._guard is None:
+            self.table.guard(self._writer.owner)  # the table learns what this sink calls its columns
         written = self.table.prepare(schema)
         self.open_dead_letters()
         if self._guard is None:

@@ -247,9 +247,15 @@ class IcebergTable:
                     update.add_column(path, _iceberg_type(change.field))
 
     def guard(self, owner: str) -> CommitRecord | None:
-        found = _guard(self._fresh(), owner) if self.exists() else None
-        if found is not None:
-            self._known = FieldNames.of(found).joined(self._known)
+        if not self.exists():
+            return None
+        table = self._fresh()
+        found = _guard(table, owner)
+        # A backfill and a replay have the rows of their main sink, and may come before its first batch, or after it.
+        main = owner.partition("~")[0]
+        of_all = _all_names(table, lambda other: other.partition("~")[0] == main)
+        own = of_all if found is None else of_all.joined(FieldNames.of(found))
+        self._known = own.joined(self._known)
         return found
 
     def standing(self, owner: str) -> CommitRecord | None:
@@ -735,11 +741,11 @@ def _path(location: str) -> str:
     return location.removeprefix("file://")
 
 
-def _all_names(table: Any) -> FieldNames:
-    """What all writers of a table call its fields."""
-    found = FieldNames()
+def _all_names(table: Any, wanted: Callable[[str], bool] = lambda _: True) -> FieldNames:
+    """What the writers of a table call its fields; ``wanted`` is given the owner of a record."""
+    found, prefix = FieldNames(), _property("")
     for name, text in table.properties.items():
-        if name.startswith(_property("")):
+        if name.startswith(prefix) and wanted(name.removeprefix(prefix)):
             record = msgspec.json.decode(text, type=CommitRecord)
             found = found.joined(FieldNames.of(record))
     return found
