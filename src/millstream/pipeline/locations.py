@@ -24,6 +24,7 @@ from millstream.objects.errors import Unsupported
 from millstream.pipeline.model import Pipeline
 
 _ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://")
+_FILE: Final = re.compile(r"^file:(//|(?=/))")
 _SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az"}
 _CHUNK: Final = 8 << 20
 _READ_AHEAD: Final = 1 << 20
@@ -275,11 +276,17 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
+def local_path(address: str) -> str:
+    """The path behind an address of this machine's disk: ``file:///t`` or, as Java writes it, ``file:/t``. Any other
+    text stays as it is.
+    """
+    return _FILE.sub("", address)
+
+
 def absolute(target: str, directory: str) -> str:
     """A declared path or address, made absolute."""
+    target = local_path(target)
     if _ADDRESS.match(target):
-        if target.startswith("file://"):
-            return absolute(target.removeprefix("file://"), directory)
         return target.rstrip("/")
     return os.path.normpath(os.path.join(directory, os.path.expanduser(target)))
 

@@ -18,7 +18,7 @@ from table_support import Writer
 from millstream.errors import Rejected
 from millstream.pipeline.fitted_rows import rows_that_fit
 from millstream.pipeline.model import Create, Sink
-from millstream.pipeline.tables import iceberg, merging
+from millstream.pipeline.tables import delta, iceberg, merging
 from millstream.pipeline.tables.open_table import open_table
 from millstream.pipeline.tables.table import TableChanged
 
@@ -125,6 +125,9 @@ def test_upkeep_keeps_properties_partitions_and_order(tmp_path):
             },
             "ofTheFuture",
         ),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["domainMetadata"]}, "domainMetadata"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["allowColumnDefaults"]}, "ColumnDefaults"),
+        ({"minReaderVersion": 2, "minWriterVersion": 6}, "identityColumns"),
         ({"minReaderVersion": 9, "minWriterVersion": 9}, "version 9"),
     ],
 )  # fmt: skip
@@ -133,6 +136,17 @@ def test_a_delta_table_with_features_of_others_is_refused_by_name(tmp_path, prot
     for refused in (lambda: Writer(tmp_path, "delta").table.inspect(None), lambda: Writer(tmp_path, "delta").open(N)):
         with pytest.raises(Rejected, match=rule):
             refused()
+
+
+@pytest.mark.parametrize("feature", sorted(delta._FEATURES))
+def test_a_delta_table_with_a_feature_that_is_not_refused_is_written_to(tmp_path, feature):
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [feature]}
+    if feature in ("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"):
+        protocol |= {"minReaderVersion": 3, "readerFeatures": [feature]}
+    written_delta(tmp_path, protocol)
+    writer = Writer(tmp_path, "delta").open(N)
+    writer.append([{"n": 1}])
+    assert writer.rows() == [{"n": 1}]
 
 
 @pytest.mark.parametrize(
@@ -503,6 +517,44 @@ def test_upkeep_keeps_of_each_branch_what_its_owner_says(tmp_path):
     assert [row["n"] for row in writer.rows()] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("form", ["file://{}", "file:{}", "{}"])
+def test_a_directory_is_the_same_in_every_form_that_catalogs_have(tmp_path, form):
+    own_iceberg(tmp_path, N, location=form.format(tmp_path / "lake"))
+    writer = Writer(tmp_path, "iceberg").open(N)
+    for number in range(4):
+        writer.append([{"n": number}])
+    assert writer.table.compact() == 3
+    assert writer.rows() == [{"n": number} for number in range(4)]
+    assert len(list((tmp_path / "lake/data").iterdir())) == 5
+
+
+def test_files_go_where_the_owner_wants_them_from_now_on(tmp_path):
+    writer = Writer(tmp_path, "iceberg").open(N)
+    files = writer.files([{"n": 1}])
+    with writer.iceberg().transaction() as transaction:
+        transaction.set_properties({"write.data.path": f"file:{tmp_path}/other"})
+    with pytest.raises(TableChanged):
+        writer.commit(files)
+    writer.open(N).append([{"n": 1}])
+    assert writer.rows() == [{"n": 1}]
+    assert len(list((tmp_path / "other").iterdir())) == 1
+
+
+def test_a_part_of_the_key_that_its_owner_removes_is_left_empty(tmp_path):
+    """Format version 1 keeps its place in the key."""
+    owned = own_iceberg(tmp_path, ROWS, properties={"format-version": "1"})
+    with owned.update_spec() as update:
+        update.add_field("country", IdentityTransform(), "country")
+        update.add_field("id", BucketTransform(2), "bucket")
+    writer = Writer(tmp_path, "iceberg").open(ROWS)
+    writer.append([{"id": 1, "country": "A", "count": 1}])
+    with writer.iceberg().update_spec() as update:
+        update.remove_field("country")
+    writer.open(ROWS).append([{"id": 2, "country": "B", "count": 1}])
+    assert [row["country"] for row in writer.rows()] == ["A", "B"]
+    assert len(writer.iceberg().scan(row_filter="country == 'B'").to_arrow()) == 1
+
+
 def test_upkeep_joins_files_that_lie_outside_of_the_table(tmp_path):
     table = own_iceberg(tmp_path, N)
     for number in range(3):
@@ -534,6 +586,16 @@ def test_a_column_that_its_owner_renames_goes_on_to_be_filled(tmp_path):
     two.open(TWO).append([{"n": 3, "who": "c"}])
     assert one.rows() == [{"n": number, "name": who} for number, who in ((1, "a"), (2, "b"), (3, "c"))]
     assert two.table.columns().names == ["n", "who"]
+
+
+@pytest.mark.parametrize("names", [("s", "s~backfill"), ("s", "s~replay"), ("s~backfill", "s")])
+def test_a_renamed_column_is_filled_by_backfills_and_replays_too(tmp_path, names):
+    first, second = names
+    one = Writer(tmp_path, "iceberg", name=first).open(TWO)
+    one.append([{"n": 1, "who": "a"}])
+    renamed(one, "who", "name")
+    Writer(tmp_path, "iceberg", name=second).open(TWO).append([{"n": 2, "who": "b"}])
+    assert one.rows() == [{"n": 1, "name": "a"}, {"n": 2, "name": "b"}]
 
 
 def test_a_name_that_went_to_another_column_is_not_filled_for_the_renamed_one(tmp_path):

@@ -68,14 +68,15 @@ _RESTORE: Final = "RESTORE"
 _CHECK: Final = "delta.constraints."
 _READER: Final = 3
 _WRITER: Final = 7
+_IDENTITY: Final = 6
+"""The writer version that stands for the feature identityColumns."""
 _FEATURES: Final = frozenset(
     {
-        "appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "allowColumnDefaults",
-        "changeDataFeed", "columnMapping", "timestampNtz", "deletionVectors", "domainMetadata", "v2Checkpoint",
-        "vacuumProtocolCheck",
+        "appendOnly", "invariants", "checkConstraints", "generatedColumns", "changeDataFeed", "columnMapping",
+        "timestampNtz", "deletionVectors", "v2Checkpoint",
     }
 )  # fmt: skip
-"""Table features under which files can be added; the rules that some of them allow are looked for by themselves."""
+"""Table features under which delta-rs adds files; the rules that some of them allow are looked for by themselves."""
 _UPKEEP_FEATURES: Final = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
 """Table features under which files can be merged and removed."""
 _KEEPS_ROWS: Final = {"delta.appendOnly": "rows that stay for ever", "delta.enableChangeDataFeed": "a change data feed"}
@@ -529,6 +530,8 @@ def _unknown(table: Any, known: frozenset[str]) -> list[str]:
     """Rules of a table that this writer does not keep, in words."""
     protocol, metadata = table.protocol(), table.metadata()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    if protocol.min_writer_version == _IDENTITY:
+        features.add("identityColumns")
     found = [f"the table feature {name}" for name in sorted(features - known)]
     if protocol.min_reader_version > _READER or protocol.min_writer_version > _WRITER:
         found.append(f"reader version {protocol.min_reader_version} and writer version {protocol.min_writer_version}")

@@ -33,7 +33,7 @@ from millstream.pipeline.changes import Changes
 from millstream.pipeline.extra import need_extra
 from millstream.pipeline.files import FileWriter, WrittenFile
 from millstream.pipeline.layout import conform
-from millstream.pipeline.locations import Location, absolute
+from millstream.pipeline.locations import Location, absolute, local_path
 from millstream.pipeline.tables.columns import Change, changes, require_columns
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.iceberg_columns import (
@@ -454,12 +454,13 @@ class _Rules(msgspec.Struct, frozen=True):
     schema: str
     spec: str
     sort_order: str
+    files: str
 
     @classmethod
     def of(cls, table: Any) -> "_Rules":
         spec, order = table.spec().model_dump_json(), table.sort_order().model_dump_json()
-        uuid_ = str(table.metadata.table_uuid)
-        return cls(uuid_, table.format_version, table.schema().model_dump_json(exclude={"schema_id"}), spec, order)
+        uuid_, schema = str(table.metadata.table_uuid), table.schema().model_dump_json(exclude={"schema_id"})
+        return cls(uuid_, table.format_version, schema, spec, order, _files(table).address)
 
     def require(self, now: "_Rules", shown: str) -> None:
         """Refuse other rules.
@@ -494,7 +495,9 @@ def _unknown(table: Any, key: Sequence[str], names: Sequence[str]) -> list[str]:
         why = f"which are not the key ({', '.join(key)})" if key else "which rows that are only appended may repeat"
         found.append(f"identifier fields ({', '.join(names)}), {why}")
     for field in table.spec().fields:
-        if isinstance(field.transform, UnknownTransform | VoidTransform):
+        if isinstance(field.transform, VoidTransform):
+            continue  # a part that its owner has removed, in format version 1
+        if isinstance(field.transform, UnknownTransform):
             found.append(f"the partition transform {field.transform} on {field.name}")
         if len(_source_path(table.schema(), field.source_id)) != 1:
             found.append(f"the partition field {field.name} inside a structure")
@@ -615,7 +618,7 @@ def _floats(schema: Any) -> list[tuple[str | None, int]]:
 
 def _files(table: Any) -> Location:
     """The directory of a table's data files."""
-    return Location(_path(table.properties.get("write.data.path") or f"{table.location().rstrip('/')}/data"))
+    return Location(local_path(table.properties.get("write.data.path") or f"{table.location().rstrip('/')}/data"))
 
 
 def _partition(metadata: Any, key: str) -> Any:
@@ -626,9 +629,12 @@ def _partition(metadata: Any, key: str) -> Any:
     texts = msgspec.json.decode(key, type=dict[str, str | None]) if key else {}
     values: list[Any] = []
     for field in metadata.spec().fields:
-        source = metadata.schema().find_type(field.source_id)
-        text = texts[field.name]
-        values.append(None if text is None else from_bytes(field.transform.result_type(source), bytes.fromhex(text)))
+        text = texts.get(field.name)
+        if text is None:
+            values.append(None)
+        else:
+            kind = field.transform.result_type(metadata.schema().find_type(field.source_id))
+            values.append(from_bytes(kind, bytes.fromhex(text)))
     return Record(*values)
 
 
@@ -735,10 +741,6 @@ def _picked(snapshot: Any) -> int | None:
     """The snapshot whose rows this one has brought back ("cherry-pick"), None if it is none of that kind."""
     source = None if snapshot.summary is None else snapshot.summary.get(_PICKED)
     return None if source is None else int(source)
-
-
-def _path(location: str) -> str:
-    return location.removeprefix("file://")
 
 
 def _all_names(table: Any, wanted: Callable[[str], bool] = lambda _: True) -> FieldNames:

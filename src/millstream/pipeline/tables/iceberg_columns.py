@@ -130,7 +130,7 @@ def row_schema(table: Any, known: FieldNames | None = None) -> Any:
     partition = tuple(
         PartitionField(names[field.source_id], field.name, str(field.transform), str(schema.find_type(field.source_id)))
         for field in table.spec().fields
-        if field.source_id in names
+        if field.source_id in names and str(field.transform) != "void"
     )
     sort = tuple(
         SortField(in_files[field.source_id], field.direction.name == "DESC", field.null_order.name == "NULLS_FIRST")
