@@ -1,24 +1,21 @@
 """What tests of growing clusters share: the command line, the state of the cluster, and who is in sync."""
 
 import json
-import subprocess
-import sys
 
 from cluster_support import partitions
-from moving_support import DEADLINE_S
+
+from millstream.testing.stem import run_command
 
 
 def millstream(broker, *words, code=0):
     """What a command prints."""
-    command = [sys.executable, "-m", "millstream.cli", *words, "--bootstrap", broker.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = run_command(*words, "--bootstrap", broker.bootstrap)
     assert done.returncode == code, done.stderr
     return done.stdout
 
 
 def status(broker):
-    command = [sys.executable, "-m", "millstream.cli", "cluster", "health", "--json", "--bootstrap", broker.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = run_command("cluster", "health", "--json", "--bootstrap", broker.bootstrap)
     return json.loads(done.stdout) if done.stdout else {"healthy": False, "voters": [], "brokers": []}
 
 

@@ -1,8 +1,6 @@
 """The audit's topic has every record of the files, in order, through kill -9 and a topic that was deleted."""
 
 import json
-import subprocess
-import sys
 import urllib.request
 
 import pytest
@@ -11,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from millstream.cli.__main__ import main
 from millstream.testing.process import Broker
+from millstream.testing.stem import run_command
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -100,7 +99,6 @@ def test_without_an_audit_the_setting_is_said_to_have_no_effect():
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "_schemas", "__pipelines", "no topic"])
 def test_a_topic_of_the_brokers_own_is_refused(name, tmp_path):
-    start = [sys.executable, "-m", "millstream.cli", "start", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
-    found = subprocess.run([*start, "--set", f"audit.topic={name}"], capture_output=True, text=True, timeout=120)
+    found = run_command("start", "--data", tmp_path, "--listen", "127.0.0.1:0", "--set", f"audit.topic={name}")
     assert found.returncode != 0
     assert "audit.topic" in found.stderr

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from backup_support import (
@@ -25,6 +23,7 @@ from millstream.backup.model import GroupBackup, GroupOffset
 from millstream.backup.source import Source
 from millstream.backup.target import Target
 from millstream.testing.process import Broker
+from millstream.testing.stem import run_command
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(900)]
@@ -142,7 +141,7 @@ def test_a_new_data_directory_is_finished_after_a_kill(tmp_path):
 
     def finished():
         """The broker of the first run may still have to stop."""
-        done = subprocess.run([sys.executable, "-m", "millstream.cli", *words], capture_output=True, text=True)
+        done = run_command(*words)
         said.append(done.stderr)
         return done.returncode == 0
 
@@ -196,11 +195,7 @@ def test_damage_is_found_and_named_and_never_restored(tmp_path):
 
 def verified(store):
     """What ``verify --json`` prints when it fails."""
-    done = subprocess.run(
-        [sys.executable, "-m", "millstream.cli", "backup", "verify", "--from", store, "--json"],
-        capture_output=True,
-        text=True,
-    )
+    done = run_command("backup", "verify", "--from", store, "--json")
     assert done.returncode == 1
     assert "is damaged" in done.stderr
     return json.loads(done.stdout)

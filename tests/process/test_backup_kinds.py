@@ -1,8 +1,6 @@
 """Backups of what is not plain: users and rights, schemas, events, compacted, tiered and replicated topics."""
 
 import json
-import subprocess
-import sys
 import threading
 from contextlib import closing
 
@@ -37,6 +35,7 @@ from millstream.events import EventsClient
 from millstream.objects import open_store
 from millstream.testing.clusters import cluster as cluster_of_brokers
 from millstream.testing.process import Broker
+from millstream.testing.stem import run_command
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(900)]
@@ -46,9 +45,7 @@ PATIENCE_S = 120.0
 
 
 def cli(*words, stdin="", expect=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "millstream.cli", *map(str, words)], input=stdin, capture_output=True, text=True
-    )
+    done = run_command(*words, stdin=stdin)
     assert done.returncode == expect, (words, done.stdout, done.stderr)
     assert PASSWORD not in done.stdout + done.stderr
     return done

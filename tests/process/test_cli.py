@@ -9,12 +9,14 @@ import subprocess
 import sys
 import urllib.request
 import uuid
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from millstream.testing.stem import run_command
 from waits import PATIENCE_S, until
 
 pytestmark = pytest.mark.process
@@ -42,8 +44,7 @@ def millstream(broker):
     """Runs one command to its end and returns it completed, with text output."""
 
     def run(*words, stdin="", code=0):
-        command = [*COMMAND, *map(str, words), "--bootstrap", broker.bootstrap]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        done = run_at(broker.bootstrap, *words, stdin=stdin)
         assert "Traceback" not in done.stderr
         assert done.returncode == code, done.stderr
         return done
@@ -136,9 +137,9 @@ def test_a_group_resumes_and_is_reset_only_when_idle(millstream, broker, topic):
 
 def test_consume_leaves_a_broker_that_answers_no_more(broker_factory, topic):
     broker = broker_factory()
-    where = ["--bootstrap", broker.bootstrap]
-    subprocess.run([*COMMAND, "produce", topic, *where], input="a\n", text=True, check=True, timeout=PATIENCE_S)
-    with started([*COMMAND, "consume", topic, "--group", "g", "--timeout", "2", *where]) as reader:
+    done_at(broker.bootstrap, "produce", topic, stdin="a\n")
+    words = ["consume", topic, "--group", "g", "--timeout", "2", "--bootstrap", broker.bootstrap]
+    with started([*COMMAND, *words]) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "a\n"
         os.killpg(broker.pid, signal.SIGSTOP)
@@ -154,13 +155,8 @@ def test_consume_leaves_a_broker_that_answers_no_more(broker_factory, topic):
 
 def test_consume_says_that_the_broker_is_gone_and_goes_on_when_it_is_back(broker_factory):
     broker = broker_factory(topics={"t": 1})
-    where = ["--bootstrap", broker.bootstrap]
-
-    def send(text):
-        subprocess.run([*COMMAND, "produce", "t", *where], input=text, text=True, check=True, timeout=PATIENCE_S)
-
-    send("a\n")
-    with started([*COMMAND, "consume", "t", *where]) as reader:
+    done_at(broker.bootstrap, "produce", "t", stdin="a\n")
+    with started([*COMMAND, "consume", "t", "--bootstrap", broker.bootstrap]) as reader:
         assert reader.stdout is not None and reader.stderr is not None
         assert reader.stdout.readline() == "a\n"
         broker.kill()
@@ -169,7 +165,7 @@ def test_consume_says_that_the_broker_is_gone_and_goes_on_when_it_is_back(broker
         )
         broker.start()
         assert reader.stderr.readline() == f"a broker answers at {broker.bootstrap} again\n"
-        send("b\n")
+        done_at(broker.bootstrap, "produce", "t", stdin="b\n")
         assert reader.stdout.readline() == "b\n"
         reader.send_signal(signal.SIGINT)
         assert reader.communicate(timeout=PATIENCE_S) == ("", "")
@@ -178,13 +174,8 @@ def test_consume_says_that_the_broker_is_gone_and_goes_on_when_it_is_back(broker
 
 def test_consume_without_a_group_leaves_nothing_at_the_broker(broker_factory):
     broker = broker_factory(topics={"t": 2})
-    where = ["--bootstrap", broker.bootstrap]
-    subprocess.run([*COMMAND, "produce", "t", *where], input="a\n", text=True, check=True, timeout=PATIENCE_S)
-
-    def run(*words):
-        command = [*COMMAND, *words, *where]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
-
+    run = partial(done_at, broker.bootstrap)
+    run("produce", "t", stdin="a\n")
     assert run("consume", "t", "-e") == "a\n"
     assert run("consume", "t", "-e", "--from", "end", "--isolation", "read_uncommitted") == ""
     assert [entry["topic"] for entry in json.loads(run("topic", "list", "--internal", "--json"))] == ["t"]
@@ -271,8 +262,14 @@ def test_a_full_disk_is_said_by_every_command_that_meets_it(broker_factory):
 
 def run_at(address, *words, stdin=""):
     """One command for the broker at an address, run to its end."""
-    command = [*COMMAND, *words, "--bootstrap", address]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return run_command(*words, "--bootstrap", address, stdin=stdin)
+
+
+def done_at(address, *words, stdin=""):
+    """What one command prints that must succeed."""
+    done = run_at(address, *words, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def accepts_writes(broker):

@@ -3,8 +3,6 @@ a replica that was the leader, which the new leader fills.
 """
 
 import json
-import subprocess
-import sys
 import urllib.request
 
 import pytest
@@ -13,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from repairs_support import QUIET, records_in
 
 from millstream.testing import cluster
+from millstream.testing.stem import run_command
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
@@ -53,9 +52,7 @@ def directories(broker, topic):
 
 
 def repair(broker, topic, *words):
-    command = [sys.executable, "-m", "millstream.cli", "topic", "repair", f"{topic}:0", *words]
-    command += ["--bootstrap", broker.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    return run_command("topic", "repair", f"{topic}:0", *words, "--bootstrap", broker.bootstrap)
 
 
 def failed(broker):

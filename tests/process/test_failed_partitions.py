@@ -4,8 +4,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from fault_points import POINTS
 from repairs_support import records_in
 
+from millstream.testing.stem import run_command
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -72,8 +71,7 @@ def failed(broker):
 
 
 def cli(broker, *words):
-    command = [sys.executable, "-m", "millstream.cli", *words, "--bootstrap", broker.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return run_command(*words, "--bootstrap", broker.bootstrap)
 
 
 PLANTED = ["append", "read", "commit", "checkpoint", "write behind", "change of its configuration"]

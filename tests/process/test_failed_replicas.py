@@ -5,8 +5,6 @@ If every replica fails the partition is offline, and no broker is.
 import json
 import os
 import re
-import subprocess
-import sys
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +16,7 @@ from repairs_support import records_in
 
 from millstream.client.connection import Connection
 from millstream.testing import cluster
+from millstream.testing.stem import run_command
 from millstream.wire.messages import describe_topic_partitions as pages
 from waits import until
 
@@ -58,9 +57,7 @@ def failed(broker):
 
 
 def repair(broker, *words, topic="fails"):
-    command = [sys.executable, "-m", "millstream.cli", "topic", "repair", f"{topic}:0", *words]
-    command += ["--bootstrap", broker.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    return run_command("topic", "repair", f"{topic}:0", *words, "--bootstrap", broker.bootstrap)
 
 
 def place(client, topic="fails"):

@@ -4,8 +4,6 @@ is over the partition has everything that was acknowledged.
 
 import os
 import re
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from tiering import AT_ONCE, TIERED
 from millstream.errors import MillstreamError
 from millstream.events import EventsClient
 from millstream.testing import Broker
+from millstream.testing.stem import run_command
 from waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -156,8 +155,7 @@ def test_an_exception_in_a_verb_of_a_helper_ends_one_partition_at_most(broker, p
     assert broker.running
     point.unlink()
     if name in ENDS:
-        command = [sys.executable, "-m", "millstream.cli", "topic", "repair", f"{topic}:0", "--execute"]
-        done = subprocess.run([*command, "--bootstrap", broker.bootstrap], capture_output=True, text=True, check=False)
+        done = run_command("topic", "repair", f"{topic}:0", "--execute", "--bootstrap", broker.bootstrap)
         assert done.returncode == 0 and "is served again" in done.stderr, done
     assert failed(broker) == 0
     if name == "directory":

@@ -3,26 +3,18 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Producer
 
 from millstream.testing import Broker
-from waits import PATIENCE_S
+from millstream.testing.stem import run_command
 
 pytestmark = pytest.mark.process
 
 
 def log_command(*words, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "millstream.cli", "log", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_command("log", *words)
     assert "Traceback" not in done.stderr
     assert done.returncode == code, done.stdout + done.stderr
     return done

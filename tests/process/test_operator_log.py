@@ -4,8 +4,6 @@ import os
 import re
 import resource
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 
@@ -16,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from millstream.cli.exposition import Exposition
 from millstream.testing.disk import Faults, Rule
-from waits import PATIENCE_S, moment, until
+from millstream.testing.stem import run_command
+from waits import moment, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -176,8 +175,7 @@ def test_a_damaged_partition_is_named_by_every_door_until_its_topic_is_deleted(b
     assert [line for line in lines(broker, "ERROR") if line.startswith("not served: ")] == lines(broker, "ERROR")
 
     def cli(*words):
-        command = [sys.executable, "-m", "millstream.cli", *words, "--bootstrap", broker.bootstrap]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        return run_command(*words, "--bootstrap", broker.bootstrap)
 
     described = cli("topic", "describe", "t")
     assert described.returncode == 0

@@ -5,8 +5,6 @@
 import json
 import random
 import re
-import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -14,14 +12,13 @@ from crash_clients import QUIET
 from fault_support import PARTITIONS, TOPIC, Scene, batches, fetch_error, flip, segments
 
 from millstream.testing import BrokerFailed
-from waits import PATIENCE_S
+from millstream.testing.stem import run_command
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def verify(data_dir, *words, code=1):
-    command = [sys.executable, "-m", "millstream.cli", "log", "verify", "--data", data_dir, "--json", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_command("log", "verify", "--data", data_dir, "--json", *words)
     assert done.returncode == code, done.stdout + done.stderr
     return [one for one in json.loads(done.stdout)["findings"] if one["severity"] == "corrupt"]
 
@@ -101,8 +98,9 @@ def test_a_damaged_index_is_told_by_verify_and_mended_by_the_next_start(scene):
     broker = scene.broker
     path = segments(broker.data_dir, TOPIC, 0)[0].with_suffix(".index")
     flip(path, path.stat().st_size // 2)
-    command = [sys.executable, "-m", "millstream.cli", "log", "verify", "--data", broker.data_dir, "--json"]
-    findings = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["findings"]
+    done = run_command("log", "verify", "--data", broker.data_dir, "--json")
+    assert done.returncode == 0, done.stderr
+    findings = json.loads(done.stdout)["findings"]
     assert [(one["severity"], one["log"]) for one in findings if one["file"].endswith(path.name)] == [
         ("mended", f"{TOPIC}/0")
     ]
@@ -147,9 +145,9 @@ def test_damage_in_the_write_ahead_log_is_mended_from_the_segments_or_told_by_na
             assert read(broker, partition)[1] is None
         assert broker.stop() == 0
         (quarantined,) = (broker.data_dir / "topics").glob("*/*/*.quarantined")
-        command = [sys.executable, "-m", "millstream.cli", "log", "dump", quarantined, "--records", "--json"]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        kept = [one["value"] for one in map(json.loads, shown) if one["kind"] == "record"]
+        dump = run_command("log", "dump", quarantined, "--records", "--json")
+        assert dump.returncode == 0, dump.stderr
+        kept = [one["value"] for one in map(json.loads, dump.stdout.splitlines()) if one["kind"] == "record"]
         behind = [int(one[3:9]) for one in kept if one.startswith("p0-")]
         assert behind == sorted(behind)
         assert behind[0] > int(value[1])

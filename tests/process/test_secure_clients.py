@@ -4,8 +4,6 @@ import os
 import pickle
 import ssl
 import stat
-import subprocess
-import sys
 import urllib.request
 
 import pytest
@@ -17,6 +15,7 @@ from millstream.client.security import read_security
 from millstream.errors import Rejected
 from millstream.events import EventsClient
 from millstream.testing import broker
+from millstream.testing.stem import run_command
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -37,8 +36,7 @@ def command(tmp_path):
         environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
         for name in ("MILLSTREAM_BOOTSTRAP", "MILLSTREAM_PROFILE"):
             environment.pop(name, None)
-        asked = [sys.executable, "-m", "millstream.cli", *words]
-        done = subprocess.run(asked, input=given, capture_output=True, text=True, env=environment, check=False)
+        done = run_command(*words, stdin=given, env=environment)
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -3,8 +3,6 @@
 import os
 import socket
 import stat
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -13,13 +11,14 @@ import pytest
 from millstream.client.security import context_of, read_security
 from millstream.config.load import read_properties_file
 from millstream.testing.process import Broker
+from millstream.testing.stem import run_command
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 def millstream(*words, check=True):
-    done = subprocess.run([sys.executable, "-m", "millstream.cli", *map(str, words)], capture_output=True, text=True)
+    done = run_command(*words)
     assert not check or done.returncode == 0, done.stderr
     return done
 

@@ -2,14 +2,13 @@
 
 import base64
 import json
-import subprocess
-import sys
 
 import confluent_kafka as ck
 import pytest
 
 from millstream.testing import cluster
 from millstream.testing.process import Broker
+from millstream.testing.stem import run_command
 from millstream.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareOffsetsPartition,
@@ -144,12 +143,7 @@ def test_the_command_line_shows_moves_and_deletes_a_share_group(broker_of_shares
     fill([bootstrap], 1)
 
     def group(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "millstream.cli", "group", *arguments, "--bootstrap", bootstrap],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_command("group", *arguments, "--bootstrap", bootstrap)
         return done.returncode, done.stdout or done.stderr
 
     code, listed = group("list")

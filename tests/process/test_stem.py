@@ -1,16 +1,19 @@
-"""Brokers that are forks of one process (``millstream.testing.stem``) are as their own starts would make them."""
+"""Brokers and commands that are forks of a stem (``millstream.testing.stem``) are as their own starts make them."""
 
 import os
 import resource
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from millstream.testing import Broker, cluster
+from millstream.testing import stem as stems
 from millstream.testing.namespaces import may_make
-from millstream.testing.stem import Stem, grow, stem_for
+from millstream.testing.stem import Stem, grow, run_command, stem_for
 
 pytestmark = pytest.mark.process
 
@@ -90,6 +93,39 @@ def test_a_stem_that_is_gone_is_named(tmp_path):
         assert forked.wait() == 0
         forked.stdout.close()
         stem._process.kill()
-        with pytest.raises(OSError, match="the process that forks brokers has ended with -9"):
+        with pytest.raises(OSError, match="the process that forks millstream has ended with -9"):
             stem.start(["--version"], os.environ, log.fileno())
     stem._line.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--version"],
+        ["config", "show", "no.such.setting"],
+        ["topic", "list"],
+        ["schema", "list", "--json", "--registry", "http://127.0.0.1:1"],
+        ["topic", "--help"],
+        ["log", "verify", "--data", "nowhere"],
+        ["start", "--data", "here", "--set", "audit.topic=no topic"],
+    ],
+    ids=" ".join,
+)
+def test_a_forked_command_says_what_its_start_of_its_own_would_say(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    environment = {**os.environ, "MILLSTREAM_BOOTSTRAP": "127.0.0.1:1", "COLUMNS": "70"}
+    command = [sys.executable, "-m", "millstream.cli", *words]
+    own = subprocess.run(command, input="", capture_output=True, text=True, env=environment, timeout=300, check=False)
+    forked = run_command(*words, env=environment)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (own.returncode, own.stdout, own.stderr)
+
+
+def test_a_forked_command_reads_what_it_is_given_and_ends_with_its_time(broker):
+    topic = broker.new_topic()
+    where = ("--bootstrap", broker.bootstrap)
+    assert run_command("produce", topic, *where, stdin="a\nb\n").returncode == 0
+    assert run_command("consume", topic, "-e", *where).stdout == "a\nb\n"
+    stem = stems.lasting_thread(os.getpid()).submit(stem_for, os.environ, "command").result()
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_command("consume", topic, *where, timeout_s=0.5)
+    assert not psutil.Process(stem._process.pid).children(), "it is killed and reaped"

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import urllib.request
 
@@ -46,6 +44,7 @@ from millstream.errors import Corruption
 from millstream.format.manifest import decode_manifest
 from millstream.testing import cluster
 from millstream.testing.process import Broker
+from millstream.testing.stem import run_command
 from millstream.tiers import Archive
 from millstream.wire.messages.produce import (
     PartitionProduceData,
@@ -54,7 +53,7 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
 )
 from millstream.wire.records import build_batch
-from waits import PATIENCE_S, until
+from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -240,11 +239,9 @@ def recover_into_an_empty_cluster(url, store):
 
 def refuses_recovery(broker):
     """Whether ``tier recover`` asks for the broker that is dead, once the cluster knows it."""
-    command = [sys.executable, "-m", "millstream.cli", "tier", "recover", "--bootstrap", broker.bootstrap]
 
     def said():
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False).stderr
-        return "not alive" in answer
+        return "not alive" in run_command("tier", "recover", "--bootstrap", broker.bootstrap).stderr
 
     return until(said, "a cluster without a broker recovers topics", 60)
 

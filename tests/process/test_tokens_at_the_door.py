@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import ssl
-import subprocess
-import sys
 import time
 from contextlib import closing
 
@@ -19,6 +17,7 @@ from millstream.client.security import read_security
 from millstream.errors import Rejected
 from millstream.events import EventsClient
 from millstream.testing.process import Broker
+from millstream.testing.stem import run_command
 from millstream.wire.bearer import GIVE_UP, REFUSAL, bearer_first
 from millstream.wire.messages.metadata import MetadataRequest
 from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -35,9 +34,9 @@ def command(tmp_path):
     """``command(words…)``: what it printed."""
 
     def run(*words):
-        environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
-        arguments = [sys.executable, "-m", "millstream.cli", *words]
-        return subprocess.run(arguments, env=environ, capture_output=True, text=True, check=True).stdout
+        done = run_command(*words, env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     return run
 

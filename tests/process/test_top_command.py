@@ -12,7 +12,8 @@ import termios
 
 import pytest
 
-from waits import PATIENCE_S, Patience
+from millstream.testing.stem import run_command
+from waits import Patience
 
 pytestmark = pytest.mark.process
 
@@ -48,8 +49,9 @@ class pty_of:  # noqa: N801 - reads as a function
 
 
 def top(broker, *words):
-    command = [sys.executable, "-m", "millstream.cli", "top", "--bootstrap", broker.bootstrap, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    done = run_command("top", "--bootstrap", broker.bootstrap, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_top_shows_what_each_shard_does(broker):
@@ -73,14 +75,12 @@ def test_a_broker_that_comes_back_elsewhere_is_found_again(broker_factory):
 
 
 def test_a_url_that_is_none_is_refused():
-    command = [sys.executable, "-m", "millstream.cli", "top", "--once", "--metrics", "localhost:80"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_command("top", "--once", "--metrics", "localhost:80")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: --metrics localhost:80: not a URL")
 
 
 def test_a_place_without_metrics_is_named(broker):
-    command = [sys.executable, "-m", "millstream.cli", "top", "-n", "1", "--metrics", f"http://{broker.bootstrap}/"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_command("top", "-n", "1", "--metrics", f"http://{broker.bootstrap}/")
     assert done.returncode == 1
     assert "no metrics from" in done.stderr

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from repairs_support import QUIET
 
 from millstream.testing import cluster
+from millstream.testing.stem import run_command
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(900)]
@@ -81,9 +82,7 @@ def in_sync(three, topic):
 
 
 def repair(three, topic, *words):
-    command = [sys.executable, "-m", "millstream.cli", "topic", "repair", f"{topic}:0", *words]
-    command += ["--bootstrap", three.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return run_command("topic", "repair", f"{topic}:0", *words, "--bootstrap", three.bootstrap)
 
 
 def put_aside(broker, topic):

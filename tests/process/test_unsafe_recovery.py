@@ -1,8 +1,6 @@
 """Two of three brokers are lost for good: the survivor goes on with all that it has, and the lost ones stay out."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from cluster_support import Unordered, all_in_sync, create, partitions, read, send
@@ -10,6 +8,7 @@ from growing_support import status
 
 from millstream.testing import cluster
 from millstream.testing.process import BrokerFailed
+from millstream.testing.stem import run_command
 from waits import until
 
 DEADLINE_S = 120
@@ -17,8 +16,7 @@ DEADLINE_S = 120
 
 def recover(survivor, *words, code=0):
     """What the command prints, and what it says beside that."""
-    command = [sys.executable, "-m", "millstream.cli", "cluster", "recover", "--unsafe", "--survivor", survivor, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S * 2, check=False)
+    done = run_command("cluster", "recover", "--unsafe", "--survivor", survivor, *words)
     assert code in (None, done.returncode), done.stderr
     return done.stdout + done.stderr
 

@@ -1,13 +1,12 @@
 """``millstream user`` and ``millstream acl`` through the socket file, and that no password is shown anywhere."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from millstream.config.properties.access import STANDARD_AUTHORIZER
 from millstream.testing.process import Broker, BrokerFailed
+from millstream.testing.stem import run_command
 from waits import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -22,8 +21,7 @@ def broker():
 
 
 def run(broker, *arguments, stdin=""):
-    command = [sys.executable, "-m", "millstream.cli", *arguments, "--data", str(broker.data_dir)]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300)
+    done = run_command(*arguments, "--data", broker.data_dir, stdin=stdin)
     assert PASSWORD not in done.stdout + done.stderr
     return done
 

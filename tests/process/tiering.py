@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -13,6 +11,8 @@ from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
 )
+
+from millstream.testing.stem import run_command
 
 AT_ONCE = {"log.retention.check.interval.ms": 100, "checkpoint.ms": 500}
 TIERED = {
@@ -117,8 +117,7 @@ def only_the_tail_is_local(broker):
 
 def tier(broker, *arguments, code=0):
     """A command of ``millstream tier``; its JSON. It has to end with ``code``; None stands for any."""
-    command = [sys.executable, "-m", "millstream.cli", "tier", *arguments, "--json", "--bootstrap", broker.bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_command("tier", *arguments, "--json", "--bootstrap", broker.bootstrap)
     assert code in {None, done.returncode}, done.stdout + done.stderr
     return json.loads(done.stdout)
 

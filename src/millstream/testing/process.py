@@ -19,8 +19,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +28,7 @@ from millstream.config.ports import free_ports
 from millstream.shard.process import bound_to_us
 from millstream.testing import share_groups
 from millstream.testing.admin import create_topics
-from millstream.testing.stem import Forked, stem_for
+from millstream.testing.stem import Forked, lasting_thread, stem_for
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 120.0
@@ -40,14 +38,6 @@ DEFAULTS = {"group.initial.rebalance.delay.ms": 0, "insecure.listeners": "allow"
 
 class BrokerFailed(RuntimeError):
     """The broker did not start, or did not stop as it should."""
-
-
-@cache
-def _starter(pid: int) -> ThreadPoolExecutor:
-    """The thread of process ``pid`` that starts its brokers: the kernel ends them when this very thread ends, so it has
-    to last as long as the process.
-    """
-    return ThreadPoolExecutor(1, f"starts the brokers of {pid}")
 
 
 class Broker:
@@ -131,7 +121,7 @@ class Broker:
         environment = {**os.environ, **self.env}
         self._pick_port()
         with self.log_path.open("ab") as log:
-            self._process = _starter(os.getpid()).submit(self._spawn, environment, log.fileno()).result()
+            self._process = lasting_thread(os.getpid()).submit(self._spawn, environment, log.fileno()).result()
         self.pid = self._process.pid
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
