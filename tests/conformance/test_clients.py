@@ -22,7 +22,7 @@ from bench.peers.kafka import (
 )
 from kafka_clients import CLIENTS, ConfluentConsumer, ConfluentProducer, Tool
 
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.filterwarnings("default")
 
 PACKAGED = ["confluent-kafka", "kafka-python", "aiokafka"]
 """Clients that come from the Python package index."""

@@ -25,7 +25,7 @@ from millstream.wire.messages.offset_fetch import (
 )
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,

@@ -12,7 +12,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from millstream.wire.stored import decode_versioned
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def classic(member, instance=None):

@@ -12,7 +12,7 @@ from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millstream.wire.messages.list_groups import ListGroupsRequest
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 # Epochs and reconciliation

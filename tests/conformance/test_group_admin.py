@@ -16,7 +16,7 @@ from millstream.wire.messages.describe_groups import DescribeGroupsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.list_groups import ListGroupsRequest
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 DELAY_MS = 600
 SETTINGS = {

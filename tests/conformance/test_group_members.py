@@ -10,7 +10,7 @@ from group_wire import CHANGED, PLAIN, asked_to_rejoin, describe, gather, leave,
 from millstream.model.error_code import ErrorCode
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 ROLLED = {"cooperative-sticky": CHANGED, "range": PLAIN}
 OK = ErrorCode.NONE

@@ -10,7 +10,7 @@ from group_wire import Line, Member, assignment, commit, describe, fetch, stable
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.filterwarnings("default")
 
 T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)
 TIMEOUT_S = 120

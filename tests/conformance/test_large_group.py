@@ -12,7 +12,7 @@ from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupReque
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from worked import Worked
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 MEMBERS, LINES = 5_000, 50
 GROUP, TIMEOUT_MS = "large", 60_000

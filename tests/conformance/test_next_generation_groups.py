@@ -10,7 +10,7 @@ from kafka_clients import QUIET, ConfluentProducer, Taking, Tool
 
 from waits import Patience
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 PARTITIONS = 4
 SETTINGS = {

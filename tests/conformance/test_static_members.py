@@ -9,7 +9,7 @@ from group_wire import CHANGED, PLAIN, asked_to_rejoin, commit, pair, stable
 
 from millstream.model.error_code import ErrorCode
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 BOTH = {"range": PLAIN, "cooperative-sticky": CHANGED}
 OK = ErrorCode.NONE

@@ -15,7 +15,7 @@ from differential.compare import differences, judge, known_differences
 from differential.play import play_all
 from differential.table import EVERY_VERSION, Case, Input, all_cases, all_inputs, few
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 SHOWN = 40
 PARTS = 3

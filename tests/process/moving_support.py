@@ -18,8 +18,6 @@ from millstream.wire.messages.list_partition_reassignments import (
 )
 from waits import moment
 
-DEADLINE_S = 60
-
 
 def ask(broker, request, answer, version=0):
     host, _, port = broker.bootstrap.rpartition(":")

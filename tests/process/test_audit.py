@@ -34,7 +34,7 @@ from millstream.wire.sasl import SCRAM_SHA_256, salted_password, verifier_of
 from raw_line import Line, log_in
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.process
 
 PASSWORD = "a-word-of-alice-7731"
 WRONG = "a-wrong-word-8842"

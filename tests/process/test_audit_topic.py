@@ -12,7 +12,7 @@ from millstream.testing.process import Broker
 from millstream.testing.stem import run_command
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.process
 
 TOPIC = "who-did-what"
 

@@ -16,7 +16,7 @@ from backup_support import (
 
 from millstream.testing.process import Broker
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci]
 
 VALUES = [f"value-{number}" for number in range(400)]
 

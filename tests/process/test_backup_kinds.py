@@ -36,12 +36,11 @@ from millstream.objects import open_store
 from millstream.testing.clusters import cluster as cluster_of_brokers
 from millstream.testing.process import Broker
 from millstream.testing.stem import run_command
-from waits import until
+from waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(900)]
 
 PASSWORD = "a-word-for-carol-7781"
-PATIENCE_S = 120.0
 
 
 def cli(*words, stdin="", expect=0):
@@ -167,7 +166,7 @@ def test_a_compacted_topic_keeps_its_offsets_and_gaps(tmp_path):
             produce(broker, "c", ["roll-0"])
             return len(history(broker, "c")) < 150
 
-        until(compacted, "nothing was compacted", PATIENCE_S)
+        until(compacted, "nothing was compacted")
         command("create", "--to", store, "--bootstrap", broker.bootstrap)
         produce(broker, "c", ["later-7"])
         made = command("create", "--to", store, "--bootstrap", broker.bootstrap)
@@ -268,7 +267,7 @@ def take(member, count):
             taken.setdefault(index, []).extend(range(first, last + 1))
         return sum(map(len, taken.values())) >= count
 
-    until(enough, "the records do not come", PATIENCE_S)
+    until(enough, "the records do not come")
     return {index: sorted(offsets) for index, offsets in taken.items()}
 
 
@@ -354,7 +353,7 @@ def test_a_backup_beside_producers_and_consumers_is_consistent(tmp_path):
         writer.start()
         try:
             for _ in range(4):
-                until(lambda: ends(broker, "busy", 2)[1][1] > 0, "nothing is written", PATIENCE_S)
+                until(lambda: ends(broker, "busy", 2)[1][1] > 0, "nothing is written")
                 made = command("create", "--to", store, "--bootstrap", broker.bootstrap)
                 assert made["notes"] == ["access is not controlled in this cluster, so no access control entry is read"]
         finally:

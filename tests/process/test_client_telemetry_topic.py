@@ -18,7 +18,7 @@ from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTo
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from millstream.wire.records import iter_batches, iter_records
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 TOPIC = "telemetry"
 

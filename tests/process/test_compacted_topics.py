@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 from millstream.testing.process import Broker
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 EAGER = {"log.cleaner.backoff.ms": 30}
 """A cleaner that looks again at once."""

@@ -23,7 +23,7 @@ from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.sasl import ON_BEHALF
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from millstream.secure.tokens import sign_in
 from millstream.testing.process import Broker
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 LOGIN = "millstream-login"
 
 

@@ -14,9 +14,8 @@ from confluent_kafka.admin import NewTopic
 from snapshots_support import topic_directories
 
 from millstream.testing import cluster
-from waits import moment, until
+from waits import PATIENCE_S, moment, until
 
-DEADLINE_S = 120
 CHURNERS = 3
 FAIL_OVER_MAX_S = 20
 """An election takes about two seconds, on a busy machine some more."""
@@ -49,7 +48,7 @@ class Churn(threading.Thread):
 
     def _asked(self, name, answers):
         try:
-            answers[name].result(DEADLINE_S)
+            answers[name].result(PATIENCE_S)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.NOT_CONTROLLER:
                 return False  # certainly not carried out
@@ -65,7 +64,6 @@ def churned(broker):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
 def test_no_acknowledged_topic_is_lost_and_no_deleted_one_comes_back_when_the_controller_dies(record_property):
     with cluster(3) as made:
         ended = threading.Event()
@@ -87,7 +85,7 @@ def test_no_acknowledged_topic_is_lost_and_no_deleted_one_comes_back_when_the_co
             made.restart(gone)
         ended.set()
         for churner in churners:
-            churner.join(DEADLINE_S)
+            churner.join(PATIENCE_S)
             assert not churner.is_alive()
         check(made, churners)
         for node in made.brokers:

@@ -16,7 +16,7 @@ from crash_workload import Complaint
 from millstream.testing import BrokerFailed
 from millstream.testing.history_check import HistoryBroken
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

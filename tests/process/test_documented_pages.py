@@ -32,7 +32,6 @@ def test_the_first_pages_can_be_pasted_in_their_order():
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", OWN)
 def test_a_page_of_its_own_can_be_pasted_but_for_what_needs_spark(page):
     assert docs_check.check([ROOT / page], slow=False) == []

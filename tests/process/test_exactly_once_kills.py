@@ -86,7 +86,7 @@ class Harness:
         self.pid = int(self.starter.stdout.readline())
 
     def wait(self, happened):
-        until(happened, lambda: (self.place / "driver.log").read_text()[-3000:], 200, every_s=0.002)
+        until(happened, lambda: (self.place / "driver.log").read_text()[-3000:], every_s=0.002)
 
     def kill_one(self, kind):
         """Kill something at a random moment of the batch at work."""

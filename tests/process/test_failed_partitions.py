@@ -16,7 +16,7 @@ from repairs_support import records_in
 from millstream.testing.stem import run_command
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 RECORDS = 40
 FAILED = re.compile(r"millstream_partitions\{.*state=\"failed\".*\} ")

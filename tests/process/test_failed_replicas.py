@@ -20,7 +20,7 @@ from millstream.testing.stem import run_command
 from millstream.wire.messages import describe_topic_partitions as pages
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 QUIET = {"log_level": 0}
 SETTINGS = {"internal.shard.hook": "fault_points:hook", "checkpoint.ms": 200, "auto.leader.rebalance.enable": False}
@@ -117,13 +117,13 @@ def test_replicas_that_fail_one_after_the_other_lose_nothing_that_was_acknowledg
         until(lambda: leader not in place(client)[1])
         with urllib.request.urlopen(f"{three.brokers[leader].http}/healthz", timeout=60) as answer:
             assert json.load(answer)["failed_partitions"] == ["fails:0"]
-        until(lambda: offline(three) == [[leader]] * 3, lambda: offline(three), 60)
+        until(lambda: offline(three) == [[leader]] * 3, lambda: offline(three))
         plan = repair(three.brokers[leader])
         assert plan.returncode == 0 and "open it again" in plan.stderr, plan
         done = repair(three.brokers[leader], "--execute")
         assert done.returncode == 0 and "is served again" in done.stderr, done
         until(lambda: len(place(client)[1]) == 3)
-        until(lambda: offline(three) == [[]] * 3, lambda: offline(three), 60)
+        until(lambda: offline(three) == [[]] * 3, lambda: offline(three))
 
         # The files of a replica tell nothing: its leader fills it, of a topic by itself, of events after a repair.
         assert send(three, "events") == RECORDS
@@ -138,7 +138,7 @@ def test_replicas_that_fail_one_after_the_other_lose_nothing_that_was_acknowledg
                 assert plan.returncode == 0 and "filled by the partition's leader" in plan.stderr, plan
                 done = repair(three.brokers[other], "--execute", topic=topic)
                 assert done.returncode == 0 and "is served again" in done.stderr, done
-            until(lambda topic=topic: len(place(client, topic)[1]) == 3, topic, 90)
+            until(lambda topic=topic: len(place(client, topic)[1]) == 3, topic)
             assert send(three, topic) == RECORDS
 
         # Each leader fails: the partition is offline, no broker is.

@@ -14,7 +14,7 @@ from fault_support import PARTITIONS, TOPIC, Scene, fetch_error, segments
 from millstream.testing.disk import Rule
 from millstream.testing.process import BrokerFailed
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 EIO, ENOSPC, EROFS = errno.EIO, errno.ENOSPC, errno.EROFS
 STOPPING = {

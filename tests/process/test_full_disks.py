@@ -22,7 +22,7 @@ from fault_support import TOPIC, Scene
 from millstream.testing import BrokerFailed
 from millstream.testing.admin import create_topics
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 MIB = 1 << 20
 SHARDS = 2

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
 import fuzz_live
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.process
 
 BENT_TOPICS = ("fuzz-1", "fuzz-2", "fuzz-3")
 NOTICED_S = 1.0

@@ -11,7 +11,7 @@ from outage_support import TOPIC, outage
 
 from millstream.testing import Broker
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 KILLS = 3
 

@@ -3,12 +3,12 @@
 import pytest
 from cluster_support import Unordered, all_in_sync, create, metadata, partitions, read, send
 from growing_support import in_sync, millstream, status
-from moving_support import DEADLINE_S, Load, moving, replicas_of
+from moving_support import Load, moving, replicas_of
 
 from millstream.testing import cluster
 from millstream.testing.clusters import free_ports
 from millstream.testing.process import Broker, BrokerFailed
-from waits import until
+from waits import PATIENCE_S, until
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_a_broker_that_holds_nothing_stops_when_it_is_let_go_and_is_refused_afte
     with cluster(3, networks=False) as made:
         stays, gone = made.brokers[2], made.brokers.pop(leaving)
         millstream(stays, "cluster", "decommission", str(leaving))
-        assert gone.wait(DEADLINE_S) == 0
+        assert gone.wait(PATIENCE_S) == 0
         assert "this broker has left the cluster, and stops" in gone.log_path.read_text()
         assert sorted(broker["id"] for broker in status(stays)["brokers"]) == sorted(made.brokers)
         with pytest.raises(BrokerFailed, match=f"broker {leaving} has left this cluster"):

@@ -20,7 +20,7 @@ from millstream.testing import Broker
 from millstream.testing.stem import run_command
 from waits import PATIENCE_S, until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 SETTINGS = AT_ONCE | {"checkpoint.ms": 200, "log.cleaner.backoff.ms": 30}
 COMPACTED = {

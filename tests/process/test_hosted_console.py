@@ -23,7 +23,7 @@ from millstream.console.message_pages import STREAMS_MAX
 from millstream.testing.process import Broker
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 PASSWORDS = {"admin": "admin-word-2207", "reader": "reader-word-4411", "changed": "changed-word-77"}
 

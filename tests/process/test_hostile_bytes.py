@@ -15,7 +15,7 @@ from millstream.wire.messages.list_offsets import ListOffsetsPartition, ListOffs
 from millstream.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from millstream.wire.records import HEADER_BYTES, build_batch
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def header(api_key, version, correlation_id=7, client_id=b"hostile"):

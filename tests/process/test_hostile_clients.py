@@ -31,7 +31,7 @@ from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupReque
 from millstream.wire.records import HEADER, HEADER_BYTES, build_batch
 from millstream.wire.varint import uvarint
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 CROWD = 2000
 

@@ -18,7 +18,7 @@ from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from millstream.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from millstream.wire.messages.metadata import MetadataRequest
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 NAMES = [f"crowded-{number:02d}-{'x' * 180}" for number in range(20)]
 MANY = range(50)

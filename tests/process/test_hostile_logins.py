@@ -15,7 +15,7 @@ from millstream.wire.frames import request_frame
 from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 CROWD = 5_000
 LINES_A_MINUTE = 6

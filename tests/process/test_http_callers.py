@@ -18,7 +18,7 @@ from millstream.model.access import Operation, ResourceType
 from millstream.testing.process import Broker
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 PASSWORDS = {"admin": "admin-word-2207", "reader": "reader-word-4411", "nothing": "nothing-word-9"}
 AVRO = json.dumps({"schema": json.dumps({"type": "record", "name": "R", "fields": []})}).encode()
 

@@ -14,7 +14,7 @@ from console_support import Secured, secured
 
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci]
 
 
 @pytest.fixture(scope="module")

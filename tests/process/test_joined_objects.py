@@ -14,11 +14,9 @@ from tiered_stores import object_store
 from tiering import InBackground, ask, consume, expected, metric, offset_of, produce, tier
 
 from millstream.testing.process import Broker
-from waits import moment, until
+from waits import PATIENCE_S, moment, until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
-
-PATIENCE_S = 180
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 JOINING = {"shared.join.interval.ms": 400}
@@ -41,7 +39,7 @@ def test_ranges_of_many_uploads_become_few_objects_and_shared_objects_go_under_r
 
         def read_on():
             while not stops:
-                found = consume(broker, "many", 1, patience_s=PATIENCE_S)
+                found = consume(broker, "many", 1)
                 assert found == expected(range(len(found)))
             return True
 
@@ -52,15 +50,15 @@ def test_ranges_of_many_uploads_become_few_objects_and_shared_objects_go_under_r
             for partition in range(4):
                 produce(broker, "many", range(first, first + 20), partition)
             moment(0.3)
-        until(lambda: uploaded(broker, "many", 4), "uploads stand still", PATIENCE_S)
-        until(lambda: not shared(store), "shared objects stay", PATIENCE_S)
+        until(lambda: uploaded(broker, "many", 4), "uploads stand still")
+        until(lambda: not shared(store), "shared objects stay")
         stops.append(True)
         assert reader.join(PATIENCE_S)
         assert metric(broker, "millstream_shared_joins_total") >= 4
         broker.stop()  # what memory has is gone
         broker.start()
         for partition in range(4):
-            assert consume(broker, "many", partition, patience_s=PATIENCE_S) == expected(range(120))
+            assert consume(broker, "many", partition) == expected(range(120))
         assert metric(broker, "millstream_archive_reads_total") > 0
         assert offset_of(broker, "many", OffsetSpec.for_timestamp(1_700_000_000_031), 2) == 31
         assert not tier(broker, "verify")["findings"]
@@ -71,17 +69,17 @@ def test_ranges_of_many_uploads_become_few_objects_and_shared_objects_go_under_r
         found = tier(broker, "recover", "many")
         assert not any("error" in one for one in found["topics"]), found
         for partition in range(4):
-            assert consume(broker, "many", partition, patience_s=PATIENCE_S) == expected(range(120))
+            assert consume(broker, "many", partition) == expected(range(120))
         produce(broker, "many", range(120, 140), 2)
         client = AdminClient({"bootstrap.servers": broker.bootstrap})
         for deleted in client.delete_records([TopicPartition("many", 2, 50)]).values():
             deleted.result(60)
-        until(lambda: offset_of(broker, "many", OffsetSpec.earliest(), 2) == 50, "records stay", PATIENCE_S)
-        until(lambda: uploaded(broker, "many", 4), "uploads stand still", PATIENCE_S)
-        assert consume(broker, "many", 2, start=50, patience_s=PATIENCE_S) == expected(range(140))[50:]
+        until(lambda: offset_of(broker, "many", OffsetSpec.earliest(), 2) == 50, "records stay")
+        until(lambda: uploaded(broker, "many", 4), "uploads stand still")
+        assert consume(broker, "many", 2, start=50) == expected(range(140))[50:]
         ask(broker, "delete_topics", ["many"], "many")
         with contextlib.closing(store.open()) as opened:
-            until(lambda: not list(opened.list("")), "objects of a deleted topic stay", PATIENCE_S)
+            until(lambda: not list(opened.list("")), "objects of a deleted topic stay")
 
 
 def test_a_broker_that_is_killed_at_any_step_of_a_join_loses_nothing(tmp_path):
@@ -97,13 +95,13 @@ def test_a_broker_that_is_killed_at_any_step_of_a_join_loses_nothing(tmp_path):
             acknowledged |= produce_until(broker, "killed", 1000 * number, lambda: not step.exists())
             broker.kill()  # collects the process
             broker.start()
-            check_all_read(consume(broker, "killed", patience_s=PATIENCE_S), acknowledged)
+            check_all_read(consume(broker, "killed"), acknowledged)
         assert len(acknowledged) > 20, "the steps were reached without records"
-        until(lambda: uploaded(broker, "killed"), "uploads stand still", PATIENCE_S)
-        until(lambda: not objects(bucket), "shared objects stay", PATIENCE_S)
-        check_all_read(consume(broker, "killed", patience_s=PATIENCE_S), acknowledged)
+        until(lambda: uploaded(broker, "killed"), "uploads stand still")
+        until(lambda: not objects(bucket), "shared objects stay")
+        check_all_read(consume(broker, "killed"), acknowledged)
         assert not tier(broker, "verify")["findings"]
         tier(broker, "scrub", "--older-than", "0", "--delete")
         broker.stop()
         broker.start()
-        check_all_read(consume(broker, "killed", patience_s=PATIENCE_S), acknowledged)
+        check_all_read(consume(broker, "killed"), acknowledged)

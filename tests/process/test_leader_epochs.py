@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from millstream.client.connection import Connection
 from millstream.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def produce(broker, *values):

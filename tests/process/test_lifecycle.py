@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from millstream.testing import Broker
 from waits import PATIENCE_S, until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def roles(broker):

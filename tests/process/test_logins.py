@@ -30,7 +30,7 @@ from millstream.wire.sasl import (
 from raw_line import Line
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 PASSWORDS = {"alice": "wonder-land-1865", "bob": "b,o=b\u00e9-7331"}
 SHORTEST = {"u": "p"}

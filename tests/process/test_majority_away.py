@@ -19,7 +19,7 @@ from millstream.wire.messages.create_topics import (
 from millstream.wire.messages.metadata import MetadataResponse
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci]
 
 WRITE_TXN_MARKERS, UNANSWERED = 27, ErrorCode.UNKNOWN_SERVER_ERROR
 LEFT, AWAY = 1, (2, 3)

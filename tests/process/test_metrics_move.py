@@ -17,7 +17,7 @@ from millstream.events import EventsClient
 from millstream.telemetry.table import ASKED, METRICS, Kind
 from waits import Patience, until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 SETTINGS = {
     "log.retention.check.interval.ms": 300,

@@ -8,10 +8,9 @@ from cluster_support import Unordered, all_in_sync, create, partitions, send
 from confluent_kafka import Consumer, TopicPartition
 
 from millstream.testing.clusters import Cluster
-from waits import until
+from waits import PATIENCE_S, until
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-DEADLINE_S = 120
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def fetched(broker):
 
 
 def take(consumer, count):
-    found, limit = [], time.monotonic() + DEADLINE_S
+    found, limit = [], time.monotonic() + PATIENCE_S
     while len(found) < count and time.monotonic() < limit:
         message = consumer.poll(1.0)
         if message is not None and not message.error():

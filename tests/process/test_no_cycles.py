@@ -25,7 +25,6 @@ from fuzz_traffic import Tap, aiokafka, free_port, kafka_python, librdkafka
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the clients
 ]
 

@@ -17,7 +17,7 @@ from millstream.testing.disk import Faults, Rule
 from millstream.testing.stem import run_command
 from waits import moment, until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 UNHURRIED = {"stall.limit.ms": 60_000}

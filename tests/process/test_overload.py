@@ -14,7 +14,7 @@ from bench import raw
 from confluent_kafka import Consumer, Producer, TopicPartition
 from hostile_support import BUDGET_BYTES, clients_go_on, connect, within_budget
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 HALF_FRAMES = 2000
 SLOW_CONSUMERS = 50

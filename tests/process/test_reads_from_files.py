@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from millstream.cli.exposition import read_exposition
 from millstream.testing.process import Broker
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 COUNT = 1000
 

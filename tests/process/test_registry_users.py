@@ -14,7 +14,7 @@ from millstream.errors import Unavailable
 from millstream.spark.registry_values import latest_schema
 from millstream.testing.process import Broker
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 WORDS = {"admin": "admin-word-2207", "schemas": "schemas-word-4411"}
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 

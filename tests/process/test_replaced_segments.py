@@ -22,10 +22,9 @@ from millstream.testing.process import Broker
 from millstream.tiers.inspection import segments_of
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci]
 
 RECORDS = 200
-PATIENCE_S = 120.0
 
 
 def merged(store, owner, before):
@@ -56,7 +55,7 @@ def test_segments_are_replaced_and_nobody_notices():
         create(broker, "old")
         create(broker, "local", storage_mode="local")
         produce(broker, "old", range(RECORDS))
-        until(lambda: len(archived(broker)) > 5 and only_the_tail_is_local(broker), "nothing is archived", PATIENCE_S)
+        until(lambda: len(archived(broker)) > 5 and only_the_tail_is_local(broker), "nothing is archived")
         store = open_store(f"file://{broker.data_dir}/objects")
         owner = ArchiveId(uuid.UUID(cluster.metadata(["old"]).topics["old"].topic_id.hex()), 0)
 
@@ -66,7 +65,7 @@ def test_segments_are_replaced_and_nobody_notices():
         def listed():
             return list(segments_of(store, manifest()))
 
-        until(lambda: store.head(manifest_key(owner)) and len(listed()) > 5, "no manifest", PATIENCE_S)
+        until(lambda: store.head(manifest_key(owner)) and len(listed()) > 5, "no manifest")
         before = listed()[:4]
         after = [merged(store, owner, before)]
         identity = uuid.uuid4()
@@ -83,14 +82,14 @@ def test_segments_are_replaced_and_nobody_notices():
         assert refused(*other, 1, before, [merged(store, owner, before)]) == "INVALID_REQUEST"
         local = ArchiveId(uuid.UUID(cluster.metadata(["local"]).topics["local"].topic_id.hex()), 0)
         assert refused(cluster, "local", local, uuid.uuid4(), 0, before, after) == "INVALID_TOPIC_EXCEPTION"
-        assert consume(broker, "old", patience_s=PATIENCE_S) == expected(range(RECORDS))
-        until(lambda: after[0] in listed(), "the manifest object does not name the new object", PATIENCE_S)
+        assert consume(broker, "old") == expected(range(RECORDS))
+        until(lambda: after[0] in listed(), "the manifest object does not name the new object")
         gone = [segment_key(owner, one) for one in before]
-        until(lambda: not any(map(store.head, gone)), "the old objects stay", PATIENCE_S)
+        until(lambda: not any(map(store.head, gone)), "the old objects stay")
 
         broker.kill()
         broker.start()
-        assert consume(broker, "old", patience_s=PATIENCE_S) == expected(range(RECORDS))
+        assert consume(broker, "old") == expected(range(RECORDS))
         assert replace_segments(*request) == 1, "a restart forgets nothing"
         found = tier(broker, "verify", "old")
         assert not found["findings"], json.dumps(found)

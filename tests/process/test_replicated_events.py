@@ -28,7 +28,7 @@ def create(three, replicas, **config):
     topic = NewTopic(NAME, 1, replica_assignment=[replicas], config=settings)
     admin = AdminClient({"bootstrap.servers": three.bootstrap})
     admin.create_topics([topic])[NAME].result(60)
-    until(lambda: in_sync(three, NAME), "all are in sync", WAIT_S)
+    until(lambda: in_sync(three, NAME), "all are in sync")
 
 
 def leader_of(broker):
@@ -72,14 +72,14 @@ def test_a_replica_that_lost_everything_is_sent_whole_chunks_and_leads_with_them
         create(three, [2, 1, 3], retention_bytes=150_000)
         push(client, range(900))
         one = three.brokers[1]
-        until(lambda: first_event(client) > 0, "old chunks are deleted", WAIT_S)
+        until(lambda: first_event(client) > 0, "old chunks are deleted")
         three.kill(2)
         three.replace(2)
         two = three.brokers[2]
-        until(lambda: in_sync(three, NAME), "the new replica is in sync", WAIT_S)
-        until(lambda: metric(two, "millstream_replica_installs_total") >= 1, "it is sent chunks", WAIT_S)
+        until(lambda: in_sync(three, NAME), "the new replica is in sync")
+        until(lambda: metric(two, "millstream_replica_installs_total") >= 1, "it is sent chunks")
         assert len(chunks(two)) > 1
-        until(lambda: leader_of(one) == 2, "the preferred replica leads again", WAIT_S)
+        until(lambda: leader_of(one) == 2, "the preferred replica leads again")
         first = first_event(client)
         with client.open_topic(NAME).consumer("c") as consumer:
             check([consumer.pull(WAIT_S) for _ in range(900 - first)], range(first, 900))

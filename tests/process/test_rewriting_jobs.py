@@ -24,7 +24,6 @@ from millstream.spark import replacing
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(900)]
 
 RECORDS = 260
-PATIENCE_S = 180.0
 
 
 class Here:
@@ -91,10 +90,10 @@ def world(tmp_path):
     with Broker(settings=AT_ONCE) as broker, Cluster(broker.bootstrap, timeout_s=60) as cluster:
         create(broker, "old")
         produce(broker, "old", range(RECORDS))
-        until(lambda: len(archived(broker)) > 8 and only_the_tail_is_local(broker), "nothing is archived", PATIENCE_S)
+        until(lambda: len(archived(broker)) > 8 and only_the_tail_is_local(broker), "nothing is archived")
         made = World(broker, cluster, tmp_path / "job")
-        until(lambda: list((broker.data_dir / "objects").rglob("manifest")), "no manifest", PATIENCE_S)
-        until(lambda: len(made.segments()) > 8, "no manifest of all", PATIENCE_S)
+        until(lambda: list((broker.data_dir / "objects").rglob("manifest")), "no manifest")
+        until(lambda: len(made.segments()) > 8, "no manifest of all")
         yield made
 
 
@@ -121,7 +120,7 @@ def test_a_job_that_dies_at_any_step_is_gone_on_with_and_nothing_is_lost_or_done
     assert (done.left_out, done.manifests_late) == ({}, 0)
     after = world.segments()
     assert len(after) < len(before) and after[-1].end_offset >= before[-1].end_offset
-    assert consume(world.broker, "old", patience_s=PATIENCE_S) == expected(range(RECORDS))
+    assert consume(world.broker, "old") == expected(range(RECORDS))
 
     reencode = replacing.ReplacingJob("reencode", "old", codec=4)
     with pytest.raises(Rejected, match="give this one another --id"):
@@ -132,10 +131,10 @@ def test_a_job_that_dies_at_any_step_is_gone_on_with_and_nothing_is_lost_or_done
         world.run(reencode, steps=2)
     world.run(reencode)
     assert world.codecs() == {4}
-    assert consume(world.broker, "old", patience_s=PATIENCE_S) == expected(range(RECORDS))
+    assert consume(world.broker, "old") == expected(range(RECORDS))
     assert (again := world.run(reencode)).unchanged == len(world.segments()) and not again.groups
     gone = [segment_key(world.owner, one) for one in before]
-    until(lambda: not any(map(world.store.head, gone)), "the old objects stay", PATIENCE_S)
+    until(lambda: not any(map(world.store.head, gone)), "the old objects stay")
 
 
 def test_of_two_jobs_on_one_partition_the_later_one_leaves_its_groups_out(world, monkeypatch):
@@ -149,4 +148,4 @@ def test_of_two_jobs_on_one_partition_the_later_one_leaves_its_groups_out(world,
     monkeypatch.setattr(replacing, "rewrite", lambda group, url, codec: replacing.Rewritten(group, group.before[0]))
     work.run(Here(), plan, lambda _: None)
     assert (done.groups, sum(done.left_out.values())) == (0, len(plan[0].groups))
-    assert consume(world.broker, "old", patience_s=PATIENCE_S) == expected(range(RECORDS))
+    assert consume(world.broker, "old") == expected(range(RECORDS))

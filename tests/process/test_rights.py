@@ -81,7 +81,7 @@ from millstream.wire.sasl import SCRAM_SHA_256, salted_password
 from raw_line import Line, log_in
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.process
 
 PASSWORD = "a-word-of-alice-2207"
 ALICE = "User:alice"

@@ -21,7 +21,7 @@ with warnings.catch_warnings():
     from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern
     from kafka.admin import ResourceType as Resource
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 WORDS = {"admin": "word-of-admin-1", "alice": "word-of-alice-2"}
 MECHANISMS = {"kafka-python": "SCRAM-SHA-512", "aiokafka": "PLAIN"}
 

@@ -14,7 +14,7 @@ from fault_support import PARTITIONS, TOPIC, Scene, batches, fetch_error, flip, 
 from millstream.testing import BrokerFailed
 from millstream.testing.stem import run_command
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def verify(data_dir, *words, code=1):

@@ -17,7 +17,7 @@ from millstream.events import EventsClient
 from millstream.testing import broker
 from millstream.testing.stem import run_command
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 PASSWORD = "hush, nobody knows"
 

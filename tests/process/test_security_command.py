@@ -14,7 +14,7 @@ from millstream.testing.process import Broker
 from millstream.testing.stem import run_command
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def millstream(*words, check=True):

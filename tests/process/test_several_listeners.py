@@ -10,7 +10,7 @@ from millstream.wire.messages.describe_cluster import DescribeClusterRequest, De
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 NAMES = ("PLAINTEXT", "LAN", "SIX", "EVERY")
 

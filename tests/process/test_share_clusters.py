@@ -26,7 +26,7 @@ from millstream.wire.messages.share_fetch import ShareFetchPartition, ShareFetch
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.ci, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.ci]
 
 NOT_LEADER, UNSTORED = 6, 1
 

@@ -27,7 +27,7 @@ from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRe
 from raw_line import Line
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
 PARTITIONS = 3

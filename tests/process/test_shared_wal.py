@@ -19,7 +19,7 @@ from millstream.testing.process import Broker
 from millstream.tiers.wal_lives import end_lives, nodes
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 SHARED = {"storage.mode": "shared", "retention.ms": "-1", "file.delete.delay.ms": "100"}
 
@@ -39,7 +39,7 @@ def log_objects(bucket):
 
 def check_read(broker, topic, partition, numbers):
     """Everything is there. What a life before had is shown when the log of this one has it."""
-    until(lambda: len(consume(broker, topic, partition)) >= len(numbers), "acknowledged records are missing", 30)
+    until(lambda: len(consume(broker, topic, partition)) >= len(numbers), "acknowledged records are missing")
     assert consume(broker, topic, partition) == expected(numbers)
 
 
@@ -84,7 +84,7 @@ def test_objects_of_the_log_go_when_the_archive_has_them(tmp_path):
     with Broker(settings=settings(bucket, **often), data_dir=data, shards=2) as broker:
         produce(broker, "trimmed", range(30, 40))
         # The newest entry of each log in use, and a seal for each log of the life before.
-        until(lambda: len(log_objects(bucket)) <= 4, "entries stay", 60)
+        until(lambda: len(log_objects(bucket)) <= 4, "entries stay")
         assert {life for life, _, _ in log_objects(bucket)} == {1, 2}
         check_read(broker, "trimmed", 0, range(40))
         broker.kill()
@@ -118,7 +118,7 @@ def test_nothing_is_acknowledged_while_the_store_is_away(tmp_path):
         assert metric(broker, "millstream_shared_wal_pending_bytes") >= 1 << 19, "less waits than is allowed to"
         bucket.unlink()
         (tmp_path / "hidden").rename(bucket)
-        until(lambda: metric(broker, "millstream_shared_wal_pending_bytes") == 0, "the log stands still", 60)
+        until(lambda: metric(broker, "millstream_shared_wal_pending_bytes") == 0, "the log stands still")
         produce(broker, "away", range(5))
         assert len(consume(broker, "away")) >= 35
 
@@ -130,25 +130,25 @@ def test_a_broker_of_a_cluster_that_comes_back_with_an_empty_disk_has_its_record
     with cluster(3, settings=settings(bucket), networks=False) as made:
         one = made.brokers[1]
         ask(one, "create_topics", [NewTopic("comes", 2, replica_assignment=[[2], [2]], config=SHARED)], "comes")
-        until(lambda: leader(one, "comes") == leader(one, "comes", 1) == 2, "nobody leads", 120)
+        until(lambda: leader(one, "comes") == leader(one, "comes", 1) == 2, "nobody leads")
         for partition in (0, 1):
             produce_through(one, "comes", range(100), partition)
         made.kill(2)
         assert not (bucket / "shared").exists(), "an upload has it as well, and the test shows nothing"
         made.replace(2)
         for partition in (0, 1):
-            until(lambda at=partition: len(consume(one, "comes", at)) >= 100, "acknowledged records are missing", 120)
+            until(lambda at=partition: len(consume(one, "comes", at)) >= 100, "acknowledged records are missing")
             assert in_order(consume(one, "comes", partition)) == expected(range(100))
             produce_through(one, "comes", range(100, 120), partition)
             assert in_order(consume(one, "comes", partition)) == expected(range(120))
         made.kill(2)
         made.restart(2)  # its log goes on with another member than it began with
         for partition in (0, 1):
-            until(lambda at=partition: len(consume(one, "comes", at)) >= 120, "acknowledged records are missing", 120)
+            until(lambda at=partition: len(consume(one, "comes", at)) >= 120, "acknowledged records are missing")
             produce_through(one, "comes", range(120, 130), partition)
             assert in_order(consume(one, "comes", partition)) == expected(range(130))
         assert move(one, "comes", {0: [3]}) == [(0, None)]
-        until(lambda: not moving(one) and leader(one, "comes") == 3, "the replica does not move", 120)
+        until(lambda: not moving(one) and leader(one, "comes") == 3, "the replica does not move")
         assert in_order(consume(one, "comes")) == expected(range(130))
 
 
@@ -158,7 +158,7 @@ def test_a_cluster_that_loses_all_its_disks_has_what_was_acknowledged_after_a_re
     with cluster(3, settings=settings(tmp_path / "bucket", **often), networks=False) as made:
         one = made.brokers[1]
         ask(one, "create_topics", [NewTopic("all", 3, replica_assignment=[[1], [2], [3]], config=SHARED)], "all")
-        until(lambda: [leader(one, "all", at) for at in range(3)] == [1, 2, 3], "nobody leads", 120)
+        until(lambda: [leader(one, "all", at) for at in range(3)] == [1, 2, 3], "nobody leads")
         for partition in range(3):
             produce_through(one, "all", range(100), partition)
         for node in made.brokers:
@@ -167,7 +167,7 @@ def test_a_cluster_that_loses_all_its_disks_has_what_was_acknowledged_after_a_re
         made.start()
         tier(one, "recover", "all")
         for partition in range(3):
-            until(lambda at=partition: len(consume(one, "all", at)) >= 100, "acknowledged records are missing", 120)
+            until(lambda at=partition: len(consume(one, "all", at)) >= 100, "acknowledged records are missing")
             assert in_order(consume(one, "all", partition)) == expected(range(100))
             produce_through(one, "all", range(100, 110), partition)
 
@@ -190,7 +190,7 @@ def test_a_paused_broker_whose_log_was_sealed_acknowledges_nothing_and_ends_when
         end_lives(store, node)
         store.close()
         broker.signal_all(signal.SIGCONT)
-        until(lambda: not broker.running, "the zombie goes on", 60)
+        until(lambda: not broker.running, "the zombie goes on")
         producer.flush(60)
         assert outcomes
         assert all(outcomes), "acknowledged by a broker that was taken over"

@@ -20,7 +20,7 @@ from millstream.spark import event_data
 from millstream.spark.source import MillstreamDataSource
 from millstream.spark.stats import read_stats
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 SCHEMA = "frame bigint not null, kind string"
 EVENTS = 700

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from fault_support import Scene
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from raw_line import Line
 from streams_app import GROUP, SETTINGS, App, running
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def coordinator(bootstraps):

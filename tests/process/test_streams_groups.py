@@ -40,7 +40,7 @@ from raw_line import Line
 from streams_app import GROUP, SETTINGS, TOPOLOGY, App, running
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 MISSING_SOURCE, MISSING_INTERNAL = 1, 3
 GROUP_RESOURCE = 32

@@ -26,11 +26,9 @@ from tiering import (
 
 from millstream.testing import cluster
 from millstream.testing.process import Broker
-from waits import until
+from waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
-
-LONG_S = 240
 
 
 @pytest.mark.parametrize(
@@ -47,7 +45,7 @@ def test_a_store_that_is_away_longer_than_any_request_waits_costs_time_and_nothi
     ):
         create(broker, "away")
         produce(broker, "away", range(RECORDS))
-        until(lambda: only_the_tail_is_local(broker), "local copies stayed", LONG_S)
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
         broker.stop()  # what is in memory is gone
         broker.start()
         end, ending = [RECORDS], threading.Event()
@@ -61,25 +59,23 @@ def test_a_store_that_is_away_longer_than_any_request_waits_costs_time_and_nothi
         store.away(how)
         try:
             producing = InBackground(go_on)
-            history = InBackground(lambda: consume(broker, "away", patience_s=2 * LONG_S))
+            history = InBackground(lambda: consume(broker, "away", patience_s=2 * PATIENCE_S))
             failures = "millstream_archive_upload_failures_total"
-            until(lambda: metric(broker, failures) > 0, "no upload gave up", LONG_S)
-            until(lambda: metric(broker, "millstream_archive_read_failures_total") > 0, "no read gave up", LONG_S)
+            until(lambda: metric(broker, failures) > 0, "no upload gave up")
+            until(lambda: metric(broker, "millstream_archive_read_failures_total") > 0, "no read gave up")
             place = end[0]
-            tail = consume(broker, "away", start=place - 20, patience_s=LONG_S)
+            tail = consume(broker, "away", start=place - 20)
             assert tail[:20] == expected(range(place - 20, place))
         finally:
             ending.set()
-            producing.join(LONG_S)
+            producing.join(PATIENCE_S)
             store.back()
-        found = history.join(2 * LONG_S)
+        found = history.join(2 * PATIENCE_S)
         assert found == expected(range(len(found)))
         assert len(found) >= RECORDS
-        until(lambda: only_the_tail_is_local(broker), "the archive does not go on", LONG_S)
-        until(
-            lambda: not tier(broker, "verify", code=None)["findings"], "the store is not what the manifest says", LONG_S
-        )
-        assert consume(broker, "away", patience_s=LONG_S) == expected(range(end[0]))
+        until(lambda: only_the_tail_is_local(broker), "the archive does not go on")
+        until(lambda: not tier(broker, "verify", code=None)["findings"], "the store is not what the manifest says")
+        assert consume(broker, "away") == expected(range(end[0]))
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
@@ -90,18 +86,18 @@ def test_a_broker_that_lost_its_disk_gets_the_archived_partitions_of_its_cluster
             brokers = three.brokers
             config = {**TIERED, "min.insync.replicas": "2"}
             ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=config)], "copies")
-            until(lambda: leader(brokers[1]) in brokers, "nobody leads", LONG_S)
+            until(lambda: leader(brokers[1]) in brokers, "nobody leads")
             produce(brokers[1], "copies", range(RECORDS))
 
             def archived_to(broker):
                 partitions = tier(broker, "status", "copies")["partitions"]
                 return partitions and partitions[0]["archived_end_offset"]
 
-            until(lambda: archived_to(brokers[1]) > RECORDS // 2, "nothing is archived", LONG_S)
+            until(lambda: archived_to(brokers[1]) > RECORDS // 2, "nothing is archived")
             lost = leader(brokers[1])
             three.kill(lost)
             other = next(broker for node, broker in brokers.items() if node != lost)
-            until(lambda: leader(other) not in (lost, -1), "nobody leads after the kill", LONG_S)
+            until(lambda: leader(other) not in (lost, -1), "nobody leads after the kill")
             three.replace(lost)
             produce(other, "copies", range(RECORDS, RECORDS + 60))
             again = brokers[lost]
@@ -110,20 +106,19 @@ def test_a_broker_that_lost_its_disk_gets_the_archived_partitions_of_its_cluster
                 (topic_id,) = (path.name for path in (other.data_dir / "topics").iterdir())
                 return sorted((again.data_dir / "topics" / topic_id).rglob("*.log"))
 
-            until(has_it, "the new broker has no replica", LONG_S)
-            until(lambda: in_sync(other) == {1, 2, 3}, "the replica is not in sync", LONG_S)
+            until(has_it, "the new broker has no replica")
+            until(lambda: in_sync(other) == {1, 2, 3}, "the replica is not in sync")
             first = leader(other)
             three.kill(first)  # the new one has to lead, or to help who does
             alive = next(broker for broker in brokers.values() if broker.running)
-            until(lambda: leader(alive) not in (first, -1), "nobody leads without the first", LONG_S)
-            assert consume(again, "copies", patience_s=LONG_S) == expected(range(RECORDS + 60))
+            until(lambda: leader(alive) not in (first, -1), "nobody leads without the first")
+            assert consume(again, "copies") == expected(range(RECORDS + 60))
             produce(again, "copies", range(RECORDS + 60, RECORDS + 90))
-            assert consume(again, "copies", patience_s=LONG_S) == expected(range(RECORDS + 90))
+            assert consume(again, "copies") == expected(range(RECORDS + 90))
             three.restart(first)
             until(
                 lambda: not tier(again, "verify", code=None)["findings"],
                 "the store is not what the manifest says",
-                LONG_S,
             )
 
 
@@ -143,21 +138,21 @@ def test_objects_of_a_topic_that_is_deleted_while_the_store_is_away_go_when_it_i
         create(broker, "gone", partitions=2)
         for topic in ("kept", "gone"):
             produce(broker, topic, range(RECORDS))
-        until(lambda: len(topic_ids(store)) == 2, "nothing is archived", LONG_S)
-        until(lambda: tier(broker, "verify", code=None)["segments"] > 10, "no manifest is written", LONG_S)
+        until(lambda: len(topic_ids(store)) == 2, "nothing is archived")
+        until(lambda: tier(broker, "verify", code=None)["segments"] > 10, "no manifest is written")
         (kept,) = (one["topic_id"] for one in topics_of(broker) if one["name"] == "kept")
         store.away(REFUSED)
         ask(broker, "delete_topics", ["gone"], "gone")
         marks = broker.data_dir / "purges"
-        until(lambda: marks.is_dir() and len(list(marks.iterdir())) == 2, "the deletion is not noted", LONG_S)
+        until(lambda: marks.is_dir() and len(list(marks.iterdir())) == 2, "the deletion is not noted")
         broker.kill()
         store.back()
         assert len(topic_ids(store)) == 2
         broker.start()
-        until(lambda: topic_ids(store) == {kept}, "objects of the deleted topic stayed", LONG_S)
-        until(lambda: not list(marks.iterdir()), "it is not noted that they are gone", LONG_S)
+        until(lambda: topic_ids(store) == {kept}, "objects of the deleted topic stayed")
+        until(lambda: not list(marks.iterdir()), "it is not noted that they are gone")
         assert [one["topic"] for one in tier(broker, "recover", code=1)["topics"]] == ["kept"]
-        assert consume(broker, "kept", patience_s=LONG_S) == expected(range(RECORDS))
+        assert consume(broker, "kept") == expected(range(RECORDS))
 
 
 @pytest.mark.ci
@@ -166,7 +161,7 @@ def test_objects_of_deleted_records_go_also_if_the_broker_stops_before_it_remove
     with Broker(settings=AT_ONCE) as broker:
         create(broker, "trimmed", file_delete_delay_ms=3_600_000)
         produce(broker, "trimmed", range(RECORDS))
-        until(lambda: only_the_tail_is_local(broker), "local copies stayed", LONG_S)
+        until(lambda: only_the_tail_is_local(broker), "local copies stayed")
         middle = TopicPartition("trimmed", 0, RECORDS // 2)
         ask(broker, "delete_records", [middle], middle)
         broker.stop()
@@ -179,11 +174,9 @@ def test_objects_of_deleted_records_go_also_if_the_broker_stops_before_it_remove
         sooner = ConfigEntry("file.delete.delay.ms", "100", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, "trimmed", incremental_configs=[sooner])
         ask(broker, "incremental_alter_configs", [resource], resource)  # what it remembers stays for an hour
-        until(lambda: not below(), "objects of deleted records stayed", LONG_S)
+        until(lambda: not below(), "objects of deleted records stayed")
         assert consume(broker, "trimmed", start=RECORDS // 2) == expected(range(RECORDS))[RECORDS // 2 :]
-        until(
-            lambda: not tier(broker, "verify", code=None)["findings"], "the store is not what the manifest says", LONG_S
-        )
+        until(lambda: not tier(broker, "verify", code=None)["findings"], "the store is not what the manifest says")
 
 
 def topic_ids(store):

@@ -24,7 +24,7 @@ from millstream.testing import cluster
 from millstream.testing.process import Broker
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 WAIT_S = 120
 COUNT = 400
@@ -80,10 +80,10 @@ def test_events_of_three_brokers_are_read_back_from_s3_also_by_the_next_leader(t
                     keys = [info.key for info in store.list("topics/")]
                     return kept == [1, 1, 1] and sum(key.endswith(".segment") for key in keys) >= 7
 
-                until(archived_everywhere, "sealed chunks stayed", WAIT_S)
+                until(archived_everywhere, "sealed chunks stayed")
             three.kill(first := leader_of(three.brokers[1], "frames"))  # and its log cache is gone
             other = next(broker for broker in three.brokers.values() if broker.running)
-            until(lambda: leader_of(other, "frames") not in (first, -1), "nobody leads after the kill", WAIT_S)
+            until(lambda: leader_of(other, "frames") not in (first, -1), "nobody leads after the kill")
             alive = ",".join(broker.bootstrap for broker in three.brokers.values() if broker.running)
             with EventsClient(alive, timeout_s=WAIT_S) as client:
                 topic = client.open_topic("frames")
@@ -93,7 +93,7 @@ def test_events_of_three_brokers_are_read_back_from_s3_also_by_the_next_leader(t
                 if broker.running:
                     three.kill(node)
             three.start()
-            until(lambda: leader_of(other, "frames") in three.brokers, "nobody leads after the start", WAIT_S)
+            until(lambda: leader_of(other, "frames") in three.brokers, "nobody leads after the start")
             with EventsClient(three.bootstrap, timeout_s=WAIT_S) as client:
                 read_back(client.open_topic("frames"), "everything", range(COUNT + 100))
             reads = sum(metric(broker, "millstream_archive_reads_total") for broker in three.brokers.values())
@@ -115,7 +115,7 @@ def archive(broker, client, name):
     client.create_topic(name, partitions_count=1, configs=TIERED)
     topic = client.open_topic(name)
     push(topic, range(COUNT))
-    until(lambda: len(chunks(broker)) == 1 and len(archived(broker)) >= 7, "sealed chunks stayed", WAIT_S)
+    until(lambda: len(chunks(broker)) == 1 and len(archived(broker)) >= 7, "sealed chunks stayed")
     return topic
 
 
@@ -166,7 +166,7 @@ def test_a_descriptor_stays_good_when_its_chunk_has_gone_to_the_store_and_a_wron
 
         pull(topic, "c", COUNT, data_selector=remember, data_allocator=lambda *_: [])
         alter(broker, "frames", "retention.local.target.ms", "0")
-        until(lambda: len(chunks(broker)) == 1, "sealed chunks stayed", WAIT_S)
+        until(lambda: len(chunks(broker)) == 1, "sealed chunks stayed")
         broker.kill()
         broker.start()
         wanted = [(number, given[number]) for number in (3, 120, 121, 399)]
@@ -181,9 +181,9 @@ def test_retention_and_deletion_reach_the_objects_of_an_event_topic():
         topic = archive(broker, client, "frames")
         before = len(archived(broker))
         alter(broker, "frames", "retention.bytes", "40000")
-        until(lambda: 0 < len(archived(broker)) < before, "objects of deleted events stayed", WAIT_S)
+        until(lambda: 0 < len(archived(broker)) < before, "objects of deleted events stayed")
         first = pull(topic, "c", 1)[0].id
         assert 0 < first < COUNT
         client.delete_topic("frames")
         topics = broker.data_dir / "objects" / "topics"
-        until(lambda: not any(files for _, _, files in os.walk(topics)), "objects stayed", WAIT_S)
+        until(lambda: not any(files for _, _, files in os.walk(topics)), "objects stayed")

@@ -55,7 +55,7 @@ from millstream.wire.messages.produce import (
 from millstream.wire.records import build_batch
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def test_history_is_read_from_the_store_after_its_local_copies_are_gone_and_after_a_kill():
@@ -200,7 +200,6 @@ def test_every_replica_drops_what_its_leader_archived_and_another_leader_goes_on
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", [pytest.param("local", marks=pytest.mark.ci), "s3"])
 def test_a_topic_comes_back_into_an_empty_cluster(kind, tmp_path, monkeypatch):
     with object_store(kind, tmp_path, monkeypatch) as bucket:
@@ -218,7 +217,7 @@ def recover_into_an_empty_cluster(url, store):
         other = next(broker for broker in lost.brokers.values() if broker.running)
         until(lambda: leader(other) in [node for node, it in lost.brokers.items() if it.running], "nobody leads")
         produce(other, "copies", range(RECORDS, RECORDS + 100))
-        until(lambda: archived_to(store) > RECORDS, "it was not archived", 120)
+        until(lambda: archived_to(store) > RECORDS, "it was not archived")
     end = archived_to(store)
     with cluster(3, settings=settings, networks=False) as found:
         brokers = found.brokers
@@ -243,7 +242,7 @@ def refuses_recovery(broker):
     def said():
         return "not alive" in run_command("tier", "recover", "--bootstrap", broker.bootstrap).stderr
 
-    return until(said, "a cluster without a broker recovers topics", 60)
+    return until(said, "a cluster without a broker recovers topics")
 
 
 def archived_to(store):
@@ -273,7 +272,7 @@ def test_a_local_topic_becomes_tiered_and_its_active_segment_is_archived_when_it
             (one,) = tier(broker, "status", "later")["partitions"]
             return one["archived_end_offset"] == one["high_watermark"] == RECORDS + 5
 
-        until(ends, "the active segment is not archived", 60)
+        until(ends, "the active segment is not archived")
         assert consume(broker, "later") == expected(range(RECORDS + 5))
         back = ConfigEntry("storage.mode", "local", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, "later", incremental_configs=[back])

@@ -12,7 +12,7 @@ import certificates
 from millstream.testing import cluster
 from waits import Patience, until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 PEERS = "Authority of brokers"
 

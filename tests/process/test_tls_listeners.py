@@ -22,7 +22,6 @@ from waits import moment, until
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of kafka-python
 ]
 

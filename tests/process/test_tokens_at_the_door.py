@@ -25,7 +25,7 @@ from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest
 from raw_line import Line
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 USER = "svc-orders"
 
 

@@ -13,7 +13,7 @@ from millstream.testing import Broker
 from millstream.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.ci]
 
 QUICK = {
     "transactional.id.expiration.ms": 1,

@@ -35,7 +35,6 @@ def test_a_reader_sees_all_of_what_is_committed_and_nothing_of_what_is_not():
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.timeout(400)
 def test_each_record_is_copied_once_through_kills_of_the_broker():
     count = 1200
     with Broker(topics={FROM: 3, TO: 3}, shards=2) as broker:
@@ -63,7 +62,6 @@ def created(three):
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.timeout(400)
 def test_a_transaction_spans_brokers_and_outlives_each_of_them():
     count = 900
     history = History()
@@ -86,7 +84,6 @@ def test_a_transaction_spans_brokers_and_outlives_each_of_them():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_copiers_of_a_cluster_satisfy_the_history_checker_through_kills_of_brokers_and_copiers():
     count = 2400
     history = History()

@@ -96,7 +96,7 @@ def plan_of(three, node):
         found = repair(three, "cut", "--unclean", "--from", str(node), "--json")
         return json.loads(found.stdout) if found.returncode == 0 else None
 
-    return until(asked, lambda: repair(three, "cut", "--unclean", "--from", str(node)), 60)
+    return until(asked, lambda: repair(three, "cut", "--unclean", "--from", str(node)))
 
 
 def test_a_partition_whose_replicas_are_all_damaged_continues_from_the_one_that_is_named():
@@ -104,11 +104,11 @@ def test_a_partition_whose_replicas_are_all_damaged_continues_from_the_one_that_
         for topic in ("cut", "other"):
             create(three, topic)
         assert send(three, "cut", range(RECORDS)) == list(range(RECORDS))
-        until(lambda: in_sync(three, "cut"), "all are in sync", 60)
+        until(lambda: in_sync(three, "cut"), "all are in sync")
         refused = repair(three, "cut", "--unclean", "--from", "2", "--execute")
         assert refused.returncode and "is led by" in refused.stderr, refused
         for broker in three.brokers.values():
-            until(lambda broker=broker: len(list(directory(broker, "cut").glob("*.log"))) > 5, "segments", 60)
+            until(lambda broker=broker: len(list(directory(broker, "cut").glob("*.log"))) > 5, "segments")
         for node in three.brokers:
             three.kill(node)
         damage(three.brokers[1], "cut", 1)
@@ -116,7 +116,7 @@ def test_a_partition_whose_replicas_are_all_damaged_continues_from_the_one_that_
         damage(three.brokers[3], "cut", 2)
         (directory(three.brokers[2], "cut") / "epochs").write_bytes(b"no such file")
         three.start()
-        until(lambda: all(put_aside(each, "cut") for each in three.brokers.values()), "all are put aside", 60)
+        until(lambda: all(put_aside(each, "cut") for each in three.brokers.values()), "all are put aside")
         assert send(three, "other", range(50)) == list(range(50))
         assert send(three, "cut", range(1), 5_000) == []
         plan = plan_of(three, 2)
@@ -127,24 +127,24 @@ def test_a_partition_whose_replicas_are_all_damaged_continues_from_the_one_that_
         assert all(put_aside(each, "cut") for each in three.brokers.values())
 
         three.kill(3)  # it is away, and must not bring back what it has
-        until(lambda: "no live broker 3" in repair(three, "cut", "--unclean", "--from", "3").stderr, "3 is dead", 60)
+        until(lambda: "no live broker 3" in repair(three, "cut", "--unclean", "--from", "3").stderr, "3 is dead")
         done = repair(three, "cut", "--unclean", "--from", "2", "--execute")
         assert done.returncode == 0 and "is led by broker 2" in done.stderr, done
-        until(lambda: len(state(three.brokers[2], "cut")[1]) == 2, "the first replica is filled", 60)
+        until(lambda: len(state(three.brokers[2], "cut")[1]) == 2, "the first replica is filled")
         assert read(three, "cut") == list(range(kept))
         assert send(three, "cut", range(1000, 1050)) == list(range(1000, 1050))
         three.restart(3)
-        until(lambda: in_sync(three, "cut"), "the one that was away begins empty and is filled", 60)
+        until(lambda: in_sync(three, "cut"), "the one that was away begins empty and is filled")
         three.kill(2)
-        until(lambda: state(three.brokers[1], "cut")[0] in (1, 3), "another one leads", 60)
+        until(lambda: state(three.brokers[1], "cut")[0] in (1, 3), "another one leads")
         assert read(three, "cut") == [*range(kept), *range(1000, 1050)]
         three.restart(2)
-        until(lambda: in_sync(three, "cut"), "all are in sync again", 60)
+        until(lambda: in_sync(three, "cut"), "all are in sync again")
         assert send(three, "cut", range(2000, 2050)) == list(range(2000, 2050))
         for broker in three.brokers.values():
             assert broker.stop() == 0
         three.start()
-        until(lambda: in_sync(three, "cut"), "all are in sync after a start", 60)
+        until(lambda: in_sync(three, "cut"), "all are in sync after a start")
         assert read(three, "cut") == [*range(kept), *range(1000, 1050), *range(2000, 2050)]
         assert read(three, "other") == list(range(50))
         assert not any(put_aside(each, "cut") for each in three.brokers.values())
@@ -154,27 +154,25 @@ def test_the_only_sound_replica_leads_with_everything_although_it_is_killed_when
     with cluster(3, settings=SETTINGS, networks=False) as three:
         create(three, "cut")
         assert send(three, "cut", range(RECORDS)) == list(range(RECORDS))
-        until(lambda: in_sync(three, "cut"), "all are in sync", 60)
+        until(lambda: in_sync(three, "cut"), "all are in sync")
         for node in three.brokers:
             three.kill(node)
         for node in (1, 3):
             (directory(three.brokers[node], "cut") / "epochs").write_bytes(b"no such file")
         three.start()
-        until(lambda: all(put_aside(three.brokers[node], "cut") for node in (1, 3)), "two are put aside", 60)
+        until(lambda: all(put_aside(three.brokers[node], "cut") for node in (1, 3)), "two are put aside")
         assert send(three, "cut", range(1), 5_000) == []
         assert plan_of(three, 2)["end_offset"] == RECORDS
         words = [sys.executable, "-m", "millstream.cli", "topic", "repair", "cut:0", "--unclean", "--from", "2"]
         words += ["--execute", "--bootstrap", three.brokers[1].bootstrap]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
-            until(
-                lambda: "UNCLEAN CUT: the replica of broker 2" in three.brokers[1].log_path.read_text(), "decided", 60
-            )
+            until(lambda: "UNCLEAN CUT: the replica of broker 2" in three.brokers[1].log_path.read_text(), "decided")
             three.kill(2)
             command.wait(60)
         three.restart(2)
-        until(lambda: in_sync(three, "cut"), "the cut is carried out by the next start", 90)
+        until(lambda: in_sync(three, "cut"), "the cut is carried out by the next start")
         assert read(three, "cut") == list(range(RECORDS))
         assert send(three, "cut", range(1000, 1020)) == list(range(1000, 1020))
         three.kill(2)
-        until(lambda: state(three.brokers[1], "cut")[0] in (1, 3), "another one leads", 60)
+        until(lambda: state(three.brokers[1], "cut")[0] in (1, 3), "another one leads")
         assert read(three, "cut") == [*range(RECORDS), *range(1000, 1020)]

@@ -10,7 +10,7 @@ from tiering import AT_ONCE, RECORDS, archived, consume, create, expected, metri
 from millstream.testing.process import Broker
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def upload_process(broker):

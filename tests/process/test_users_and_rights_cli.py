@@ -9,7 +9,7 @@ from millstream.testing.process import Broker, BrokerFailed
 from millstream.testing.stem import run_command
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.process
 
 PASSWORD = "a-word-for-carol-5519"
 

@@ -12,7 +12,7 @@ from millstream.wire.sasl import SCRAM_SHA_256, salted_password
 from raw_line import Line
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.process
 
 
 def socket_file(brokers, node):

@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
 )
 
 from millstream.testing.stem import run_command
+from waits import PATIENCE_S
 
 AT_ONCE = {"log.retention.check.interval.ms": 100, "checkpoint.ms": 500}
 TIERED = {
@@ -22,7 +23,6 @@ TIERED = {
     "retention.local.target.ms": "0",
     "file.delete.delay.ms": "100",
 }
-PATIENCE_S = 120.0
 RECORDS = 300
 
 

@@ -27,6 +27,4 @@ def load(bootstrap, topic, partitions, **more):
 def create_wide(made, name, layout):
     one = made.brokers[1]
     ask(one, "create_topics", [NewTopic(name, len(layout), replica_assignment=layout, config=SHARED)], name)
-    until(
-        lambda: all(leader(one, name, at) in nodes for at, nodes in enumerate(layout)), "a partition has no leader", 120
-    )
+    until(lambda: all(leader(one, name, at) in nodes for at, nodes in enumerate(layout)), "a partition has no leader")

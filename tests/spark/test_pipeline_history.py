@@ -30,7 +30,7 @@ from millstream.pipeline.sink_query import SinkFailed
 from millstream.pipeline.state import PipelineState
 from millstream.pipeline.table_query import TableQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 
 def backfill(pipeline, place, **limits):

@@ -119,7 +119,6 @@ def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(spark, topic,
             until(
                 lambda: driver.poll() is not None or (log.is_dir() and len(list(log.iterdir())) >= 4),
                 "the driver does not write",
-                200,
                 every_s=0.01,
             )
             assert driver.poll() is None, "the driver ended by itself"

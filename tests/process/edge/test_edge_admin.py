@@ -24,7 +24,7 @@ from millstream.wire.messages import incremental_alter_configs as changing
 from millstream.wire.messages import list_partition_reassignments as moves
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def delete(client, wanted, version=2, timeout_ms=10_000):

@@ -26,7 +26,7 @@ from millstream.wire.messages.write_txn_markers import (
 )
 from millstream.wire.records import build_batch, iter_records
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from millstream.wire.messages.describe_producers import (
 from millstream.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from millstream.wire.messages.fetch import FetchPartition, FetchRequest, FetchRe
 FOR_EVER_MS = 600_000
 """A fetch that waits this long has no answer before its connection gives up: the answer shows that it did not wait."""
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 11, 12])

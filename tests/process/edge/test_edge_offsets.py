@@ -38,7 +38,7 @@ from millstream.wire.messages.produce import (
     TopicProduceData,
 )
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 # ListOffsets

@@ -22,7 +22,7 @@ from millstream.wire.messages.produce import (
 from millstream.wire.records import batch_crc_ok, build_batch, iter_batches, iter_records, parse_header
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def hops(broker):

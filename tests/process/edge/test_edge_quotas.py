@@ -28,7 +28,7 @@ from millstream.wire.messages.produce import (
 )
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 KIB = 1 << 10
 

@@ -21,7 +21,7 @@ from millstream.wire.messages.delete_records import (
 from millstream.wire.records import build_batch, iter_batches, iter_records
 from waits import until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 START = 1_700_000_000_000
 SEGMENTS = {"internal_segment_bytes": 20_000, "retention_ms": -1, "file_delete_delay_ms": 100}

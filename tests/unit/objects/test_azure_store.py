@@ -19,7 +19,7 @@ from millstream.objects.remote import RemoteStore
 from millstream.objects.url import parse_url
 from waits import until
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.conformance
 
 AZURITE = "azurite@3.37.0"
 ACCOUNT = "devstoreaccount1"

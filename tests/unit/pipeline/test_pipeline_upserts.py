@@ -252,7 +252,6 @@ def test_of_two_merges_at_a_time_one_is_done_again(tmp_path, kind, create):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_two_pipelines_a_foreign_writer_and_upkeep_share_a_table(tmp_path):
     """Each pipeline has a partition of its own; the later timestamp of a key wins, and the foreign rows stay."""
     order = random.Random(5)

@@ -64,7 +64,7 @@ def lives(directory, store, parts, bytes_max=BYTES_MAX):
 
 @pytest.mark.parametrize(
     ("count", "memory_bytes_max"),
-    [(20_000, 2_000), pytest.param(1_000_000, MEMORY_BYTES_MAX, marks=[pytest.mark.slow, pytest.mark.timeout(600)])],
+    [(20_000, 2_000), pytest.param(1_000_000, MEMORY_BYTES_MAX, marks=[pytest.mark.slow])],
 )
 def test_history_is_found_without_a_get_after_a_restart(tmp_path, count, memory_bytes_max):
     store = Counting()
