@@ -10,6 +10,9 @@ FIRST_PORT: Final = 10_000
 """Below it are ports of known services."""
 
 _LAST_PORT: Final = 65_535
+_CHANCE: Final = random.SystemRandom()
+"""Programs that start at once with one seed, such as processes of a test run, must not draw the same ports."""
+
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -26,7 +29,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     try:
         while len(sockets) < count:
             try:
-                sockets.append(socket.create_server((host, random.choice(others or [0]))))
+                sockets.append(socket.create_server((host, _CHANCE.choice(others or [0]))))
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise

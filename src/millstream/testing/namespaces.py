@@ -34,8 +34,9 @@ class Namespaces:
             raise RuntimeError("networks of brokers need root and the command ip of iproute2")
         remove_left_behind()
         self._nodes = list(nodes)
-        self._name = f"ms{os.getpid():x}{random.randrange(4096):03x}"
-        self._subnet = f"10.{random.randrange(64, 224)}.{random.randrange(256)}"
+        chance = random.SystemRandom()  # another process may draw with the same seed, as pytest-randomly lets each test
+        self._name = f"ms{os.getpid():x}{chance.randrange(4096):03x}"
+        self._subnet = f"10.{chance.randrange(64, 224)}.{chance.randrange(256)}"
         self._cut: set[tuple[int, int]] = set()
         try:
             self._make()
