@@ -27,8 +27,8 @@ from millstream.coordinator.asks import (
     OFFSET_FETCH,
     SYNC_GROUP,
 )
-from millstream.core.group.consumer_state.topics import Topic
 from millstream.core.group.outputs import ConsumerSettings, GroupSettings
+from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
 from millstream.wire.messages.heartbeat import HeartbeatRequest
@@ -71,7 +71,7 @@ _FENCED: Final = frozenset(
 
 
 class OneTopic:
-    """`core.group.consumer_state.topics.Topics` with the topic that members read."""
+    """`core.group.topics.Topics` with the topic that members read."""
 
     revision = 1
     created_revision = 1

@@ -439,7 +439,7 @@ PLANTED = (
     ),
     PlantedBug(
         "a commit of a former member is taken",
-        ((commit, "_check", _anybody), (commit, "check_commit", _anybody)),
+        ((commit, "_check", _anybody), (commit, "check_consumer_commit", _anybody)),
         20,
         _sharing,
     ),

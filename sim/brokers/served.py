@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import topic_config
-from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH, Ask
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.core.controller.topic_names import TRANSACTION_STATE
@@ -53,7 +53,7 @@ from sim.engine.violation import Violation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.core.group.consumer_state.topics import Topics
+    from millstream.core.group.topics import Topics
     from millstream.core.txn.messages import Request
     from millstream.partition.append.batch import ProducerTransaction
     from millstream.partition.replica.members import Members
@@ -305,7 +305,10 @@ class ServedBroker(Broker):
         def done(answer: Message | ErrorCode) -> None:
             reply((answer, self.offsets.leader_epoch))
 
-        self.groups.ask(0, api, version, client_id, "/", request, False, done)
+        self._ask_group(api, version, client_id, request, done)
+
+    def _ask_group(self, api: int, version: int, client_id: str, request: Message, done: Callable[[Any], None]) -> None:
+        self.groups.ask(Ask(api, 0, version, client_id, "/", False, b""), request, done)
 
     def commit_offset(self, offset: int, reply: Callable[[tuple[int, int]], None]) -> None:
         """(error, coordinator's term) of an OffsetCommit."""
@@ -314,7 +317,7 @@ class ServedBroker(Broker):
             reply((int(commit_error(answer)), self.offsets.leader_epoch))
 
         request = commit_request("g", _ASKED_TOPIC, offset)
-        self.groups.ask(0, OFFSET_COMMIT, 8, "client", "/", request, False, done)
+        self._ask_group(OFFSET_COMMIT, 8, "client", request, done)
 
     def committed_offset(self, reply: Callable[[tuple[int, int, int]], None]) -> None:
         """(error, offset, coordinator's term) of an OffsetFetch."""
@@ -323,7 +326,7 @@ class ServedBroker(Broker):
             error, offsets = fetched_offsets(answer)
             reply((int(error), offsets.get(_ASKED_TOPIC, -1), self.offsets.leader_epoch))
 
-        self.groups.ask(0, OFFSET_FETCH, 8, "client", "/", fetch_request("g"), False, done)
+        self._ask_group(OFFSET_FETCH, 8, "client", fetch_request("g"), done)
 
 
 def serve(cluster: Cluster, node_id: int) -> ServedBroker:

@@ -9,7 +9,6 @@ predecessor had; what was deleted leaves no state. At rest every partition of a 
 from collections import Counter
 from random import Random
 
-from millstream.core.group.consumer_state.topics import Topic
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     AlterShareOffsets,
@@ -23,6 +22,7 @@ from millstream.core.group.outputs import (
     StateAnswered,
     TopicDeleted,
 )
+from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

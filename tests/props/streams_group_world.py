@@ -10,7 +10,6 @@ tasks as far as there are processes, members have about equally many, and nothin
 from collections import Counter
 from random import Random
 
-from millstream.core.group.consumer_state.topics import Topic
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     Commit,
@@ -24,6 +23,7 @@ from millstream.core.group.outputs import (
 )
 from millstream.core.group.streams_state.configured import Status
 from millstream.core.group.streams_state.tasks import Task
+from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -17,7 +17,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.core.group.consumer.protocol import read_assignment
-from millstream.core.group.consumer_state.topics import Topic
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     ConsumerHeartbeat,
@@ -33,6 +32,7 @@ from millstream.core.group.outputs import (
 )
 from millstream.core.group.regex import matcher
 from millstream.core.group.state import GroupState
+from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
 from millstream.wire.messages.consumer_group_storage import ConsumerGroupMetadataKey
@@ -406,7 +406,7 @@ class World:
             return set(holder.members) == ids and all(client.step == "heartbeat" for client in self.clients)
         if set(group.members) != ids or group.checked_revision != self.topics.revision:
             return False
-        if any(found.revision < self.topics.created_revision for found in group.expressions.values()):
+        if any(found.revision < self.topics.created_revision for found in group.subscriptions.expressions.values()):
             return False
         wanted, had = set(), []
         for client in self.clients:
@@ -418,7 +418,7 @@ class World:
             if owned != target:
                 return False
             had += target
-        for name in group.subscribed_names():
+        for name in group.subscriptions.topics():
             topic = self.topics.by_name(name)
             if topic is not None:
                 wanted |= {(topic.topic_id, partition) for partition in range(topic.partitions)}

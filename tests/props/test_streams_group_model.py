@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from streams_group_world import World
 
-from millstream.core.group import change as changes
+from millstream.core.group.assigned import change as changes
 from millstream.core.group.streams import heartbeat, reconcile, sticky, target, topics
 from millstream.core.group.streams_state import group as groups
 from millstream.core.group.streams_state import tasks

@@ -93,7 +93,7 @@ _decoders: Final[dict[int, tuple[msgspec.msgpack.Decoder[Any], msgspec.msgpack.D
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True):
-    """A request for one group. ``require_stable`` belongs to OffsetFetch."""
+    """A request for one group. ``require_stable`` belongs to OffsetFetch. ``body`` is empty within a shard."""
 
     api: int
     partition: int

@@ -19,7 +19,6 @@ from millstream.coordinator.records import decode_record, encode_record
 from millstream.coordinator.share_asks import AskStates, no_share_coordinator
 from millstream.coordinator.state_partition import BATCH_BYTES, KeptLog, State, StatePartition, answer
 from millstream.coordinator.verified_commits import VerifiedCommits, VerifyingLog
-from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.member import Token
@@ -40,6 +39,7 @@ from millstream.core.group.outputs import (
     Write,
 )
 from millstream.core.group.regex import matcher, weight
+from millstream.core.group.topics import Topics
 from millstream.errors import Corruption, Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset

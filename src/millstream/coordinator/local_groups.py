@@ -5,23 +5,11 @@ import os
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final
 
-from millstream.coordinator.asks import (
-    CONSUMER_GROUP_DESCRIBE,
-    CONSUMER_GROUP_HEARTBEAT,
-    DELETE_GROUPS,
-    HEARTBEAT,
-    JOIN_GROUP,
-    LEAVE_GROUP,
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    SYNC_GROUP,
-    Ask,
-)
+from millstream.coordinator.asks import Ask
 from millstream.coordinator.groups_partition import Done, GroupsPartition, OffsetsPartition
 from millstream.coordinator.share_asks import AskStates, no_share_coordinator
 from millstream.coordinator.state_partition import State
 from millstream.coordinator.state_topic import Loads
-from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (
@@ -46,8 +34,9 @@ from millstream.core.group.outputs import (
     Sync,
 )
 from millstream.core.group.state import GroupState
+from millstream.core.group.topics import Topics
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import ApiKey, ApiVersion
+from millstream.model.quantities import ApiVersion
 from millstream.partition.append.verification import Ask as VerifyAsk
 from millstream.partition.append.verification import no_coordinator
 from millstream.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
@@ -137,28 +126,17 @@ class LocalGroups:
 
     # Requests
 
-    def ask(
-        self,
-        partition: int,
-        api: ApiKey,
-        version: ApiVersion,
-        client_id: str,
-        client_host: str,
-        request: Message,
-        require_stable: bool,
-        done: Done,
-        principal: str = "",
-    ) -> None:
-        """Process a request for a group of ``partition``. ``done`` gets the response or the code that refuses it."""
-        groups = self.partitions.get(partition)
+    def ask(self, ask: Ask, request: Message, done: Done) -> None:
+        """Process the request of ``ask``. ``done`` gets the response or the code that refuses it."""
+        groups = self.partitions.get(ask.partition)
         if groups is None:
             done(ErrorCode.NOT_COORDINATOR)
         elif groups.state is not State.ACTIVE:
             done(groups.refusal)
         elif isinstance(request, TxnOffsetCommitRequest):
-            self._commit_in_transaction(groups, version, request, done)
+            self._commit_in_transaction(groups, ask.version, request, done)
         else:
-            groups.step(_input(api, version, client_id, client_host, request, require_stable, done, principal))
+            groups.step(_input(ask, request, done))
 
     def _commit_in_transaction(
         self, groups: GroupsPartition, version: ApiVersion, request: TxnOffsetCommitRequest, done: Done
@@ -172,11 +150,6 @@ class LocalGroups:
                 groups.step(_transactional(done, request, self._topics))
 
         groups.verified.verify(request, verified, adds=version >= _ADDS_FROM)
-
-    def ask_for(self, ask: Ask, request: Message, done: Done) -> None:
-        """``ask`` for a request from another shard."""
-        client = ask.client_id, ask.client_host
-        self.ask(ask.partition, ask.api, ask.version, *client, request, ask.require_stable, done, ask.principal)
 
     def list(self, states: list[str], types: list[str]) -> tuple[ErrorCode, list[ListedGroup]]:
         """The groups of this shard that pass the filters; an error while some are being loaded."""
@@ -217,64 +190,45 @@ class LocalGroups:
         self._shard.reactor.background("expiry", walk(), _EXPIRY_SHARE, done)
 
 
-def _input(
-    api: int,
-    version: int,
-    client_id: str,
-    client_host: str,
-    request: Message,
-    require_stable: bool,
-    done: Callable[[Message | ErrorCode], None],
-    principal: str,
-) -> Input:
+def _input(ask: Ask, request: Message, done: Done) -> Input:
     """The core's input for a request."""
-    if api == HEARTBEAT:
-        assert isinstance(request, HeartbeatRequest)
-        return Heartbeat(done, request)
-    if api == OFFSET_COMMIT:
-        assert isinstance(request, OffsetCommitRequest)
-        return Commit(done, request, version)
-    if api == JOIN_GROUP:
-        assert isinstance(request, JoinGroupRequest)
-        return Join(done, request, version, client_id, client_host, _member_suffix(), principal)
-    if api == SYNC_GROUP:
-        assert isinstance(request, SyncGroupRequest)
-        return Sync(done, request, version)
-    if api == LEAVE_GROUP:
-        assert isinstance(request, LeaveGroupRequest)
-        return Leave(done, request, version)
-    if api == CONSUMER_GROUP_HEARTBEAT:
-        assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        return ConsumerHeartbeat(done, request, version, client_id, client_host, _member_id(), principal)
-    if api == CONSUMER_GROUP_DESCRIBE:
-        assert isinstance(request, ConsumerGroupDescribeRequest)
-        (group_id,) = request.group_ids
-        return DescribeConsumer(done, group_id)
-    if api == DELETE_GROUPS:
-        assert isinstance(request, DeleteGroupsRequest)
-        (group_id,) = request.groups_names
-        return Delete(done, group_id)
-    if api == OFFSET_DELETE:
-        assert isinstance(request, OffsetDeleteRequest)
-        return DeleteOffsets(done, request)
-    if isinstance(request, OffsetFetchRequestGroup):
-        return FetchOffsets(done, request, require_stable)
-    if isinstance(request, StreamsGroupHeartbeatRequest):
-        return StreamsHeartbeat(done, request, client_id, client_host)
-    if isinstance(request, StreamsGroupDescribeRequest):
-        (group_id,) = request.group_ids
-        return DescribeStreams(done, group_id)
-    return _share_input(client_id, client_host, request, done)
-
-
-def _share_input(client_id: str, client_host: str, request: Message, done: Done) -> Input:
-    """The core's input for a request about a share group."""
+    client_id, client_host, version, principal = ask.client_id, ask.client_host, ask.version, ask.principal
     match request:
+        case HeartbeatRequest():
+            return Heartbeat(done, request)
+        case OffsetCommitRequest():
+            return Commit(done, request, version)
+        case ConsumerGroupHeartbeatRequest():
+            return ConsumerHeartbeat(done, request, version, client_id, client_host, _member_id(), principal)
         case ShareGroupHeartbeatRequest():
             return ShareHeartbeat(done, request, client_id, client_host)
+        case StreamsGroupHeartbeatRequest():
+            return StreamsHeartbeat(done, request, client_id, client_host)
+        case OffsetFetchRequestGroup():
+            return FetchOffsets(done, request, ask.require_stable)
+        case JoinGroupRequest():
+            return Join(done, request, version, client_id, client_host, _member_suffix(), principal)
+        case SyncGroupRequest():
+            return Sync(done, request, version)
+        case LeaveGroupRequest():
+            return Leave(done, request, version)
+        case _:
+            return _administration(request, done)
+
+
+def _administration(request: Message, done: Done) -> Input:
+    """The core's input for a request of an administrator."""
+    match request:
+        case ConsumerGroupDescribeRequest():
+            return DescribeConsumer(done, *request.group_ids)
         case ShareGroupDescribeRequest():
-            (group_id,) = request.group_ids
-            return DescribeShare(done, group_id)
+            return DescribeShare(done, *request.group_ids)
+        case StreamsGroupDescribeRequest():
+            return DescribeStreams(done, *request.group_ids)
+        case DeleteGroupsRequest():
+            return Delete(done, *request.groups_names)
+        case OffsetDeleteRequest():
+            return DeleteOffsets(done, request)
         case DescribeShareGroupOffsetsGroup():
             return ShareStatesOf(done, request.group_id)
         case AlterShareGroupOffsetsRequest():

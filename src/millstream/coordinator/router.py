@@ -45,9 +45,6 @@ from millstream.coordinator.local_groups import LocalGroups
 from millstream.coordinator.state_topic import StateTopic
 from millstream.coordinator.topics_view import MayDescribe, MetadataTopics, everybody_may
 from millstream.core.group.outputs import (
-    ASSIGNMENT_INTERVAL,
-    SHARE_ASSIGNMENT_INTERVAL,
-    STREAMS_ASSIGNMENT_INTERVAL,
     ConsumerSettings,
     GroupSettings,
     ShareSettings,
@@ -105,9 +102,9 @@ class _LiveSettings(MetadataListener):
         self.values: dict[str, int] = {}
 
     def settings_changed(self, settings: "Settings") -> None:
-        self.values[ASSIGNMENT_INTERVAL] = settings.group_consumer_assignment_interval_ms
-        self.values[SHARE_ASSIGNMENT_INTERVAL] = settings.group_share_assignment_interval_ms
-        self.values[STREAMS_ASSIGNMENT_INTERVAL] = settings.group_streams_assignment_interval_ms
+        self.values["group.consumer.assignment.interval.ms"] = settings.group_consumer_assignment_interval_ms
+        self.values["group.share.assignment.interval.ms"] = settings.group_share_assignment_interval_ms
+        self.values["group.streams.assignment.interval.ms"] = settings.group_streams_assignment_interval_ms
 
 
 class GroupRouter:
@@ -194,9 +191,10 @@ class GroupRouter:
         if home is None:
             done(ErrorCode.NOT_COORDINATOR)
             return
-        name, client_host = client_id or "", f"/{host}"
+        body = b"" if home == self._shard.id else encode(request)
+        ask = Ask(api, partition, version, client_id or "", f"/{host}", require_stable, body, principal)
         if home == self._shard.id:
-            self.local.ask(partition, api, version, name, client_host, request, require_stable, done, principal)
+            self.local.ask(ask, request, done)
             return
 
         def answered(answer: bytes | MillstreamError) -> None:
@@ -205,14 +203,13 @@ class GroupRouter:
             else:
                 done(decode_answer(api, answer))
 
-        ask = Ask(api, partition, version, name, client_host, require_stable, encode(request), principal)
         timeout_us = _PARKED_TIMEOUT_US if api in (JOIN_GROUP, SYNC_GROUP) else _TIMEOUT_US
         self._shard.mailbox.call(home, ASK, encode(ask), answered, timeout_us)
 
     def _serve_ask(self, sender: int, payload: bytes, reply: "Reply") -> None:
         _ = sender
         ask = decode_ask(payload)
-        self.local.ask_for(ask, decode_request(ask.api, ask.body), lambda answer: reply.send(encode_answer(answer)))
+        self.local.ask(ask, decode_request(ask.api, ask.body), lambda answer: reply.send(encode_answer(answer)))
 
     # All groups
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from millstream.cluster.metadata import MetadataListener, TopicMeta
-from millstream.core.group.consumer_state.topics import Topic
+from millstream.core.group.topics import Topic
 
 if TYPE_CHECKING:
     from millstream.cluster.metadata import MetadataCache
@@ -21,7 +21,7 @@ def everybody_may(principal: str, host: str, name: str) -> bool:
 
 
 class MetadataTopics(MetadataListener):
-    """``core.group.consumer_state.topics.Topics`` over the metadata cache.
+    """``core.group.topics.Topics`` over the metadata cache.
 
     Lifecycle: one per shard. It subscribes to the cache, to know when a topic was last created.
     """

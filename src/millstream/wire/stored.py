@@ -11,6 +11,13 @@ from typing import Final, TypeAlias, TypeVar
 
 from millstream.wire.codec import decode_message, encode_message
 from millstream.wire.errors import ProtocolError, UnsupportedVersion
+from millstream.wire.messages.assigned_group_storage import (
+    AssignmentEpochKey,
+    CurrentKey,
+    GroupEpochKey,
+    MemberKey,
+    TargetKey,
+)
 from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -42,31 +49,18 @@ from millstream.wire.schema import Embedded, Piece, Stored, StoredKey
 
 _V = TypeVar("_V", bound=Stored | Embedded)
 
-ConsumerGroupKey: TypeAlias = (
-    ConsumerGroupMetadataKey
-    | ConsumerGroupMemberMetadataKey
-    | ConsumerGroupTargetAssignmentMetadataKey
-    | ConsumerGroupTargetAssignmentMemberKey
-    | ConsumerGroupCurrentMemberAssignmentKey
+AssignedGroupKey: TypeAlias = (
+    GroupEpochKey
+    | MemberKey
+    | AssignmentEpochKey
+    | TargetKey
+    | CurrentKey
     | ConsumerGroupRegularExpressionKey
-)
-ShareGroupKey: TypeAlias = (
-    ShareGroupMemberMetadataKey
-    | ShareGroupMetadataKey
-    | ShareGroupTargetAssignmentMetadataKey
-    | ShareGroupTargetAssignmentMemberKey
-    | ShareGroupCurrentMemberAssignmentKey
     | ShareGroupStatePartitionMetadataKey
-)
-StreamsGroupKey: TypeAlias = (
-    StreamsGroupMetadataKey
-    | StreamsGroupMemberMetadataKey
-    | StreamsGroupTargetAssignmentMetadataKey
-    | StreamsGroupTargetAssignmentMemberKey
-    | StreamsGroupCurrentMemberAssignmentKey
     | StreamsGroupTopologyKey
 )
-OffsetsKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey | StreamsGroupKey
+"""A key of a group whose members the coordinator assigns."""
+OffsetsKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | AssignedGroupKey
 
 _OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
     0: OffsetCommitKey,

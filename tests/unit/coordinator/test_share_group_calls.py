@@ -173,7 +173,7 @@ def described(broker: Broker, group: DescribeShareGroupOffsetsGroup, states: dic
         share_states=SimpleNamespace(ask=summarise),
         end_offsets=SimpleNamespace(find=find),
     )
-    context = SimpleNamespace(api_version=1, client_id="c", host="10.0.0.1", respond=answers.append)
+    context = SimpleNamespace(api_version=1, client_id="c", host="10.0.0.1", principal="", respond=answers.append)
     describe_share_group_offsets.handle(node, context, DescribeShareGroupOffsetsRequest([group]))
     broker.reactor.turn()
     ((answer,),) = [one.groups for one in answers]

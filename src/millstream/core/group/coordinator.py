@@ -19,6 +19,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from millstream.core.group.assigned.change import GroupChange
+from millstream.core.group.assigned.leaving import remove_members, time_is_over
+from millstream.core.group.assigned.requests import heartbeat, loaded, replay
 from millstream.core.group.commit import (
     PendingCommit,
     check_unknown_group,
@@ -26,16 +29,18 @@ from millstream.core.group.commit import (
     commit_offsets,
     stored_offset,
 )
-from millstream.core.group.consumer import requests
-from millstream.core.group.consumer.timers import CONSUMER_KINDS
-from millstream.core.group.consumer_state.group import ConsumerGroupValue
-from millstream.core.group.consumer_state.topics import NoTopics, Topics
+from millstream.core.group.consumer import classic, requests
+from millstream.core.group.consumer.describe import describe_consumer_group
+from millstream.core.group.consumer.leaving import remove as remove_consumers
+from millstream.core.group.consumer.requests import CONSUMER
+from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.counts import GroupCounts
-from millstream.core.group.deadlines import CAME, JOIN, OFF, SYNC, Deadline, Deadlines
+from millstream.core.group.deadlines import CAME, JOIN, OFF, SESSION, SYNC, Deadline, Deadlines
 from millstream.core.group.delete import DeletionPart, delete_group, delete_offsets
 from millstream.core.group.fetch import fetch_offsets
 from millstream.core.group.group import Group
-from millstream.core.group.heartbeat import heartbeat, heartbeat_error
+from millstream.core.group.heartbeat import heartbeat as classic_heartbeat
+from millstream.core.group.heartbeat import heartbeat_error
 from millstream.core.group.image import group_record, restore
 from millstream.core.group.join import check_request as check_join
 from millstream.core.group.join import join_group
@@ -57,6 +62,7 @@ from millstream.core.group.outputs import (
     ExpressionsResolved,
     FetchOffsets,
     ForgetStates,
+    GroupRequest,
     GroupSettings,
     Heartbeat,
     Input,
@@ -65,11 +71,9 @@ from millstream.core.group.outputs import (
     Leave,
     Outputs,
     Persisted,
-    ShareGroupValue,
     ShareHeartbeat,
     ShareStatesOf,
     StateAnswered,
-    StreamsGroupValue,
     StreamsHeartbeat,
     Sync,
     TopicDeleted,
@@ -87,14 +91,16 @@ from millstream.core.group.rebalance import (
 from millstream.core.group.retention import PendingRemoval, expire_group, tombstones
 from millstream.core.group.share import offsets as share_offsets
 from millstream.core.group.share import requests as share_requests
-from millstream.core.group.share.change import SHARE_SESSION
 from millstream.core.group.share.deleting import delete_share_group
 from millstream.core.group.share.heartbeat import SHARE_ANSWER
-from millstream.core.group.step import Asks, Forget, Pending, RemovalPending, Step, Waiting
-from millstream.core.group.streams import requests as streams_requests
-from millstream.core.group.streams.change import STREAMS_KINDS
+from millstream.core.group.share.requests import SHARE, describe_share_group
+from millstream.core.group.step import Asks, Forget, Pending, PendingAlone, Step, Waiting
+from millstream.core.group.streams.describe import describe_streams_group
+from millstream.core.group.streams.requests import STREAMS
+from millstream.core.group.streams.target import STREAMS_FIRST_ASSIGNMENT, assign_at_last
 from millstream.core.group.sync import check_request as check_sync
 from millstream.core.group.sync import sync_error, sync_group
+from millstream.core.group.topics import NoTopics, Topics
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import Offset, ProducerId
 from millstream.wire.messages.group_storage import (
@@ -107,11 +113,6 @@ from millstream.wire.messages.leave_group import LeaveGroupResponse
 from millstream.wire.messages.offset_delete import OffsetDeleteResponse
 from millstream.wire.messages.offset_fetch import OffsetFetchResponseGroup
 from millstream.wire.schema import ZERO_UUID
-from millstream.wire.stored import ConsumerGroupKey, ShareGroupKey, StreamsGroupKey
-
-_GATED: Final = (*requests.GATED, RemovalPending)
-"""Writes that the other requests of their group wait for."""
-_SHARE_KINDS: Final = frozenset({SHARE_SESSION, SHARE_ANSWER})
 
 _UNKNOWN: Final = Offset(0)
 """Where a record is, if that does not matter."""
@@ -149,7 +150,7 @@ class GroupCoordinator:
     def step(self, given: Input, now_us: int, wall_ms: int) -> Outputs:
         """Process one input. ``now_us`` is monotonic and greater than 0; ``wall_ms`` is the wall clock."""
         step = self._turn(now_us, wall_ms)
-        if self._busy and (group_id := requests.waits_for(given)) is not None and group_id in self._busy:
+        if self._busy and (group_id := _waits_for(given)) is not None and group_id in self._busy:
             self._busy[group_id].append(given)
         else:
             self._take(step, given)
@@ -158,11 +159,11 @@ class GroupCoordinator:
     def _take(self, step: Step, given: Input) -> None:
         match given:
             case ConsumerHeartbeat():
-                requests.heartbeat(step, self.groups.get(given.request.group_id), given)
+                heartbeat(step, self.groups.get(given.request.group_id), given, CONSUMER)
             case ShareHeartbeat():
-                share_requests.heartbeat(step, self.groups.get(given.request.group_id), given)
+                heartbeat(step, self.groups.get(given.request.group_id), given, SHARE)
             case StreamsHeartbeat():
-                streams_requests.heartbeat(step, self.groups.get(given.request.group_id), given)
+                heartbeat(step, self.groups.get(given.request.group_id), given, STREAMS)
             case Heartbeat():
                 self._heartbeat(step, given)
             case Commit():
@@ -195,7 +196,8 @@ class GroupCoordinator:
             case TopicDeleted():
                 self._topic_deleted(step, given.topic, given.topic_id)
             case DescribeConsumer():
-                requests.describe(step, self.groups.get(given.group_id), given)
+                described = describe_consumer_group(step, given.group_id, self.groups.get(given.group_id))
+                step.out.answer(given.token, described)
             case TransactionEnded():
                 self._transaction_ended(step, given)
             case ExpressionsResolved():
@@ -212,9 +214,11 @@ class GroupCoordinator:
     def _take_of_newer(self, step: Step, given: Input) -> None:
         match given:
             case DescribeStreams():
-                streams_requests.describe(step, self.groups.get(given.group_id), given)
+                described = describe_streams_group(step, given.group_id, self.groups.get(given.group_id))
+                step.out.answer(given.token, described)
             case DescribeShare():
-                share_requests.describe(step, self.groups.get(given.group_id), given)
+                described = describe_share_group(step, given.group_id, self.groups.get(given.group_id))
+                step.out.answer(given.token, described)
             case ShareStatesOf():
                 share_requests.states_of(step, self.groups.get(given.group_id), given)
             case AlterShareOffsets():
@@ -252,11 +256,7 @@ class GroupCoordinator:
             step.out.answer(join.token, join_error(request.member_id, error))
             return
         group = self.groups.get(request.group_id)
-        if group is not None and group.share is not None:
-            step.out.answer(join.token, join_error("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        elif group is not None and group.streams is not None:
-            streams_requests.join(step, group, join, lambda step: self._join(step, join))
-        elif group is not None and group.consumer is not None:
+        if group is not None and group.assigned is not None:
             requests.join(step, group, join, lambda step: self._join(step, join))
         elif group is not None:
             join_group(step, group, join)
@@ -278,7 +278,7 @@ class GroupCoordinator:
         if group is None or error is not ErrorCode.NONE:
             step.out.answer(sync.token, sync_error(error))
         elif group.consumer is not None:
-            requests.sync(step, group, sync)
+            classic.sync(step, group, group.consumer, sync)
         else:
             sync_group(step, group, sync)
 
@@ -287,9 +287,9 @@ class GroupCoordinator:
         group = self._member_group(group_id)
         if group is not None and group_id:
             if group.consumer is None:
-                heartbeat(step, group, beat)
+                classic_heartbeat(step, group, beat)
             else:
-                requests.classic_heartbeat(step, group, beat)
+                classic.heartbeat(step, group, group.consumer, beat)
         else:
             error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
             step.out.answer(beat.token, heartbeat_error(error))
@@ -302,7 +302,7 @@ class GroupCoordinator:
         elif group is None:
             step.out.answer(leave.token, unknown_group(leave))
         elif group.consumer is not None:
-            requests.leave(step, group, leave)
+            classic.leave(step, GroupChange(group, group.consumer), leave)
         else:
             leave_group(step, group, leave)
 
@@ -341,9 +341,9 @@ class GroupCoordinator:
             step.out.answer(delete.token, OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID))
 
     def _member_group(self, group_id: str) -> Group | None:
-        """A group that may have members of the classic protocol. A share group and a streams group have none."""
+        """A group that may have members of the classic protocol: a classic or a consumer group."""
         group = self.groups.get(group_id)
-        return None if group is None or group.share is not None or group.streams is not None else group
+        return None if group is None or not isinstance(group.assigned, ConsumerGroup | None) else group
 
     def _enter(self, group: Group) -> Group:
         self.groups[group.group_id] = group
@@ -372,7 +372,7 @@ class GroupCoordinator:
             self._vanish(group.group_id)
         for waiting in self._waiting.pop(fate.receipt, ()):
             step.out.answer(waiting.token, waiting.answer(fate.error))
-        if isinstance(pending, _GATED) and not self._asks.holds(group):
+        if isinstance(pending, PendingAlone) and not self._asks.holds(group):
             self._release(step, group.group_id)
 
     def _release(self, step: Step, group_id: str) -> None:
@@ -465,18 +465,20 @@ class GroupCoordinator:
 
     @staticmethod
     def _due(step: Step, deadline: Deadline[Group]) -> None:
-        if deadline.kind in CONSUMER_KINDS:
-            requests.time_is_over(step, deadline)
-        elif deadline.kind in _SHARE_KINDS:
-            share_requests.time_is_over(step, deadline)
-        elif deadline.kind in STREAMS_KINDS:
-            streams_requests.time_is_over(step, deadline)
-        elif deadline.kind == JOIN:
-            join_deadline_came(step, deadline.group)
+        holder = deadline.group
+        if deadline.kind == JOIN:
+            join_deadline_came(step, holder)
         elif deadline.kind == SYNC:
-            sync_deadline_came(step, deadline.group)
-        else:
+            sync_deadline_came(step, holder)
+        elif deadline.kind == SESSION:
             session_ended(step, deadline)
+        elif holder.share is not None and deadline.kind == SHARE_ANSWER:
+            share_requests.answer_is_late(step, holder.share, deadline)
+        elif holder.streams is not None and deadline.kind == STREAMS_FIRST_ASSIGNMENT:
+            assign_at_last(step, holder, holder.streams, deadline)
+        elif holder.assigned is not None:
+            remove = remove_consumers if holder.consumer is not None else remove_members
+            time_is_over(step, GroupChange(holder, holder.assigned), deadline, remove)
 
     def _expire(self, step: Step, group_ids: Sequence[str]) -> None:
         for group_id in group_ids:
@@ -504,7 +506,7 @@ class GroupCoordinator:
             if group is None and value is not None:
                 group = self._enter(Group(key.group, -1))
             if group is not None:
-                _replay_assigned(group, key, value)
+                replay(group, key, value)
                 if _is_nothing(group):
                     self._vanish(key.group)
         elif value is None:
@@ -533,12 +535,8 @@ class GroupCoordinator:
         """The log has been read. From now on members have their session timeout to send a request."""
         step = self._turn(now_us, wall_ms)
         for group in self.groups.values():
-            if group.consumer is not None:
-                requests.loaded(step, group)
-            elif group.share is not None:
-                share_requests.loaded(step, group)
-            elif group.streams is not None:
-                streams_requests.loaded(step, group)
+            if group.assigned is not None:
+                loaded(step, group, group.assigned)
             for member in group.members.values():
                 renew_session(step, member)
             if len(group.members) > self.settings.max_size:
@@ -556,9 +554,11 @@ class GroupCoordinator:
             group.standing.vanish()
         writes = self._writes.values()
         tokens += [pending.token for pending in writes if isinstance(pending, PendingCommit)]
-        tokens += [token for pending in writes if isinstance(pending, _GATED) and (token := pending.token) is not None]
+        tokens += [
+            token for pending in writes if isinstance(pending, PendingAlone) and (token := pending.token) is not None
+        ]
         for several in self._busy.values():
-            tokens += [token for given in several if (token := requests.token_of(given)) is not None]
+            tokens += [token for given in several if (token := _token_of(given)) is not None]
         self._busy.clear()
         tokens += self._asks.tokens
         self._asks.open.clear()
@@ -569,19 +569,22 @@ class GroupCoordinator:
         return tokens
 
 
-def _replay_assigned(
-    group: Group, key: ConsumerGroupKey | ShareGroupKey | StreamsGroupKey, value: Value | None
-) -> None:
-    """A record of a group whose members the coordinator assigns."""
-    if isinstance(key, ShareGroupKey):
-        assert value is None or isinstance(value, ShareGroupValue)
-        share_requests.replay(group, key, value)
-    elif isinstance(key, StreamsGroupKey):
-        assert value is None or isinstance(value, StreamsGroupValue)
-        streams_requests.replay(group, key, value)
-    else:
-        assert value is None or isinstance(value, ConsumerGroupValue)
-        requests.replay(group, key, value)
+def _waits_for(given: Input) -> str | None:
+    """The group whose change in flight this input must wait for; None if it need not wait."""
+    match given:
+        case GroupRequest():
+            return given.request.group_id
+        case Delete() | ExpressionsResolved():
+            return given.group_id
+        case StateAnswered():
+            return None if given.ask.is_exclusive else given.ask.group_id
+        case _:
+            return None
+
+
+def _token_of(given: Input) -> Token | None:
+    """The token of a waiting input; None if no request waits for it."""
+    return given.token if isinstance(given, GroupRequest | Delete) else None
 
 
 def _is_nothing(group: Group) -> bool:

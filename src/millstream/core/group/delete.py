@@ -10,7 +10,7 @@ have happened in part.
 from collections.abc import Callable
 
 from millstream.core.group.commit import offsets_under_way
-from millstream.core.group.group import CONSUMER_PROTOCOL, STREAMS_PROTOCOL, Group
+from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.image import group_tombstones
 from millstream.core.group.member import Token
 from millstream.core.group.outputs import Delete, DeleteOffsets
@@ -62,7 +62,7 @@ def delete_offsets(step: Step, group: Group | None, delete: DeleteOffsets) -> No
     error = ErrorCode.NONE
     if group is None or group.share is not None:
         error = ErrorCode.GROUP_ID_NOT_FOUND
-    elif not group.is_empty and group.protocol_type not in (CONSUMER_PROTOCOL, STREAMS_PROTOCOL):
+    elif not group.is_empty and group.assigned is None and group.protocol_type != CONSUMER_PROTOCOL:
         error = ErrorCode.NON_EMPTY_GROUP  # the topics that its members consume are unknown
     if group is None or error is not ErrorCode.NONE:
         step.out.answer(delete.token, OffsetDeleteResponse(error_code=error))

@@ -10,7 +10,7 @@ from millstream.model.quantities import ApiVersion
 from millstream.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from millstream.wire.messages.list_groups import ListedGroup
 
-CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+CLASSIC = "classic"
 UNKNOWN_GROUP_IS_ERROR_FROM = 6
 
 
@@ -33,11 +33,7 @@ def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[
 
 def type_of(group: Group) -> str:
     """The type of a group, as ListGroups names it."""
-    if group.share is not None:
-        return SHARE
-    if group.streams is not None:
-        return STREAMS
-    return CLASSIC if group.consumer is None else CONSUMER
+    return CLASSIC if group.assigned is None else group.assigned.group_type
 
 
 def describe_group(group_id: str, group: Group | None, version: ApiVersion) -> DescribedGroup:

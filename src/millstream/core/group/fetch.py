@@ -9,10 +9,10 @@ full disk kept their tombstones from being written.
 
 from typing import Final
 
-from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.group import Group
 from millstream.core.group.offset_checks import check_fetch
 from millstream.core.group.offsets import NO_OFFSET, CommittedOffset, PendingOffsets
+from millstream.core.group.topics import Topics
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,

@@ -4,6 +4,7 @@ The verbs (``join``, ``sync``, ``rebalance`` …) decide; this class keeps the c
 order in which they joined, so that every choice among them (a new leader, a tie between assignors) is deterministic.
 """
 
+from millstream.core.group.assigned_state.group import AnyGroup
 from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import JOIN, SYNC, Deadline
@@ -18,8 +19,6 @@ from millstream.wire.codec import decode_message
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL = "consumer"
-SHARE_PROTOCOL = "share"
-STREAMS_PROTOCOL = "streams"
 
 
 class Rebalance:
@@ -172,7 +171,7 @@ class Group:
     def __init__(self, group_id: str, wall_ms: int) -> None:
         self.group_id = group_id
         self.standing = Standing(group_id, wall_ms)
-        self.assigned: ConsumerGroup | ShareGroup | StreamsGroup | None = None
+        self.assigned: AnyGroup | None = None
         """Set for a group whose members the coordinator assigns (KIP-848, KIP-932, KIP-1071)."""
         self.generation = 0
         self.protocol_type: str | None = None
@@ -223,27 +222,16 @@ class Group:
 
     # The kinds of group
 
-    def begin_share(self, share: ShareGroup) -> None:
-        """Become a share group. A group of another kind never does."""
-        self.assigned = share
-        self.protocol_type = SHARE_PROTOCOL
-
-    def begin_streams(self, streams: StreamsGroup) -> None:
-        """Become a streams group. From now on no request is parked here."""
+    def begin_assigned(self, content: AnyGroup) -> None:
+        """Become a group whose members the coordinator assigns. From now on no request is parked here."""
         self._forget_classic()
-        self.assigned = streams
-        self.protocol_type = STREAMS_PROTOCOL
+        self.assigned = content
+        self.protocol_type = content.group_type
 
     def follow_assigned(self) -> None:
         """Show the state and the size of a group whose members the coordinator assigns."""
         assert self.assigned is not None
         self.standing.show(self.assigned.state, len(self.assigned.members))
-
-    def begin_consumer(self, consumer: "ConsumerGroup") -> None:
-        """Become a consumer group. From now on no request is parked here."""
-        self._forget_classic()
-        self.assigned = consumer
-        self.protocol_type = CONSUMER_PROTOCOL
 
     def begin_classic(self, image: "Group") -> None:
         """Become the classic group ``image``, whose members' deadlines already name this group."""
@@ -399,7 +387,7 @@ class Group:
 
     def consumes(self, topic: str) -> bool:
         """Whether members may be reading ``topic`` now. True if a consumer group's topics are unknown."""
-        if isinstance(self.assigned, ConsumerGroup | StreamsGroup):
+        if self.assigned is not None:
             return self.assigned.consumes(topic)
         topics = self.subscriptions.topics
         if topics is not None:

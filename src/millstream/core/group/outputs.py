@@ -1,37 +1,23 @@
 """Inputs and outputs of a group coordinator."""
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
+from millstream.core.group.assigned_state.group import AnyGroup
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.member import Token
-from millstream.core.group.share_records.group import ShareGroupValue
-from millstream.core.group.streams_state.group import StreamsGroupValue
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import ProducerId
 from millstream.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from millstream.wire.messages.consumer_group_storage import (
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
 from millstream.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from millstream.wire.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
 )
-from millstream.wire.messages.group_storage import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
+from millstream.wire.messages.group_storage import GroupMetadataKey, OffsetCommitKey
 from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
@@ -45,108 +31,67 @@ from millstream.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from millstream.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest
-from millstream.wire.schema import Message
-from millstream.wire.stored import ConsumerGroupKey, ShareGroupKey, StreamsGroupKey
-
-ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
-SHARE_ASSIGNMENT_INTERVAL: Final = "group.share.assignment.interval.ms"
-STREAMS_ASSIGNMENT_INTERVAL: Final = "group.streams.assignment.interval.ms"
+from millstream.wire.schema import Message, Stored
+from millstream.wire.stored import AssignedGroupKey
 
 
-class ConsumerSettings(msgspec.Struct, frozen=True):
-    """Settings of consumer groups (KIP-848). ``of_groups`` overrides them for single groups."""
+class AssignedSettings(msgspec.Struct, frozen=True):
+    """Settings of one type of group whose members the coordinator assigns."""
 
+    group_type: ClassVar[str]
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     max_size: int = 2**31 - 1
+    assignment_interval_ms: int = 1_000
+    of_groups: Mapping[str, Mapping[str, int]] = {}
+    """Group id → property → value, which override the settings; follows changes."""
+    live: Mapping[str, int] = {}
+    """Settings of the broker that change while it runs, by Kafka's name; follows changes."""
+
+    def session_timeout_of(self, group_id: str) -> int:
+        return self._of(group_id, "session.timeout.ms", self.session_timeout_ms)
+
+    def heartbeat_interval_of(self, group_id: str) -> int:
+        return self._of(group_id, "heartbeat.interval.ms", self.heartbeat_interval_ms)
+
+    def assignment_interval_of(self, group_id: str) -> int:
+        default = self.live.get(f"group.{self.group_type}.assignment.interval.ms", self.assignment_interval_ms)
+        return self._of(group_id, "assignment.interval.ms", default)
+
+    def _of(self, group_id: str, name: str, default: int) -> int:
+        own = self.of_groups.get(group_id)
+        return default if own is None else own.get(f"{self.group_type}.{name}", default)
+
+
+class ConsumerSettings(AssignedSettings, frozen=True):
+    """Settings of consumer groups (KIP-848)."""
+
+    group_type = "consumer"
     assignors: tuple[str, ...] = ("uniform", "range")
     migration_policy: str = "bidirectional"
-    assignment_interval_ms: int = 1_000
     regex_refresh_interval_ms: int = 600_000
-    of_groups: Mapping[str, Mapping[str, int]] = {}
-    """Group id → property → value; follows changes."""
-    live: Mapping[str, int] = {}
-    """Settings of the broker that change while it runs, by Kafka's name; follows changes."""
-
-    def session_timeout_of(self, group_id: str) -> int:
-        return self._of(group_id, "consumer.session.timeout.ms", self.session_timeout_ms)
-
-    def heartbeat_interval_of(self, group_id: str) -> int:
-        return self._of(group_id, "consumer.heartbeat.interval.ms", self.heartbeat_interval_ms)
-
-    def assignment_interval_of(self, group_id: str) -> int:
-        return self._of(
-            group_id, "consumer.assignment.interval.ms", self.live.get(ASSIGNMENT_INTERVAL, self.assignment_interval_ms)
-        )
-
-    def _of(self, group_id: str, name: str, default: int) -> int:
-        own = self.of_groups.get(group_id)
-        return default if own is None else own.get(name, default)
 
 
-class ShareSettings(msgspec.Struct, frozen=True):
-    """Settings of share groups (KIP-932) that their coordinator needs. ``of_groups`` overrides them for single
-    groups.
-    """
+class ShareSettings(AssignedSettings, frozen=True):
+    """Settings of share groups (KIP-932) that their coordinator needs."""
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
+    group_type = "share"
     max_size: int = 200
     assignor: str = "simple"
-    assignment_interval_ms: int = 1_000
-    of_groups: Mapping[str, Mapping[str, int]] = {}
-    """Group id → property → value; follows changes."""
-    live: Mapping[str, int] = {}
-    """Settings of the broker that change while it runs, by Kafka's name; follows changes."""
-
-    def session_timeout_of(self, group_id: str) -> int:
-        return self._of(group_id, "share.session.timeout.ms", self.session_timeout_ms)
-
-    def heartbeat_interval_of(self, group_id: str) -> int:
-        return self._of(group_id, "share.heartbeat.interval.ms", self.heartbeat_interval_ms)
-
-    def assignment_interval_of(self, group_id: str) -> int:
-        default = self.live.get(SHARE_ASSIGNMENT_INTERVAL, self.assignment_interval_ms)
-        return self._of(group_id, "share.assignment.interval.ms", default)
-
-    def _of(self, group_id: str, name: str, default: int) -> int:
-        own = self.of_groups.get(group_id)
-        return default if own is None else own.get(name, default)
 
 
-class StreamsSettings(msgspec.Struct, frozen=True):
-    """Settings of streams groups (KIP-1071). ``of_groups`` overrides them for single groups."""
+class StreamsSettings(AssignedSettings, frozen=True):
+    """Settings of streams groups (KIP-1071)."""
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    max_size: int = 2**31 - 1
+    group_type = "streams"
     num_standby_replicas: int = 0
     initial_rebalance_delay_ms: int = 3_000
-    assignment_interval_ms: int = 1_000
-    of_groups: Mapping[str, Mapping[str, int]] = {}
-    """Group id → property → value; follows changes."""
-    live: Mapping[str, int] = {}
-    """Settings of the broker that change while it runs, by Kafka's name; follows changes."""
-
-    def session_timeout_of(self, group_id: str) -> int:
-        return self._of(group_id, "streams.session.timeout.ms", self.session_timeout_ms)
-
-    def heartbeat_interval_of(self, group_id: str) -> int:
-        return self._of(group_id, "streams.heartbeat.interval.ms", self.heartbeat_interval_ms)
 
     def standby_replicas_of(self, group_id: str) -> int:
-        return self._of(group_id, "streams.num.standby.replicas", self.num_standby_replicas)
+        return self._of(group_id, "num.standby.replicas", self.num_standby_replicas)
 
     def initial_rebalance_delay_of(self, group_id: str) -> int:
-        return self._of(group_id, "streams.initial.rebalance.delay.ms", self.initial_rebalance_delay_ms)
-
-    def assignment_interval_of(self, group_id: str) -> int:
-        default = self.live.get(STREAMS_ASSIGNMENT_INTERVAL, self.assignment_interval_ms)
-        return self._of(group_id, "streams.assignment.interval.ms", default)
-
-    def _of(self, group_id: str, name: str, default: int) -> int:
-        own = self.of_groups.get(group_id)
-        return default if own is None else own.get(name, default)
+        return self._of(group_id, "initial.rebalance.delay.ms", self.initial_rebalance_delay_ms)
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
@@ -165,6 +110,10 @@ class GroupSettings(msgspec.Struct, frozen=True):
     consumer: ConsumerSettings = ConsumerSettings()
     share: ShareSettings = ShareSettings()
     streams: StreamsSettings = StreamsSettings()
+
+    def of(self, group: AnyGroup) -> AssignedSettings:
+        """The settings of a group's type."""
+        return {"consumer": self.consumer, "share": self.share, "streams": self.streams}[group.group_type]
 
 
 StateRequest: TypeAlias = InitializeShareGroupStateRequest | DeleteShareGroupStateRequest
@@ -185,10 +134,16 @@ class StateAsk(msgspec.Struct, frozen=True):
 # Inputs. ``version`` is the version of the request. The caller has resolved topic ids to names.
 
 
-class Join(msgspec.Struct, frozen=True):
-    """A JoinGroup. ``member_suffix`` is a new random text for the id of a new member."""
+class GroupRequest(msgspec.Struct, frozen=True):
+    """A request about one group. While a change of the group is in flight to the log, it waits."""
 
     token: Token
+    request: Any
+
+
+class Join(GroupRequest, frozen=True):
+    """A JoinGroup. ``member_suffix`` is a new random text for the id of a new member."""
+
     request: JoinGroupRequest
     version: int
     client_id: str
@@ -197,35 +152,31 @@ class Join(msgspec.Struct, frozen=True):
     principal: str = ""
 
 
-class Sync(msgspec.Struct, frozen=True):
+class Sync(GroupRequest, frozen=True):
     """A SyncGroup."""
 
-    token: Token
     request: SyncGroupRequest
     version: int
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class Heartbeat(GroupRequest, frozen=True):
     """A Heartbeat."""
 
-    token: Token
     request: HeartbeatRequest
 
 
-class Leave(msgspec.Struct, frozen=True):
+class Leave(GroupRequest, frozen=True):
     """A LeaveGroup."""
 
-    token: Token
     request: LeaveGroupRequest
     version: int
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(GroupRequest, frozen=True):
     """An OffsetCommit. With ``producer`` (id, epoch) a TxnOffsetCommit: the offsets become the group's when the
     producer's transaction commits. ``version`` is then that of an OffsetCommit which is worded alike.
     """
 
-    token: Token
     request: OffsetCommitRequest
     version: int
     producer: tuple[int, int] | None = None
@@ -246,17 +197,15 @@ class Delete(msgspec.Struct, frozen=True):
     group_id: str
 
 
-class DeleteOffsets(msgspec.Struct, frozen=True):
+class DeleteOffsets(GroupRequest, frozen=True):
     """An OffsetDelete of existing topics."""
 
-    token: Token
     request: OffsetDeleteRequest
 
 
-class ConsumerHeartbeat(msgspec.Struct, frozen=True):
+class ConsumerHeartbeat(GroupRequest, frozen=True):
     """A ConsumerGroupHeartbeat. ``new_member_id`` is a new random id for a member without one."""
 
-    token: Token
     request: ConsumerGroupHeartbeatRequest
     version: int
     client_id: str
@@ -272,10 +221,9 @@ class DescribeConsumer(msgspec.Struct, frozen=True):
     group_id: str
 
 
-class ShareHeartbeat(msgspec.Struct, frozen=True):
+class ShareHeartbeat(GroupRequest, frozen=True):
     """A ShareGroupHeartbeat."""
 
-    token: Token
     request: ShareGroupHeartbeatRequest
     client_id: str
     client_host: str
@@ -295,24 +243,21 @@ class ShareStatesOf(msgspec.Struct, frozen=True):
     group_id: str
 
 
-class AlterShareOffsets(msgspec.Struct, frozen=True):
+class AlterShareOffsets(GroupRequest, frozen=True):
     """An AlterShareGroupOffsets."""
 
-    token: Token
     request: AlterShareGroupOffsetsRequest
 
 
-class DeleteShareOffsets(msgspec.Struct, frozen=True):
+class DeleteShareOffsets(GroupRequest, frozen=True):
     """A DeleteShareGroupOffsets."""
 
-    token: Token
     request: DeleteShareGroupOffsetsRequest
 
 
-class StreamsHeartbeat(msgspec.Struct, frozen=True):
+class StreamsHeartbeat(GroupRequest, frozen=True):
     """A StreamsGroupHeartbeat. The response is a ``StreamsBeaten``."""
 
-    token: Token
     request: StreamsGroupHeartbeatRequest
     client_id: str
     client_host: str
@@ -418,19 +363,9 @@ Input: TypeAlias = (
 
 # Outputs.
 
-Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | ShareGroupKey | StreamsGroupKey
-Value: TypeAlias = (
-    OffsetCommitValue
-    | GroupMetadataValue
-    | ConsumerGroupMetadataValue
-    | ConsumerGroupMemberMetadataValue
-    | ConsumerGroupTargetAssignmentMetadataValue
-    | ConsumerGroupTargetAssignmentMemberValue
-    | ConsumerGroupCurrentMemberAssignmentValue
-    | ConsumerGroupRegularExpressionValue
-    | ShareGroupValue
-    | StreamsGroupValue
-)
+Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | AssignedGroupKey
+Value: TypeAlias = Stored
+"""The value of a key's type."""
 
 
 class Write(msgspec.Struct, frozen=True):

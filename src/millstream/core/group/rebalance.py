@@ -265,3 +265,15 @@ def drop(step: Step, group: Group, member: Member) -> None:
     answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     step.cancel(member.session)
     group.remove(member.member_id)
+
+
+def end_classic(step: Step, group: Group) -> None:
+    """End the classic group: answer its parked requests, and cancel its deadlines."""
+    for member in group.members.values():
+        answer_join(step, group, member, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+        answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+        step.cancel(member.session)
+    for deadline in group.pending_joins.values():
+        step.cancel(deadline)
+    step.cancel(group.rebalance.join_deadline)
+    step.cancel(group.rebalance.sync_deadline)

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from millstream.core.group.consumer_state.topics import Topics
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import Deadline, Deadlines
 from millstream.core.group.group import Group
@@ -20,6 +19,7 @@ from millstream.core.group.outputs import (
     Value,
     Write,
 )
+from millstream.core.group.topics import Topics
 from millstream.model.error_code import ErrorCode
 from millstream.wire.schema import Message
 
@@ -175,17 +175,20 @@ class Step:
         number = self.asks.add(OpenAsk(group, answered, token))
         self.out.asks.append(StateAsk(number, group.group_id, request, token is not None))
 
-    def remove(
+    def write_alone(
         self,
         group: Group,
         records: tuple[tuple[Key, Value | None], ...],
-        token: Token,
-        removed: Callable[["Step", ErrorCode], None],
+        token: Token | None,
+        settled: Callable[["Step", ErrorCode], None],
     ) -> None:
-        """Persist the tombstones of a whole group, then call ``removed``."""
+        """Persist ``records``, then call ``settled``. Other requests about the group wait for that.
+
+        ``token`` is the request that waits for the outcome, if any.
+        """
         assert group.group_id not in self.busy, "one change at a time"
         self.busy[group.group_id] = deque()
-        self.write(records, RemovalPending(group, token, removed))
+        self.write(records, PendingAlone(group, token, settled))
 
     def after(self, deadline: Deadline[Group], delay_ms: int) -> None:
         """Set ``deadline`` to ``delay_ms`` from now; 0 or less is due at once."""
@@ -199,18 +202,18 @@ class Step:
         self.deadlines.cancel(deadline)
 
 
-class RemovalPending:
-    """The tombstones of a whole group in flight to the log."""
+class PendingAlone:
+    """A write that the other requests about its group wait for."""
 
-    __slots__ = ("_removed", "group", "token")
+    __slots__ = ("_settled", "group", "token")
 
-    def __init__(self, group: Group, token: Token, removed: Callable[[Step, ErrorCode], None]) -> None:
+    def __init__(self, group: Group, token: Token | None, settled: Callable[[Step, ErrorCode], None]) -> None:
         self.group = group
         self.token = token
-        self._removed = removed
+        self._settled = settled
 
     def settle(self, step: Step, error: ErrorCode) -> None:
-        self._removed(step, error)
+        self._settled(step, error)
 
 
 class Forget:

@@ -9,27 +9,31 @@ forgets. Record type 4, the topics as brokers before 4.1 kept them, is written n
 
 from typing import Annotated
 
-from millstream.wire.schema import ZERO_UUID, F, Int8, Int32, Int64, Message, Stored, StoredKey, Uuid
+from millstream.wire.messages.assigned_group_storage import (
+    AssignmentEpochKey,
+    AssignmentEpochValue,
+    CurrentKey,
+    CurrentValue,
+    GroupEpochKey,
+    GroupEpochValue,
+    MemberKey,
+    TargetKey,
+)
+from millstream.wire.schema import ZERO_UUID, F, Int32, Int64, Message, Stored, StoredKey, Uuid
 
 
-class ConsumerGroupMetadataKey(StoredKey, api_key=3):
+class ConsumerGroupMetadataKey(GroupEpochKey, api_key=3):
     """Key of a group's epoch."""
 
-    group: str = ""
 
-
-class ConsumerGroupMetadataValue(Stored, api_key=3, versions=(0, 0), flexible=0):
+class ConsumerGroupMetadataValue(GroupEpochValue, api_key=3, versions=(0, 0), flexible=0):
     """The group epoch, and a hash of the topics as they were when it was set."""
 
-    epoch: Int32 = 0
     metadata_hash: Annotated[Int64, F("0+", tag=0)] = 0
 
 
-class ConsumerGroupMemberMetadataKey(StoredKey, api_key=5):
+class ConsumerGroupMemberMetadataKey(MemberKey, api_key=5):
     """Key of a member's subscription."""
-
-    group: str = ""
-    member_id: str = ""
 
 
 class ClassicProtocol(Message):
@@ -60,24 +64,16 @@ class ConsumerGroupMemberMetadataValue(Stored, api_key=5, versions=(0, 0), flexi
     classic_member_metadata: Annotated[ClassicMemberMetadata | None, F("0+", tag=0)] = ClassicMemberMetadata()
 
 
-class ConsumerGroupTargetAssignmentMetadataKey(StoredKey, api_key=6):
+class ConsumerGroupTargetAssignmentMetadataKey(AssignmentEpochKey, api_key=6):
     """Key of the target assignment's epoch."""
 
-    group: str = ""
 
-
-class ConsumerGroupTargetAssignmentMetadataValue(Stored, api_key=6, versions=(0, 0), flexible=0):
+class ConsumerGroupTargetAssignmentMetadataValue(AssignmentEpochValue, api_key=6, versions=(0, 0), flexible=0):
     """For which group epoch the target assignment was made, and when (wall clock, ms)."""
 
-    assignment_epoch: Int32 = 0
-    assignment_timestamp: Annotated[Int64, F("0+", tag=0)] = 0
 
-
-class ConsumerGroupTargetAssignmentMemberKey(StoredKey, api_key=7):
+class ConsumerGroupTargetAssignmentMemberKey(TargetKey, api_key=7):
     """Key of what a member is to have."""
-
-    group: str = ""
-    member_id: str = ""
 
 
 class TargetTopicPartitions(Message):
@@ -93,11 +89,8 @@ class ConsumerGroupTargetAssignmentMemberValue(Stored, api_key=7, versions=(0, 0
     topic_partitions: list[TargetTopicPartitions] = []
 
 
-class ConsumerGroupCurrentMemberAssignmentKey(StoredKey, api_key=8):
+class ConsumerGroupCurrentMemberAssignmentKey(CurrentKey, api_key=8):
     """Key of what a member has."""
-
-    group: str = ""
-    member_id: str = ""
 
 
 class CurrentTopicPartitions(Message):
@@ -108,12 +101,9 @@ class CurrentTopicPartitions(Message):
     assignment_epochs: Annotated[list[Int32] | None, F("0+", tag=0)] = None
 
 
-class ConsumerGroupCurrentMemberAssignmentValue(Stored, api_key=8, versions=(0, 0), flexible=0):
+class ConsumerGroupCurrentMemberAssignmentValue(CurrentValue, api_key=8, versions=(0, 0), flexible=0):
     """What a member has, and has yet to give back."""
 
-    member_epoch: Int32 = 0
-    previous_member_epoch: Int32 = 0
-    state: Int8 = 0
     assigned_partitions: list[CurrentTopicPartitions] = []
     partitions_pending_revocation: list[CurrentTopicPartitions] = []
 

@@ -7,16 +7,21 @@ being deleted (15). A null value forgets.
 
 # ruff: noqa: RUF012 (msgspec copies an empty list that is a default)
 
-from typing import Annotated
+from millstream.wire.messages.assigned_group_storage import (
+    AssignmentEpochKey,
+    AssignmentEpochValue,
+    CurrentKey,
+    CurrentValue,
+    GroupEpochKey,
+    GroupEpochValue,
+    MemberKey,
+    TargetKey,
+)
+from millstream.wire.schema import ZERO_UUID, Int32, Int64, Message, Stored, StoredKey, Uuid
 
-from millstream.wire.schema import ZERO_UUID, F, Int8, Int32, Int64, Message, Stored, StoredKey, Uuid
 
-
-class ShareGroupMemberMetadataKey(StoredKey, api_key=10):
+class ShareGroupMemberMetadataKey(MemberKey, api_key=10):
     """Key of a member's subscription."""
-
-    group: str = ""
-    member_id: str = ""
 
 
 class ShareGroupMemberMetadataValue(Stored, api_key=10, versions=(0, 0), flexible=0):
@@ -28,37 +33,26 @@ class ShareGroupMemberMetadataValue(Stored, api_key=10, versions=(0, 0), flexibl
     subscribed_topic_names: list[str] = []
 
 
-class ShareGroupMetadataKey(StoredKey, api_key=11):
+class ShareGroupMetadataKey(GroupEpochKey, api_key=11):
     """Key of a group's epoch."""
 
-    group: str = ""
 
-
-class ShareGroupMetadataValue(Stored, api_key=11, versions=(0, 0), flexible=0):
+class ShareGroupMetadataValue(GroupEpochValue, api_key=11, versions=(0, 0), flexible=0):
     """The group epoch, and a hash of the topics as they were when it was set."""
 
-    epoch: Int32 = 0
     metadata_hash: Int64 = 0
 
 
-class ShareGroupTargetAssignmentMetadataKey(StoredKey, api_key=12):
+class ShareGroupTargetAssignmentMetadataKey(AssignmentEpochKey, api_key=12):
     """Key of the target assignment's epoch."""
 
-    group: str = ""
 
-
-class ShareGroupTargetAssignmentMetadataValue(Stored, api_key=12, versions=(0, 0), flexible=0):
+class ShareGroupTargetAssignmentMetadataValue(AssignmentEpochValue, api_key=12, versions=(0, 0), flexible=0):
     """For which group epoch the target assignment was made, and when (wall clock, ms)."""
 
-    assignment_epoch: Int32 = 0
-    assignment_timestamp: Annotated[Int64, F("0+", tag=0)] = 0
 
-
-class ShareGroupTargetAssignmentMemberKey(StoredKey, api_key=13):
+class ShareGroupTargetAssignmentMemberKey(TargetKey, api_key=13):
     """Key of what a member is to have."""
-
-    group: str = ""
-    member_id: str = ""
 
 
 class ShareTopicPartitions(Message):
@@ -74,19 +68,13 @@ class ShareGroupTargetAssignmentMemberValue(Stored, api_key=13, versions=(0, 0),
     topic_partitions: list[ShareTopicPartitions] = []
 
 
-class ShareGroupCurrentMemberAssignmentKey(StoredKey, api_key=14):
+class ShareGroupCurrentMemberAssignmentKey(CurrentKey, api_key=14):
     """Key of what a member has."""
 
-    group: str = ""
-    member_id: str = ""
 
-
-class ShareGroupCurrentMemberAssignmentValue(Stored, api_key=14, versions=(0, 0), flexible=0):
+class ShareGroupCurrentMemberAssignmentValue(CurrentValue, api_key=14, versions=(0, 0), flexible=0):
     """What a member has, and the epochs by which it is known."""
 
-    member_epoch: Int32 = 0
-    previous_member_epoch: Int32 = 0
-    state: Int8 = 0
     assigned_partitions: list[ShareTopicPartitions] = []
 
 

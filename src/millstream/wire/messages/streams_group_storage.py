@@ -9,37 +9,41 @@ those that it has (22). A null value forgets.
 
 from typing import Annotated
 
+from millstream.wire.messages.assigned_group_storage import (
+    AssignmentEpochKey,
+    AssignmentEpochValue,
+    CurrentKey,
+    CurrentValue,
+    GroupEpochKey,
+    GroupEpochValue,
+    MemberKey,
+    TargetKey,
+)
 from millstream.wire.messages.streams_group_heartbeat import (
     StreamsEndpoint,
     StreamsKeyValue,
     StreamsSubtopology,
     StreamsTaskIds,
 )
-from millstream.wire.schema import F, Int8, Int32, Int64, Message, Stored, StoredKey
+from millstream.wire.schema import F, Int32, Int64, Message, Stored, StoredKey
 
 
-class StreamsGroupMetadataKey(StoredKey, api_key=17):
+class StreamsGroupMetadataKey(GroupEpochKey, api_key=17):
     """Key of a group's epoch."""
 
-    group: str = ""
 
-
-class StreamsGroupMetadataValue(Stored, api_key=17, versions=(0, 0), flexible=0):
+class StreamsGroupMetadataValue(GroupEpochValue, api_key=17, versions=(0, 0), flexible=0):
     """The group epoch, a hash of the topics as they were when it was set, the epoch of the topology whose topics were
     found right then (-1: none), and the settings of the assignor.
     """
 
-    epoch: Int32 = 0
     metadata_hash: Int64 = 0
     validated_topology_epoch: Annotated[Int32, F("0+", tag=0)] = -1
     last_assignment_configs: Annotated[list[StreamsKeyValue] | None, F("0+", tag=1, nullable="0+")] = None
 
 
-class StreamsGroupMemberMetadataKey(StoredKey, api_key=19):
+class StreamsGroupMemberMetadataKey(MemberKey, api_key=19):
     """Key of a member's facts."""
-
-    group: str = ""
-    member_id: str = ""
 
 
 class StreamsGroupMemberMetadataValue(Stored, api_key=19, versions=(0, 0), flexible=0):
@@ -56,24 +60,16 @@ class StreamsGroupMemberMetadataValue(Stored, api_key=19, versions=(0, 0), flexi
     client_tags: list[StreamsKeyValue] = []
 
 
-class StreamsGroupTargetAssignmentMetadataKey(StoredKey, api_key=20):
+class StreamsGroupTargetAssignmentMetadataKey(AssignmentEpochKey, api_key=20):
     """Key of the target assignment's epoch."""
 
-    group: str = ""
 
-
-class StreamsGroupTargetAssignmentMetadataValue(Stored, api_key=20, versions=(0, 0), flexible=0):
+class StreamsGroupTargetAssignmentMetadataValue(AssignmentEpochValue, api_key=20, versions=(0, 0), flexible=0):
     """For which group epoch the target assignment was made, and when (wall clock, ms)."""
 
-    assignment_epoch: Int32 = 0
-    assignment_timestamp: Annotated[Int64, F("0+", tag=0)] = 0
 
-
-class StreamsGroupTargetAssignmentMemberKey(StoredKey, api_key=21):
+class StreamsGroupTargetAssignmentMemberKey(TargetKey, api_key=21):
     """Key of the tasks that a member is to have."""
-
-    group: str = ""
-    member_id: str = ""
 
 
 class StreamsGroupTargetAssignmentMemberValue(Stored, api_key=21, versions=(0, 0), flexible=0):
@@ -84,11 +80,8 @@ class StreamsGroupTargetAssignmentMemberValue(Stored, api_key=21, versions=(0, 0
     warmup_tasks: list[StreamsTaskIds] = []
 
 
-class StreamsGroupCurrentMemberAssignmentKey(StoredKey, api_key=22):
+class StreamsGroupCurrentMemberAssignmentKey(CurrentKey, api_key=22):
     """Key of the tasks that a member has."""
-
-    group: str = ""
-    member_id: str = ""
 
 
 class StoredTaskIds(Message):
@@ -99,12 +92,9 @@ class StoredTaskIds(Message):
     assignment_epochs: Annotated[list[Int32] | None, F("0+", tag=0, nullable="0+")] = None
 
 
-class StreamsGroupCurrentMemberAssignmentValue(Stored, api_key=22, versions=(0, 0), flexible=0):
+class StreamsGroupCurrentMemberAssignmentValue(CurrentValue, api_key=22, versions=(0, 0), flexible=0):
     """The tasks that a member has, those that it has yet to give back, and the epochs by which it is known."""
 
-    member_epoch: Int32 = 0
-    previous_member_epoch: Int32 = 0
-    state: Int8 = 0
     active_tasks: list[StoredTaskIds] = []
     standby_tasks: list[StoredTaskIds] = []
     warmup_tasks: list[StoredTaskIds] = []

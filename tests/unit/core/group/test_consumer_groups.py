@@ -3,7 +3,6 @@
 import pytest
 from group_driver import Driver
 
-from millstream.core.group.consumer_state.topics import Topic, metadata_hash
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.outputs import (
     ConsumerHeartbeat,
@@ -17,6 +16,7 @@ from millstream.core.group.outputs import (
 )
 from millstream.core.group.regex import LENGTH_MAX, check_expression, matcher, weight
 from millstream.core.group.state import GroupState
+from millstream.core.group.topics import Topic, metadata_hash
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, OwnedTopicPartitions
@@ -330,7 +330,7 @@ def test_an_expression_is_looked_up_once_for_all_who_use_it_and_forgotten_with_t
     driver.step(ExpressionsResolved("g", {"t|u": frozenset({"t"})}, driver.topics.revision))
     token = driver.beat("a", 1)
     assert driver.told(token)[1:] == (2, driver.told(token)[2])
-    assert driver.group.subscribed_names() == {"t"}
+    assert driver.group.subscriptions.topics() == {"t"}
     driver.topics.put("u", b"u" * 16, 1)
     driver.advance(10_001)
     driver.beat("b", 1)
@@ -340,7 +340,7 @@ def test_an_expression_is_looked_up_once_for_all_who_use_it_and_forgotten_with_t
     driver.beat("a", -1)
     driver.beat("b", -1)
     assert (ConsumerGroupRegularExpressionKey("g", "t|u"), None) in driver.log
-    assert not driver.group.expressions
+    assert not driver.group.subscriptions.expressions
 
 
 def test_what_comes_for_a_group_that_is_gone_is_dropped():

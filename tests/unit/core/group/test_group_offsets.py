@@ -6,8 +6,8 @@ import pytest
 from group_driver import DELAY_MS, Driver
 
 from millstream.coordinator.records import encode_record
-from millstream.core.group.consumer_state.topics import Topic
 from millstream.core.group.describe import describe_group, list_groups
+from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from millstream.wire.stored import encode_versioned

@@ -5,7 +5,6 @@ from group_driver import Driver
 
 from millstream.core.group.assign.simple import assign_simple
 from millstream.core.group.assign.spec import Subscriber
-from millstream.core.group.consumer_state.topics import Topic
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (
@@ -18,6 +17,7 @@ from millstream.core.group.outputs import (
     ShareStatesOf,
     StateAnswered,
 )
+from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

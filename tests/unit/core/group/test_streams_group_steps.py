@@ -4,7 +4,6 @@ import msgspec
 import pytest
 from group_driver import Driver
 
-from millstream.core.group.consumer_state.topics import Topic
 from millstream.core.group.coordinator import GroupCoordinator
 from millstream.core.group.describe import describe_group, list_groups
 from millstream.core.group.outputs import (
@@ -18,6 +17,7 @@ from millstream.core.group.streams.sticky import TaskMember, TaskSpec, assign_ta
 from millstream.core.group.streams_state.configured import Status, configure
 from millstream.core.group.streams_state.tasks import NOTHING, TaskSets
 from millstream.core.group.streams_state.topology import topology_of
+from millstream.core.group.topics import Topic
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest

@@ -6,11 +6,11 @@ heartbeat of the consumer protocol. It waits for no other member, and no member 
 assignment.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
-from millstream.core.group.consumer.change import Change
+from millstream.core.group.assigned.change import Failed, GroupChange
+from millstream.core.group.assigned.requests import known_member
+from millstream.core.group.assigned.timers import renew, timers_of
 from millstream.core.group.consumer.expressions import begin_resolving, follow_expression
 from millstream.core.group.consumer.heartbeat import (
     put_metadata,
@@ -18,13 +18,11 @@ from millstream.core.group.consumer.heartbeat import (
     replace_static,
     static_member,
     throw_if_fenced,
-    unknown_member,
 )
-from millstream.core.group.consumer.leaving import remove_members
+from millstream.core.group.consumer.leaving import remove
 from millstream.core.group.consumer.migrate import begin_downgrade, may_downgrade
 from millstream.core.group.consumer.protocol import assignment_bytes, read_subscription, reported_by
 from millstream.core.group.consumer.target import follow_epoch, follow_topics
-from millstream.core.group.consumer.timers import renew, timers_of
 from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.consumer_state.member import ConsumerMember, MemberState
 from millstream.core.group.deadlines import OFF
@@ -46,7 +44,7 @@ from millstream.wire.messages.leave_group import LeaveGroupResponse, MemberIdent
 from millstream.wire.messages.sync_group import SyncGroupResponse
 
 
-def join(step: Step, change: Change, given: Join) -> None:
+def join(step: Step, change: GroupChange[ConsumerGroup], given: Join) -> None:
     """Handle a JoinGroup for a consumer group that has members."""
     try:
         _join(step, change, given)
@@ -55,8 +53,8 @@ def join(step: Step, change: Change, given: Join) -> None:
         step.out.answer(given.token, join_error(given.request.member_id, error.code))
 
 
-def _join(step: Step, change: Change, given: Join) -> None:
-    request, group = given.request, change.consumer
+def _join(step: Step, change: GroupChange[ConsumerGroup], given: Join) -> None:
+    request, group = given.request, change.content
     member_id = request.member_id or given.member_suffix
     if len(group.members) >= step.settings.consumer.max_size and member_id not in group.members:
         step.out.answer(given.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -79,16 +77,12 @@ def _join(step: Step, change: Change, given: Join) -> None:
     before = _member(change, request, member_id, former)
     member = _take_over(before, given, subscription)
     changed = put_metadata(change, before, member)
-    regex_changed, _ = follow_expression(step, change, before, member)
-    follow_topics(step, change, bump=changed or regex_changed)
+    expression = follow_expression(step, change, before, member)
+    changed = changed or expression.changed
+    follow_topics(step, change, bump=changed)
     follow_epoch(step, change)
-    after = put_reconciled(
-        step,
-        change,
-        reported_by(subscription, step.topics),
-        subscription_changed=changed or regex_changed,
-        of=member,
-    )
+    reported = reported_by(subscription, step.topics)
+    after = put_reconciled(step, change, reported, subscription_changed=changed, of=member)
 
     def done(step: Step) -> None:
         timers = timers_of(change.group, group, after.member_id)
@@ -96,8 +90,7 @@ def _join(step: Step, change: Change, given: Join) -> None:
         step.cancel(timers.rebalance)
         step.after(timers.sync, after.rebalance_timeout_ms)
         renew(step, change.group, group, after)
-        if change.regexes:
-            begin_resolving(step, group, change.regexes, given)
+        begin_resolving(step, group, expression.to_resolve, given)
         step.out.answer(given.token, _joined(given, after.member_id, after.epoch))
 
     change.write(step, given.token, done, _refused(given))
@@ -128,12 +121,14 @@ def _take_over(member: ConsumerMember, given: Join, subscription: ConsumerProtoc
     )
 
 
-def _downgrade(step: Step, change: Change, given: Join, former: ConsumerMember, successor: ConsumerMember) -> None:
+def _downgrade(
+    step: Step, change: GroupChange[ConsumerGroup], given: Join, former: ConsumerMember, successor: ConsumerMember
+) -> None:
     """Replace the last member of the consumer protocol by a classic one: the group becomes classic again.
 
     It stays stable, unless the successor has another subscription.
     """
-    generation = change.consumer.epoch
+    generation = change.content.epoch
 
     def done(step: Step) -> None:
         step.out.answer(given.token, _joined(given, successor.member_id, generation))
@@ -144,7 +139,7 @@ def _downgrade(step: Step, change: Change, given: Join, former: ConsumerMember, 
     )
 
 
-def _refused(given: Join) -> Callable[[Step, ErrorCode], None]:
+def _refused(given: Join) -> Failed:
     def refused(step: Step, error: ErrorCode) -> None:
         step.out.answer(given.token, join_error("", error))
 
@@ -170,9 +165,11 @@ def _former(group: ConsumerGroup, request: JoinGroupRequest) -> ConsumerMember |
     return None if former_id is None else group.members[former_id]
 
 
-def _member(change: Change, request: JoinGroupRequest, member_id: str, former: ConsumerMember | None) -> ConsumerMember:
+def _member(
+    change: GroupChange[ConsumerGroup], request: JoinGroupRequest, member_id: str, former: ConsumerMember | None
+) -> ConsumerMember:
     """The joining member, as it was before."""
-    group = change.consumer
+    group = change.content
     if former is not None:
         return replace_static(change, former, member_id)
     if request.group_instance_id is not None and request.member_id:
@@ -188,14 +185,12 @@ def _member(change: Change, request: JoinGroupRequest, member_id: str, former: C
 def _check(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
     """The classic member that sent the request. Rejected if it is unknown or its generation is not current."""
     if instance_id is None:
-        member = group.members.get(member_id)
-        if member is None:
-            raise unknown_member(group.group_id, member_id)
+        member = known_member(group.members, group.group_id, member_id)
     else:
         member = static_member(group, instance_id)
         throw_if_fenced(member, member_id)
     if member.classic is None:
-        raise unknown_member(group.group_id, member_id)
+        raise Rejected("It does not use the classic protocol.", ErrorCode.UNKNOWN_MEMBER_ID)
     if generation != member.epoch:
         raise Rejected("The generation is not the member's epoch.", ErrorCode.ILLEGAL_GENERATION)
     return member
@@ -275,17 +270,17 @@ def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
 # Leaving
 
 
-def leave(step: Step, change: Change, given: Leave) -> None:
+def leave(step: Step, change: GroupChange[ConsumerGroup], given: Leave) -> None:
     """Handle a LeaveGroup for members of either protocol; an administrator may name any."""
-    group = change.consumer
+    group = change.content
     results: list[MemberResponse] = []
-    leaving: list[ConsumerMember] = []
+    leaving: list[str] = []
     for who in leavers(given.request, given.version):
         error = ErrorCode.NONE
         try:
-            member = _leaver(group, who)
-            if member not in leaving:
-                leaving.append(member)
+            member_id = _leaver(group, who).member_id
+            if member_id not in leaving:
+                leaving.append(member_id)
         except Rejected as rejected:
             error = ErrorCode(rejected.code)
         results.append(member_result(who, error))
@@ -300,14 +295,12 @@ def leave(step: Step, change: Change, given: Leave) -> None:
     def failed(step: Step, error: ErrorCode) -> None:
         step.out.answer(given.token, LeaveGroupResponse(error_code=error))
 
-    remove_members(step, change, leaving, given.token, done, failed)
+    remove(step, change, leaving, given.token, done, failed)
 
 
 def _leaver(group: ConsumerGroup, who: MemberIdentity) -> ConsumerMember:
     if who.group_instance_id is None:
-        member = group.members.get(who.member_id)
-        if member is None:
-            raise unknown_member(group.group_id, who.member_id)
+        member = known_member(group.members, group.group_id, who.member_id)
     else:
         member = static_member(group, who.group_instance_id)
         if who.member_id:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from millstream.core.group.assign.spec import NOTHING, Partitions
+from millstream.core.group.assigned.requests import not_described
 from millstream.core.group.consumer_state.group import ConsumerGroup
-from millstream.core.group.consumer_state.member import ConsumerMember, partitions_of
-from millstream.core.group.consumer_state.topics import Topics, described
-from millstream.model.error_code import ErrorCode
+from millstream.core.group.consumer_state.member import ConsumerMember
+from millstream.core.group.group import Group
+from millstream.core.group.step import Step
+from millstream.core.group.topics import Topics, described
 from millstream.wire.messages.consumer_group_describe import (
     DescribedConsumerGroup,
     DescribedConsumerMember,
@@ -15,26 +17,18 @@ from millstream.wire.messages.consumer_group_describe import (
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-def describe_consumer_group(
-    group_id: str, group: ConsumerGroup | None, *, is_known: bool, topics: Topics, default_assignor: str
-) -> DescribedConsumerGroup:
-    """A consumer group and its members. ``is_known``: a group of another kind has that name."""
-    if not group_id:
-        return DescribedConsumerGroup(error_code=ErrorCode.INVALID_GROUP_ID)
+def describe_consumer_group(step: Step, group_id: str, holder: Group | None) -> DescribedConsumerGroup:
+    """A consumer group and its members."""
+    group = None if holder is None else holder.consumer
     if group is None:
-        words = "is not a consumer group." if is_known else "not found."
-        return DescribedConsumerGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} {words}",
-        )
+        return not_described(DescribedConsumerGroup, ConsumerGroup.group_type, group_id, holder)
     return DescribedConsumerGroup(
         group_id=group_id,
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=group.preferred_assignor() or default_assignor,
-        members=[_member(group.targets, member, topics) for member in group.members.values()],
+        assignor_name=group.preferred_assignor() or step.settings.consumer.assignors[0],
+        members=[_member(group.targets, member, step.topics) for member in group.members.values()],
     )
 
 
@@ -56,7 +50,7 @@ def _member(targets: Mapping[str, Partitions], member: ConsumerMember, topics: T
 
 def _held(member: ConsumerMember) -> Partitions:
     """All partitions that a member owns, including those that it has yet to revoke."""
-    held = dict(partitions_of(member.assigned))
-    for topic_id, partitions in partitions_of(member.revoking).items():
-        held[topic_id] = held.get(topic_id, frozenset()) | partitions
+    held: dict[bytes, frozenset[int]] = {}
+    for topic_id, partitions in member.held():
+        held[topic_id] = held.get(topic_id, frozenset()) | partitions.keys()
     return held

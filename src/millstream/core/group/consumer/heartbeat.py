@@ -11,25 +11,19 @@ lost response explains, is fenced and must rejoin with epoch 0.
 
 import msgspec
 
-from millstream.core.group.consumer.change import Change
+from millstream.core.group.assigned.change import GroupChange
+from millstream.core.group.assigned.requests import check_room, fenced, invalid, known_member, refused
+from millstream.core.group.assigned.timers import await_revocation, renew
+from millstream.core.group.assigned_state.member import JOINS, LEAVES, LEAVES_FOR_A_WHILE
 from millstream.core.group.consumer.expressions import begin_resolving, follow_expression
 from millstream.core.group.consumer.reconcile import Reported, reconcile
 from millstream.core.group.consumer.target import follow_epoch, follow_topics
-from millstream.core.group.consumer.timers import await_revocation, renew
-from millstream.core.group.consumer_state.group import ConsumerGroup, ConsumerRecord, member_tombstones, target_value
-from millstream.core.group.consumer_state.member import (
-    JOINS,
-    LEAVES,
-    LEAVES_FOR_A_WHILE,
-    NOTHING_OWNED,
-    ConsumerMember,
-    same_metadata,
-)
+from millstream.core.group.consumer_state.group import ConsumerGroup
+from millstream.core.group.consumer_state.member import NOTHING_OWNED, ConsumerMember, same_metadata
 from millstream.core.group.outputs import ConsumerHeartbeat
 from millstream.core.group.step import Step
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
-from millstream.model.quantities import MemberEpoch
 from millstream.wire.messages.consumer_group_heartbeat import (
     AssignedTopicPartitions,
     ConsumerGroupHeartbeatRequest,
@@ -50,39 +44,35 @@ def refusal(error: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResp
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
 
 
-def check_request(beat: ConsumerHeartbeat, assignors: tuple[str, ...]) -> None:
+def check_request(step: Step, beat: ConsumerHeartbeat) -> None:
     """Check the request itself. Rejected with Kafka's messages."""
-    request = beat.request
+    request, assignors = beat.request, step.settings.consumer.assignors
     epoch = request.member_epoch
     if not request.member_id and (beat.version >= CLIENT_MAKES_ID_FROM or epoch > 0 or epoch == LEAVES):
-        raise _invalid("MemberId can't be empty.")
+        raise invalid("MemberId can't be empty.")
     if not request.group_id:
-        raise _invalid("GroupId can't be empty.")
+        raise invalid("GroupId can't be empty.")
     if request.instance_id == "":
-        raise _invalid("InstanceId can't be empty.")
+        raise invalid("InstanceId can't be empty.")
     if request.rack_id == "":
-        raise _invalid("RackId can't be empty.")
+        raise invalid("RackId can't be empty.")
     if epoch == JOINS:
         if request.rebalance_timeout_ms == -1:
-            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+            raise invalid("RebalanceTimeoutMs must be provided in first request.")
         if request.topic_partitions is None or request.topic_partitions:
-            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+            raise invalid("TopicPartitions must be empty when (re-)joining.")
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+            raise invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
     elif epoch == LEAVES_FOR_A_WHILE:
         if request.instance_id is None:
-            raise _invalid("InstanceId can't be null.")
+            raise invalid("InstanceId can't be null.")
     elif epoch < LEAVES_FOR_A_WHILE:
-        raise _invalid("MemberEpoch is invalid.")
+        raise invalid("MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise Rejected(
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
             ErrorCode.UNSUPPORTED_ASSIGNOR,
         )
-
-
-def _invalid(message: str) -> Rejected:
-    return Rejected(message, ErrorCode.INVALID_REQUEST)
 
 
 def is_quiet(step: Step, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -102,27 +92,28 @@ def is_quiet(step: Step, group: ConsumerGroup, request: ConsumerGroupHeartbeatRe
         and request.server_assignor is None
         and member.classic is None
         and group.checked_revision == step.topics.revision
-        and not group.regex_counts
+        and not group.subscriptions.regex_counts
     )
 
 
-def heartbeat(step: Step, change: Change, beat: ConsumerHeartbeat) -> None:
+def heartbeat(step: Step, change: GroupChange[ConsumerGroup], beat: ConsumerHeartbeat) -> None:
     """Handle the heartbeat of a member that does not leave. Rejected if it is refused."""
-    request, group = beat.request, change.consumer
+    request, group = beat.request, change.content
     if is_quiet(step, group, request) and not change.records:
         member = group.members[request.member_id]
         if member.client_id == beat.client_id and member.client_host == beat.client_host:
             renew(step, change.group, group, member)
             step.out.answer(beat.token, _answer(step, group, member, None))
             return
-    _throw_if_full(step, group, request.member_id)
+    check_room(step, group, request.member_id)
     before = _member(change, request, beat.new_member_id)
     member = _take_over(before, beat)
     changed = put_metadata(change, before, member)
-    regex_changed, bump = follow_expression(step, change, before, member)
-    follow_topics(step, change, bump=changed or bump)
+    expression = follow_expression(step, change, before, member)
+    follow_topics(step, change, bump=changed or expression.bumps)
     follow_epoch(step, change)
-    after = put_reconciled(step, change, _reported(request), subscription_changed=changed or regex_changed, of=member)
+    changed = changed or expression.changed
+    after = put_reconciled(step, change, _reported(request), subscription_changed=changed, of=member)
     is_full = (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -134,32 +125,14 @@ def heartbeat(step: Step, change: Change, beat: ConsumerHeartbeat) -> None:
 
     def done(step: Step) -> None:
         renew(step, change.group, group, after)
-        await_revocation(step, group, before, after)
-        if change.regexes:
-            begin_resolving(step, group, change.regexes, beat)
+        await_revocation(step, change.group, group, before, after)
+        begin_resolving(step, group, expression.to_resolve, beat)
         step.out.answer(beat.token, _answer(step, group, after, answered))
 
-    def failed(step: Step, error: ErrorCode) -> None:
-        step.out.answer(beat.token, refusal(error, None))
-
-    change.write(step, beat.token, done, failed)
-
-
-def _throw_if_full(step: Step, group: ConsumerGroup, member_id: str) -> None:
-    limit = step.settings.consumer.max_size
-    if len(group.members) >= limit and member_id not in group.members:
-        raise Rejected(
-            f"The consumer group has reached its maximum capacity of {limit} members.",
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-        )
+    change.write(step, beat.token, done, refused(beat.token, refusal))
 
 
 # The member
-
-
-def unknown_member(group_id: str, member_id: str) -> Rejected:
-    """The error for an unknown member."""
-    return Rejected(f"Member {member_id} is not a member of group {group_id}.", ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def static_member(group: ConsumerGroup, instance_id: str) -> ConsumerMember:
@@ -179,30 +152,30 @@ def throw_if_fenced(member: ConsumerMember, member_id: str) -> None:
         )
 
 
-def _member(change: Change, request: ConsumerGroupHeartbeatRequest, new_member_id: str) -> ConsumerMember:
+def _member(
+    change: GroupChange[ConsumerGroup], request: ConsumerGroupHeartbeatRequest, new_member_id: str
+) -> ConsumerMember:
     """The member that sent the request, as it was before: a known one, or, if it joins, a new one or a static one's
     successor.
     """
-    group = change.consumer
+    group = change.content
     member_id = request.member_id or new_member_id
     joins = request.member_epoch == JOINS
     if request.instance_id is None:
-        member = group.members.get(member_id)
-        if member is None:
-            if not joins:
-                raise unknown_member(group.group_id, member_id)
+        if joins and member_id not in group.members:
             return ConsumerMember(member_id)
+        member = known_member(group.members, group.group_id, member_id)
     elif joins:
         return _join_static(change, member_id, request.instance_id)
     else:
         member = static_member(group, request.instance_id)
         throw_if_fenced(member, member_id)
-    _check_epoch(member, request)
+    _check_epoch(group, member, request)
     return member
 
 
-def _join_static(change: Change, member_id: str, instance_id: str) -> ConsumerMember:
-    group = change.consumer
+def _join_static(change: GroupChange[ConsumerGroup], member_id: str, instance_id: str) -> ConsumerMember:
+    group = change.content
     former_id = group.statics.get(instance_id)
     if former_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id)
@@ -216,37 +189,26 @@ def _join_static(change: Change, member_id: str, instance_id: str) -> ConsumerMe
     return replace_static(change, former, member_id)
 
 
-def replace_static(change: Change, former: ConsumerMember, member_id: str) -> ConsumerMember:
+def replace_static(change: GroupChange[ConsumerGroup], former: ConsumerMember, member_id: str) -> ConsumerMember:
     """Give a static member's place, with what it owns and its target, to its successor."""
-    group = change.consumer
+    group = change.content
     group_id = group.group_id
     target = group.target(former)
     successor = msgspec.structs.replace(former, member_id=member_id, epoch=JOINS, previous_epoch=JOINS)
-    change.put_all(member_tombstones(group_id, former.member_id))
-    records: list[ConsumerRecord] = [
-        (ConsumerGroupMemberMetadataKey(group_id, member_id), successor.metadata_value()),
-        (ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), target_value(target)),
-        (ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), successor.current_value()),
-    ]
-    change.put_all(records)
+    change.put_all(group.member_tombstones(former.member_id))
+    change.put(ConsumerGroupMemberMetadataKey(group_id, member_id), successor.metadata_value())
+    change.put(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), group.target_value(target))
+    change.put(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), successor.current_value())
     return successor
 
 
-def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
+def _check_epoch(group: ConsumerGroup, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
     epoch = request.member_epoch
     if epoch in (JOINS, member.epoch):
         return
-    if epoch > member.epoch:
-        word = "greater"
-    elif epoch == member.previous_epoch and _owns_only(member, _reported(request)):
+    if epoch == member.previous_epoch and _owns_only(member, _reported(request)):
         return  # the response with the new epoch was lost
-    else:
-        word = "smaller"
-    raise Rejected(
-        f"The consumer group member has a {word} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
-        ErrorCode.FENCED_MEMBER_EPOCH,
-    )
+    raise fenced(group, member, epoch)
 
 
 def _owns_only(member: ConsumerMember, reported: Reported) -> bool:
@@ -285,19 +247,24 @@ def _take_over(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMembe
     )
 
 
-def put_metadata(change: Change, before: ConsumerMember, member: ConsumerMember) -> bool:
+def put_metadata(change: GroupChange[ConsumerGroup], before: ConsumerMember, member: ConsumerMember) -> bool:
     """Store a member's facts if they changed. Returns whether its topic names changed."""
-    group = change.consumer
+    group = change.content
     if member.member_id not in group.members or not same_metadata(before, member):
         change.put(ConsumerGroupMemberMetadataKey(group.group_id, member.member_id), member.metadata_value())
     return before.topic_names != member.topic_names
 
 
 def put_reconciled(
-    step: Step, change: Change, reported: Reported, *, subscription_changed: bool, of: ConsumerMember
+    step: Step,
+    change: GroupChange[ConsumerGroup],
+    reported: Reported,
+    *,
+    subscription_changed: bool,
+    of: ConsumerMember,
 ) -> ConsumerMember:
     """Move a member towards its target, and store its new assignment. Returns the member after that."""
-    group = change.consumer
+    group = change.content
     member = group.members[of.member_id]
     after = reconcile(group, member, reported, step.topics, subscription_changed=subscription_changed)
     if after != member:
@@ -327,11 +294,6 @@ def _answer(
         heartbeat_interval_ms=step.settings.consumer.heartbeat_interval_of(group.group_id),
         assignment=assignment,
     )
-
-
-def left(member_id: str, epoch: MemberEpoch) -> ConsumerGroupHeartbeatResponse:
-    """The response to a member that has left."""
-    return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
 
 
 def away(member: ConsumerMember) -> ConsumerMember:

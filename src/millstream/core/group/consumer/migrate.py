@@ -11,19 +11,16 @@
 conversion is written in one batch, so that after a crash the group is of one kind or the other.
 """
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from millstream.core.group.change import Done, Failed
+from millstream.core.group.assigned.change import Done, Failed, GroupChange
+from millstream.core.group.assigned.timers import forget_timers
 from millstream.core.group.commit import PendingCommit
-from millstream.core.group.consumer.change import Change
 from millstream.core.group.consumer.protocol import assignment_bytes, read_assignment, read_subscription
-from millstream.core.group.consumer.timers import forget_timers
-from millstream.core.group.consumer_state.group import ConsumerGroup, target_value
+from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.consumer_state.member import ConsumerMember, MemberState, partitions_of
-from millstream.core.group.consumer_state.topics import Topics, metadata_hash
 from millstream.core.group.deadlines import SESSION, Deadline
 from millstream.core.group.group import CONSUMER_PROTOCOL, Group
 from millstream.core.group.image import group_record, group_tombstone
@@ -32,6 +29,7 @@ from millstream.core.group.outputs import Key, Value
 from millstream.core.group.rebalance import prepare, renew_session
 from millstream.core.group.state import GroupState
 from millstream.core.group.step import Step
+from millstream.core.group.topics import Topics, metadata_hash
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.errors import ProtocolError
@@ -51,17 +49,19 @@ UPGRADES = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES = frozenset({"bidirectional", "downgrade"})
 
 
-def begin_consumer_group(step: Step, holder: Group) -> Change:
-    """The change that makes a consumer group of ``holder``, a classic or a new group.
+def begin_consumer_group(step: Step, holder: Group) -> GroupChange[ConsumerGroup] | None:
+    """The change that makes a consumer group of ``holder``, a classic or a new group; None if it is of another type.
 
     Raises:
         Rejected: its members cannot be converted.
     """
+    if holder.assigned is not None:
+        return None
     group = ConsumerGroup(holder.group_id)
     before: list[tuple[Key, Value | None]] = []
     if holder.standing.counts is not None:
         before.append(group_tombstone(holder.group_id))
-    change = Change(holder, group, before)
+    change = GroupChange(holder, group, before)
     if not holder.is_empty:
         _check_upgrade(step, holder)
         _take_members_over(step, change)
@@ -90,7 +90,7 @@ def _no_upgrade(holder: Group, why: str) -> Rejected:
     )
 
 
-def _take_members_over(step: Step, change: Change) -> None:
+def _take_members_over(step: Step, change: GroupChange[ConsumerGroup]) -> None:
     holder = change.group
     group_id, epoch = holder.group_id, holder.generation
     try:
@@ -110,10 +110,10 @@ def _take_members_over(step: Step, change: Change) -> None:
         change.put(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
         change.put(
             ConsumerGroupTargetAssignmentMemberKey(group_id, member.member_id),
-            target_value(partitions_of(member.assigned)),
+            change.content.target_value(partitions_of(member.assigned)),
         )
         change.put(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.current_value())
-    names = change.consumer.subscribed_names()
+    names = change.content.subscriptions.topics()
     wanted = sum(topic.partitions for name in names if (topic := step.topics.by_name(name)))
     # If the classic leader left something unassigned, such as new partitions, the topics count as changed.
     now = metadata_hash(names, step.topics.by_name) if len(taken) == wanted else 0
@@ -195,7 +195,7 @@ def may_downgrade(
 
 def begin_downgrade(
     step: Step,
-    change: Change,
+    change: GroupChange[ConsumerGroup],
     leaving: Sequence[ConsumerMember],
     token: Token | None,
     done: Done,
@@ -208,7 +208,7 @@ def begin_downgrade(
     leaves.
     """
     change.undo()
-    group, holder = change.consumer, change.group
+    group, holder = change.content, change.group
     gone = {member.member_id for member in leaving}
     image = Group(holder.group_id, step.wall_ms)
     assignments: dict[str, bytes] = {}
@@ -221,9 +221,7 @@ def begin_downgrade(
     image.generation = group.epoch
     image.protocol_name = image.select_protocol()
     image.standing.state = GroupState.STABLE
-    records: list[tuple[Key, Value | None]] = [*group.tombstones(), group_record(image, assignments)]
-    step.busy[holder.group_id] = deque()
-    step.write(tuple(records), ConversionPending(holder, image, token, done, failed, rebalances))
+    _convert(step, holder, image, assignments, token, done, failed, rebalances=rebalances)
 
 
 def _as_classic_member(member: ConsumerMember, holder: Group) -> Member:
@@ -241,50 +239,39 @@ def _as_classic_member(member: ConsumerMember, holder: Group) -> Member:
     )
 
 
-class ConversionPending:
-    """A conversion to a classic group in flight to the log."""
+def begin_classic_group(step: Step, holder: Group, token: Token, done: Done, failed: Failed) -> None:
+    """Turn an empty consumer or streams group into an empty classic one."""
+    _convert(step, holder, Group(holder.group_id, step.wall_ms), {}, token, done, failed)
 
-    __slots__ = ("_done", "_failed", "_image", "_rebalances", "group", "token")
 
-    def __init__(
-        self, holder: Group, image: Group, token: Token | None, done: Done, failed: Failed, rebalances: bool = False
-    ) -> None:
-        self.group = holder
-        self.token = token
-        self._image = image
-        self._rebalances = rebalances
-        self._done = done
-        self._failed = failed
+def _convert(
+    step: Step,
+    holder: Group,
+    image: Group,
+    assignments: Mapping[str, bytes],
+    token: Token | None,
+    done: Done,
+    failed: Failed,
+    *,
+    rebalances: bool = False,
+) -> None:
+    """Write ``image``, a classic group, in the place of the group; then complete the conversion, or undo everything."""
+    content = holder.assigned
+    assert content is not None
 
-    def settle(self, step: Step, error: ErrorCode) -> None:
-        """Complete the conversion, or undo everything."""
+    def settled(step: Step, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            self._failed(step, error)
+            failed(step, error)
             return
-        holder = self.group
-        group = holder.consumer
-        if group is not None:
-            for member_id in list(group.timers):
-                forget_timers(step, group, member_id)
-        holder.begin_classic(self._image)
+        for member_id in list(content.timers):
+            forget_timers(step, content, member_id)
+        holder.begin_classic(image)
         if holder.members:
             for member in holder.members.values():
                 renew_session(step, member)
             step.log(holder, f"is a classic group again, with {len(holder.members)} members")
-            if self._rebalances:
+            if rebalances:
                 prepare(step, holder)
-        self._done(step)
+        done(step)
 
-
-# Empty groups
-
-
-def begin_classic_group(step: Step, holder: Group, token: Token, done: Done, failed: Failed) -> None:
-    """Turn an empty consumer or streams group into an empty classic one."""
-    group = holder.assigned
-    assert group is not None
-    assert not group.members
-    image = Group(holder.group_id, step.wall_ms)
-    step.busy[holder.group_id] = deque()
-    records: list[tuple[Key, Value | None]] = [*group.tombstones(), group_record(image, {})]
-    step.write(tuple(records), ConversionPending(holder, image, token, done, failed))
+    step.write_alone(holder, (*content.tombstones(), group_record(image, assignments)), token, settled)

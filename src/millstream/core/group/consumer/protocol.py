@@ -5,7 +5,7 @@ assignments, in the embedded version that the member itself used.
 """
 
 from millstream.core.group.consumer_state.member import ConsumerMember
-from millstream.core.group.consumer_state.topics import Topics
+from millstream.core.group.topics import Topics
 from millstream.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from millstream.core.group.assign.spec import Partitions
 from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.consumer_state.member import NOTHING_OWNED, ConsumerMember, MemberState, Owned
-from millstream.core.group.consumer_state.topics import Topics
+from millstream.core.group.topics import Topics
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 

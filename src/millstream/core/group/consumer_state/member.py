@@ -1,15 +1,13 @@
-"""A member of a consumer group, as stored in its two records: its own facts, and its assignment.
+"""A member of a consumer group."""
 
-Members are immutable values.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
 from millstream.core.group.assign.spec import Partitions
+from millstream.core.group.assigned_state.member import LEAVES, AssignedMember
 from millstream.model.quantities import MemberEpoch
 from millstream.wire.messages.consumer_group_storage import (
     ClassicMemberMetadata,
@@ -17,11 +15,7 @@ from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupMemberMetadataValue,
     CurrentTopicPartitions,
 )
-
-JOINS: Final = 0
-LEAVES: Final = -1
-LEAVES_FOR_A_WHILE: Final = -2
-"""Special epochs in a request: join, leave, and (static members) leave for a while."""
+from millstream.wire.schema import Stored
 
 Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
 """Topic id → partition → epoch at which the member got it. No topic is empty."""
@@ -41,30 +35,36 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-class ConsumerMember(msgspec.Struct, frozen=True):
+class ConsumerMember(AssignedMember, frozen=True):
     """A member. ``classic`` is set for the classic protocol."""
 
-    member_id: str
     instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     topic_names: frozenset[str] = frozenset()
     topic_regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
-    epoch: int = JOINS
-    previous_epoch: int = JOINS
     state: MemberState = MemberState.STABLE
     assigned: Owned = NOTHING_OWNED
     revoking: Owned = NOTHING_OWNED
 
     def is_reconciled_to(self, epoch: MemberEpoch) -> bool:
-        """Whether it owns everything that the target assignment of ``epoch`` gives it."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
-    def at(self, epoch: MemberEpoch, state: MemberState, assigned: Owned, revoking: Owned) -> "ConsumerMember":
+    @property
+    def must_revoke(self) -> bool:
+        return self.state is MemberState.UNREVOKED_PARTITIONS
+
+    @property
+    def own_session_timeout_ms(self) -> int | None:
+        return None if self.classic is None else self.classic.session_timeout_ms
+
+    def held(self) -> Iterator[tuple[bytes, Mapping[int, int]]]:
+        """All partitions that it owns, including those that it has yet to revoke."""
+        yield from self.assigned.items()
+        yield from self.revoking.items()
+
+    def at(self, epoch: MemberEpoch, state: MemberState, assigned: Owned, revoking: Owned) -> Self:
         """The member with a new assignment. Its former epoch is kept, in case the response is lost."""
         return msgspec.structs.replace(
             self, previous_epoch=self.epoch, epoch=epoch, state=state, assigned=assigned, revoking=revoking
@@ -85,7 +85,8 @@ class ConsumerMember(msgspec.Struct, frozen=True):
             classic_member_metadata=self.classic,
         )
 
-    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
+    def with_metadata(self, value: Stored) -> Self:
+        assert isinstance(value, ConsumerGroupMemberMetadataValue)
         classic = value.classic_member_metadata
         return msgspec.structs.replace(
             self,
@@ -109,7 +110,10 @@ class ConsumerMember(msgspec.Struct, frozen=True):
             partitions_pending_revocation=_stored(self.revoking),
         )
 
-    def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
+    def with_current(self, value: Stored | None) -> Self:
+        if value is None:
+            return self.at(LEAVES, MemberState.STABLE, NOTHING_OWNED, NOTHING_OWNED)
+        assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
         known = value.state in MemberState.__members__.values()
         return msgspec.structs.replace(
             self,

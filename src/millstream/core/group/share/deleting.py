@@ -8,10 +8,10 @@ finds half a group.
 
 from collections.abc import Iterable, Mapping
 
+from millstream.core.group.assigned.change import GroupChange
 from millstream.core.group.group import Group
 from millstream.core.group.outputs import Delete, StateResponse
-from millstream.core.group.share.change import ShareChange
-from millstream.core.group.share.initialize import Errors, errors_of
+from millstream.core.group.share.initialize import Errors, errors_of, put_states
 from millstream.core.group.share_records.group import ShareGroup
 from millstream.core.group.step import Step
 from millstream.model.error_code import ErrorCode
@@ -53,10 +53,10 @@ def delete_share_group(step: Step, group: Group, delete: Delete, forgotten: list
         return
     partitions = partitions_with_state(step, share)
     if not partitions:
-        step.remove(group, tuple(share.tombstones()), delete.token, removed)
+        step.write_alone(group, tuple(share.tombstones()), delete.token, removed)
         return
-    change = ShareChange(group, share)
-    change.put_states(share.states.deleted(names_of(step, share, partitions)))
+    change = GroupChange(group, share)
+    put_states(change, share.states.deleted(names_of(step, share, partitions)))
 
     def deleted(step: Step, response: StateResponse) -> None:
         error = next((code for code, _ in lasting(errors_of(response)).values()), ErrorCode.NONE)
@@ -64,7 +64,7 @@ def delete_share_group(step: Step, group: Group, delete: Delete, forgotten: list
             answer(step, error)
             return
         step.log(group, f"deleted with the share state of {len(partitions)} topics")
-        step.remove(group, tuple(share.tombstones()), delete.token, removed)
+        step.write_alone(group, tuple(share.tombstones()), delete.token, removed)
 
     change.write(
         step,

@@ -19,14 +19,18 @@ from typing import Final
 import msgspec
 
 from millstream.core.group.assign.spec import NOTHING
+from millstream.core.group.assigned.change import GroupChange
+from millstream.core.group.assigned.leaving import remove_members
+from millstream.core.group.assigned.requests import check_room, fenced, invalid, known_member, refused
+from millstream.core.group.assigned.timers import renew
+from millstream.core.group.assigned_state.member import JOINS, LEAVES
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.group import Group
 from millstream.core.group.outputs import ShareHeartbeat, StateResponse
-from millstream.core.group.share.change import ShareChange, renew
 from millstream.core.group.share.initialize import answered, asks, missing_states, note_asked, settle
 from millstream.core.group.share.target import follow_epoch, follow_topics, is_incomplete
 from millstream.core.group.share_records.group import ShareGroup
-from millstream.core.group.share_records.member import JOINS, LEAVES, ShareMember
+from millstream.core.group.share_records.member import ShareMember
 from millstream.core.group.share_records.states import NamedPartitions
 from millstream.core.group.step import Step
 from millstream.errors import Rejected
@@ -51,23 +55,21 @@ def refusal(error: ErrorCode, message: str | None) -> ShareGroupHeartbeatRespons
     return ShareGroupHeartbeatResponse(error_code=error, error_message=message)
 
 
-def check_request(request: ShareGroupHeartbeatRequest) -> None:
+def check_request(step: Step, beat: ShareHeartbeat) -> None:
     """Check the request itself. Rejected with Kafka's messages."""
+    _ = step
+    request = beat.request
     if not 0 < len(request.member_id) <= MEMBER_ID_CHARACTERS_MAX:
-        raise _invalid("")  # without words, as in Kafka
+        raise invalid("")  # without words, as in Kafka
     if not request.group_id.strip():
-        raise _invalid("GroupId can't be empty.")
+        raise invalid("GroupId can't be empty.")
     if request.rack_id is not None and not request.rack_id.strip():
-        raise _invalid("RackId can't be empty.")
+        raise invalid("RackId can't be empty.")
     if request.member_epoch == JOINS:
         if not request.subscribed_topic_names:
-            raise _invalid("SubscribedTopicNames must be set in first request.")
+            raise invalid("SubscribedTopicNames must be set in first request.")
     elif request.member_epoch < LEAVES:
-        raise _invalid("MemberEpoch is invalid.")
-
-
-def _invalid(message: str) -> Rejected:
-    return Rejected(message, ErrorCode.INVALID_REQUEST)
+        raise invalid("MemberEpoch is invalid.")
 
 
 def _is_quiet(step: Step, share: ShareGroup, beat: ShareHeartbeat) -> bool:
@@ -84,12 +86,13 @@ def _is_quiet(step: Step, share: ShareGroup, beat: ShareHeartbeat) -> bool:
     )
 
 
-def heartbeat(step: Step, change: ShareChange, beat: ShareHeartbeat) -> None:
+def heartbeat(step: Step, change: GroupChange[ShareGroup], beat: ShareHeartbeat) -> None:
     """Handle the heartbeat of a member that does not leave. Rejected if it is refused; nothing is decided then."""
-    share, token = change.share, beat.token
+    share, token = change.content, beat.token
     if _is_quiet(step, share, beat):
-        renew(step, change.group, share, beat.request.member_id)
-        step.out.answer(token, _answer(step, share, share.members[beat.request.member_id], is_full=False))
+        member = share.members[beat.request.member_id]
+        renew(step, change.group, share, member)
+        step.out.answer(token, _answer(step, share, member, is_full=False))
         return
     respond = _decide(step, change, beat)
     missing = missing_states(step, share)
@@ -100,7 +103,7 @@ def heartbeat(step: Step, change: ShareChange, beat: ShareHeartbeat) -> None:
         share.checked_revision = step.topics.revision
 
     def done(step: Step) -> None:
-        renew(step, change.group, share, beat.request.member_id)
+        renew(step, change.group, share, share.members[beat.request.member_id])
         response = respond(step)
         if request is None:
             step.out.answer(token, response)
@@ -110,16 +113,15 @@ def heartbeat(step: Step, change: ShareChange, beat: ShareHeartbeat) -> None:
         waits.start(step, response)
         step.ask(change.group, request, waits.answered)
 
-    def failed(step: Step, error: ErrorCode) -> None:
-        step.out.answer(token, refusal(error, None))
-
-    change.write(step, token, done, failed)
+    change.write(step, token, done, refused(token, refusal))
 
 
-def _decide(step: Step, change: ShareChange, beat: ShareHeartbeat) -> Callable[[Step], ShareGroupHeartbeatResponse]:
+def _decide(
+    step: Step, change: GroupChange[ShareGroup], beat: ShareHeartbeat
+) -> Callable[[Step], ShareGroupHeartbeatResponse]:
     """Decide what the heartbeat changes. Returns what makes the response. Rejected before anything is decided."""
-    share, request = change.share, beat.request
-    _throw_if_full(step, share, request.member_id)
+    share, request = change.content, beat.request
+    check_room(step, share, request.member_id)
     before = _member(share, request)
     member = _take_over(before, beat)
     if member.member_id not in share.members or member != before:
@@ -137,41 +139,16 @@ def _decide(step: Step, change: ShareChange, beat: ShareHeartbeat) -> Callable[[
     return lambda step: _answer(step, share, after, is_full=is_full)
 
 
-def _throw_if_full(step: Step, share: ShareGroup, member_id: str) -> None:
-    limit = step.settings.share.max_size
-    if len(share.members) >= limit and member_id not in share.members:
-        raise Rejected(
-            f"The share group has reached its maximum capacity of {limit} members.", ErrorCode.GROUP_MAX_SIZE_REACHED
-        )
-
-
-def unknown_member(group_id: str, member_id: str) -> Rejected:
-    """The error for an unknown member."""
-    return Rejected(f"Member {member_id} is not a member of group {group_id}.", ErrorCode.UNKNOWN_MEMBER_ID)
-
-
 def _member(share: ShareGroup, request: ShareGroupHeartbeatRequest) -> ShareMember:
     """The member that sent the request, as it was before."""
     epoch = request.member_epoch
-    member = share.members.get(request.member_id)
-    if member is None:
-        if epoch != JOINS:
-            raise unknown_member(share.group_id, request.member_id)
+    if epoch == JOINS and request.member_id not in share.members:
         return ShareMember(request.member_id)
+    member = known_member(share.members, share.group_id, request.member_id)
     if epoch in (JOINS, member.epoch, member.previous_epoch):
         return member  # the previous one: the response with the new epoch was lost
-    rest = "The member must abandon all its partitions and rejoin."
-    if epoch > member.epoch:
-        message = (
-            f"The share group member has a greater member epoch ({epoch}) than the one known by the group coordinator "
-            f"({member.epoch}). {rest}"
-        )
-    else:
-        message = (
-            f"The share group member has a smaller member epoch ({epoch}) than the one known by the group coordinator "
-            f"({member.epoch}), and it does not match the previous member epoch ({member.previous_epoch}). {rest}"
-        )
-    raise Rejected(message, ErrorCode.FENCED_MEMBER_EPOCH)
+    why = f", and it does not match the previous member epoch ({member.previous_epoch})"
+    raise fenced(share, member, epoch, why if epoch < member.epoch else "")
 
 
 def _take_over(member: ShareMember, beat: ShareHeartbeat) -> ShareMember:
@@ -217,6 +194,21 @@ def _answer(step: Step, share: ShareGroup, member: ShareMember, *, is_full: bool
     )
 
 
+def leave(step: Step, change: GroupChange[ShareGroup], beat: ShareHeartbeat) -> None:
+    """Handle the heartbeat of a member that leaves. Rejected if it is none.
+
+    What the member acquired is not released here: that is what the end of its share session does.
+    """
+    request, share = beat.request, change.content
+    known_member(share.members, share.group_id, request.member_id)
+    answer = ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    def done(step: Step) -> None:
+        step.out.answer(beat.token, answer)
+
+    remove_members(step, change, [request.member_id], beat.token, done, refused(beat.token, refusal))
+
+
 class _Waits:
     """A heartbeat whose partitions are being initialized, and its response if that takes too long."""
 
@@ -256,7 +248,7 @@ class _Waits:
             self._end(step)
         if self._group.share is not share:
             return
-        change = ShareChange(self._group, share)
+        change = GroupChange(self._group, share)
         errors = settle(change, self._missing, response)
         answered(step, share, self._missing, failed=bool(errors))
         if errors:
@@ -279,7 +271,9 @@ class _Waits:
 
         change.write(step, beat.token if waits else None, done, failed)
 
-    def _decided_again(self, step: Step, change: ShareChange) -> Callable[[Step], ShareGroupHeartbeatResponse]:
+    def _decided_again(
+        self, step: Step, change: GroupChange[ShareGroup]
+    ) -> Callable[[Step], ShareGroupHeartbeatResponse]:
         """What makes the response now. The member may have left, or have sent another heartbeat."""
         try:
             return _decide(step, change, self._beat)

@@ -10,18 +10,19 @@ and is fenced; setting up a state of the same epoch again changes nothing.
 
 from typing import Final, TypeAlias
 
-from millstream.core.group.consumer_state.topics import NEVER_CHECKED
+from millstream.core.group.assigned.change import GroupChange
 from millstream.core.group.outputs import StateResponse
-from millstream.core.group.share.change import ShareChange
 from millstream.core.group.share_records.group import ShareGroup
-from millstream.core.group.share_records.states import Named, NamedPartitions
+from millstream.core.group.share_records.states import Named, NamedPartitions, ShareStates
 from millstream.core.group.step import Step
+from millstream.core.group.topics import NEVER_CHECKED
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStatePartition,
     InitializeStateTopic,
 )
+from millstream.wire.messages.share_group_storage import ShareGroupStatePartitionMetadataKey
 
 Errors: TypeAlias = dict[tuple[bytes, int], tuple[ErrorCode, str | None]]
 """Topic id and partition → what went wrong."""
@@ -47,12 +48,17 @@ def missing_states(step: Step, share: ShareGroup) -> NamedPartitions:
     return missing
 
 
-def note_asked(change: ShareChange, missing: NamedPartitions) -> InitializeShareGroupStateRequest:
+def put_states(change: GroupChange[ShareGroup], states: ShareStates) -> None:
+    """Decide for which partitions the share state exists."""
+    change.put(ShareGroupStatePartitionMetadataKey(change.content.group_id), states.value())
+
+
+def note_asked(change: GroupChange[ShareGroup], missing: NamedPartitions) -> InitializeShareGroupStateRequest:
     """Write the partitions as initializing. Returns what to ask once that is durable."""
-    share = change.share
+    share = change.content
     states = share.states.begun(missing, is_whole=True)
     if states != share.states:
-        change.put_states(states)
+        put_states(change, states)
     unknown = {topic_id: dict.fromkeys(one.partitions, UNKNOWN_START) for topic_id, one in missing.items()}
     return request_for(share, unknown)
 
@@ -86,11 +92,11 @@ def request_for(share: ShareGroup, starts: dict[bytes, dict[int, int]]) -> Initi
     return InitializeShareGroupStateRequest(group_id=share.group_id, topics=topics)
 
 
-def settle(change: ShareChange, wanted: NamedPartitions, response: StateResponse) -> Errors:
+def settle(change: GroupChange[ShareGroup], wanted: NamedPartitions, response: StateResponse) -> Errors:
     """Write which of ``wanted`` are initialized now. Returns the errors of the others."""
     errors = errors_of(response)
     there: dict[bytes, Named] = {}
-    states = change.share.states
+    states = change.content.states
     for topic_id, named in wanted.items():
         if not states.knows(topic_id):
             continue  # the topic was deleted while it was asked for
@@ -100,7 +106,7 @@ def settle(change: ShareChange, wanted: NamedPartitions, response: StateResponse
         if good:
             there[topic_id] = Named(named.name, good)
     if there:
-        change.put_states(states.confirmed(there))
+        put_states(change, states.confirmed(there))
     return errors
 
 

@@ -5,12 +5,12 @@ about the group is processed in that time. To set offsets increases the group ep
 a leader that still has the former state in memory is fenced when it writes.
 """
 
+from millstream.core.group.assigned.change import GroupChange
+from millstream.core.group.assigned.target import next_epoch
 from millstream.core.group.group import Group
 from millstream.core.group.outputs import AlterShareOffsets, DeleteShareOffsets, StateResponse
-from millstream.core.group.share.change import ShareChange
 from millstream.core.group.share.deleting import delete_request, lasting, partitions_with_state, why_not
-from millstream.core.group.share.initialize import UNKNOWN_START, Errors, errors_of, request_for, settle
-from millstream.core.group.share.target import next_epoch
+from millstream.core.group.share.initialize import UNKNOWN_START, Errors, errors_of, put_states, request_for, settle
 from millstream.core.group.share_records.group import ShareGroup
 from millstream.core.group.share_records.states import Named
 from millstream.core.group.step import Step
@@ -67,15 +67,15 @@ def alter(step: Step, group: Group | None, given: AlterShareOffsets) -> None:
         return
     holder = Group(request.group_id, step.wall_ms) if group is None else group
     share = holder.share or ShareGroup(request.group_id)
-    change = ShareChange(holder, share)
+    change = GroupChange(holder, share)
     next_epoch(step, change)
-    change.put_states(share.states.begun(wanted, is_whole=False))
+    put_states(change, share.states.begun(wanted, is_whole=False))
 
     def failed(step: Step, error: ErrorCode) -> None:
         step.out.answer(given.token, AlterShareGroupOffsetsResponse(error_code=error))
 
     def asked(step: Step, found: StateResponse) -> None:
-        change = ShareChange(holder, share)
+        change = GroupChange(holder, share)
         errors = settle(change, wanted, found)
 
         def done(step: Step) -> None:
@@ -134,16 +134,16 @@ def delete(step: Step, group: Group | None, given: DeleteShareOffsets) -> None:
     if not partitions:
         step.out.answer(given.token, DeleteShareGroupOffsetsResponse(responses=answers))
         return
-    change = ShareChange(group, share)
-    change.put_states(share.states.deleted(names))
+    change = GroupChange(group, share)
+    put_states(change, share.states.deleted(names))
 
     def failed(step: Step, error: ErrorCode) -> None:
         step.out.answer(given.token, DeleteShareGroupOffsetsResponse(error_code=error))
 
     def asked(step: Step, found: StateResponse) -> None:
         bad = {topic_id: error for (topic_id, _), error in lasting(errors_of(found)).items()}
-        change = ShareChange(group, share)
-        change.put_states(share.states.without(topic_id for topic_id in names if topic_id not in bad))
+        change = GroupChange(group, share)
+        put_states(change, share.states.without(topic_id for topic_id in names if topic_id not in bad))
         nothing = (ErrorCode.NONE, None)
         deleted = [
             DeletedShareOffsetsTopic(name, topic_id, *bad.get(topic_id, nothing)) for topic_id, name in names.items()

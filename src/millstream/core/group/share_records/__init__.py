@@ -1,5 +1,5 @@
-"""The state of a share group (KIP-932), and questions about it.
+"""The state of a share group (KIP-932), over ``assigned_state``, and questions about it.
 
-``member`` and ``group`` are stored data, as the sum of its records; ``states`` says for which partitions the share
-state exists. Absent: requests, writes, timers that fire. Those are in ``share``.
+``states`` says for which partitions the share state exists. Absent: requests, writes, timers that fire. Those are in
+``share``.
 """

@@ -1,24 +1,18 @@
-"""A share group: the sum of its newest records, with derived counts.
-
-``apply`` processes one record, just decided or read from the log. The newest records of a group may be applied in any
-order. ``record`` returns the current value of a key, so that a change that could not be written is undone by applying
-the former values.
-"""
+"""A share group: members with subscriptions, and the partitions whose share state exists."""
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any
 
-from millstream.core.group.assign.spec import NOTHING, Partitions
-from millstream.core.group.consumer_state.topics import NEVER_CHECKED, Topics
+from millstream.core.group.assign.spec import Partitions
+from millstream.core.group.assigned_state.group import AssignedGroup, RecordTypes
 from millstream.core.group.deadlines import Deadline
-from millstream.core.group.share_records.member import LEAVES, ShareMember, restored, stored
+from millstream.core.group.share_records.member import ShareMember, restored, stored
 from millstream.core.group.share_records.states import NO_STATES, ShareStates, states_of
 from millstream.core.group.state import GroupState
+from millstream.core.group.topics import NEVER_CHECKED, Topics, metadata_hash
 from millstream.wire.messages.share_group_storage import (
     ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,
-    ShareGroupMemberMetadataValue,
     ShareGroupMetadataKey,
     ShareGroupMetadataValue,
     ShareGroupStatePartitionMetadataKey,
@@ -28,20 +22,8 @@ from millstream.wire.messages.share_group_storage import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
-from millstream.wire.stored import ShareGroupKey
-
-FIRST_EPOCH: Final = 1
-"""Group and assignment epoch of a group without stored epochs, as in Kafka."""
-
-ShareGroupValue: TypeAlias = (
-    ShareGroupMemberMetadataValue
-    | ShareGroupMetadataValue
-    | ShareGroupTargetAssignmentMetadataValue
-    | ShareGroupTargetAssignmentMemberValue
-    | ShareGroupCurrentMemberAssignmentValue
-    | ShareGroupStatePartitionMetadataValue
-)
-ShareRecord: TypeAlias = tuple[ShareGroupKey, ShareGroupValue | None]
+from millstream.wire.schema import Stored
+from millstream.wire.stored import AssignedGroupKey
 
 
 class StateRequests:
@@ -58,25 +40,26 @@ class StateRequests:
         """Monotonic time before which no state is asked for, because the last request failed."""
 
 
-class ShareGroup:
-    """The state of one share group."""
+class ShareGroup(AssignedGroup[ShareMember, Partitions, ShareGroupMetadataValue]):
+    """The state of one share group. ``checked_revision`` is NEVER_CHECKED after every record, and as long as anything
+    is left to do.
+    """
+
+    group_type = "share"
+    records = RecordTypes(
+        ShareGroupMetadataKey,
+        ShareGroupMemberMetadataKey,
+        ShareGroupTargetAssignmentMetadataKey,
+        ShareGroupTargetAssignmentMetadataValue,
+        ShareGroupTargetAssignmentMemberKey,
+        ShareGroupCurrentMemberAssignmentKey,
+        ShareGroupStatePartitionMetadataKey,
+    )
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_ms = 0
-        """Time at which the target assignment was computed (wall clock, ms); 0 for never."""
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Partitions] = {}
+        super().__init__(group_id, ShareMember, ShareGroupMetadataValue)
         self.states: ShareStates = NO_STATES
-        self.sessions: dict[str, Deadline[Any]] = {}
         self.requests = StateRequests()
-        self.checked_revision = NEVER_CHECKED
-        """Revision of the metadata with which the group was last compared and nothing was left to do. NEVER_CHECKED
-        after every record.
-        """
 
     @property
     def state(self) -> GroupState:
@@ -97,80 +80,25 @@ class ShareGroup:
 
     # Records
 
-    def apply(self, key: ShareGroupKey, value: ShareGroupValue | None) -> None:
-        """Apply a record; value None deletes."""
+    def next_metadata(self, topics: Topics) -> ShareGroupMetadataValue:
+        return ShareGroupMetadataValue(self.epoch + 1, metadata_hash(self.subscribed_names(), topics.by_name))
+
+    def target_value(self, target: Partitions) -> ShareGroupTargetAssignmentMemberValue:
+        return ShareGroupTargetAssignmentMemberValue(stored(target))
+
+    def apply(self, key: AssignedGroupKey, value: Stored | None) -> None:
         self.checked_revision = NEVER_CHECKED
-        match key:
-            case ShareGroupMetadataKey():
-                assert value is None or isinstance(value, ShareGroupMetadataValue)
-                self.epoch = FIRST_EPOCH if value is None else value.epoch
-                self.metadata_hash = 0 if value is None else value.metadata_hash
-            case ShareGroupMemberMetadataKey():
-                assert value is None or isinstance(value, ShareGroupMemberMetadataValue)
-                if value is None:
-                    self.members.pop(key.member_id, None)
-                else:
-                    self.members[key.member_id] = self._member(key.member_id).with_metadata(value)
-            case ShareGroupTargetAssignmentMetadataKey():
-                assert value is None or isinstance(value, ShareGroupTargetAssignmentMetadataValue)
-                self.assignment_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
-                self.assignment_ms = 0 if value is None else value.assignment_timestamp
-            case ShareGroupTargetAssignmentMemberKey():
-                assert value is None or isinstance(value, ShareGroupTargetAssignmentMemberValue)
-                if value is None:
-                    self.targets.pop(key.member_id, None)
-                else:
-                    self.targets[key.member_id] = restored(value.topic_partitions)
-            case ShareGroupCurrentMemberAssignmentKey():
-                assert value is None or isinstance(value, ShareGroupCurrentMemberAssignmentValue)
-                if value is not None:
-                    self.members[key.member_id] = self._member(key.member_id).with_current(value)
-                elif key.member_id in self.members:
-                    self.members[key.member_id] = self._member(key.member_id).at(LEAVES, NOTHING, LEAVES)
-            case ShareGroupStatePartitionMetadataKey():
-                assert value is None or isinstance(value, ShareGroupStatePartitionMetadataValue)
-                self.states = NO_STATES if value is None else states_of(value)
+        super().apply(key, value)
 
-    def record(self, key: ShareGroupKey) -> ShareGroupValue | None:
-        """The current value of ``key``."""
-        match key:
-            case ShareGroupMetadataKey():
-                return ShareGroupMetadataValue(self.epoch, self.metadata_hash)
-            case ShareGroupMemberMetadataKey():
-                member = self.members.get(key.member_id)
-                return None if member is None else member.metadata_value()
-            case ShareGroupTargetAssignmentMetadataKey():
-                return ShareGroupTargetAssignmentMetadataValue(self.assignment_epoch, self.assignment_ms)
-            case ShareGroupTargetAssignmentMemberKey():
-                target = self.targets.get(key.member_id)
-                return None if target is None else ShareGroupTargetAssignmentMemberValue(stored(target))
-            case ShareGroupCurrentMemberAssignmentKey():
-                member = self.members.get(key.member_id)
-                return None if member is None else member.current_value()
-            case ShareGroupStatePartitionMetadataKey():
-                return self.states.value()
+    def _target_of(self, value: Stored) -> Partitions:
+        assert isinstance(value, ShareGroupTargetAssignmentMemberValue)
+        return restored(value.topic_partitions)
 
-    def tombstones(self) -> list[ShareRecord]:
-        """The records that delete the group."""
-        group_id = self.group_id
-        records: list[ShareRecord] = []
-        for member_id in self.members:
-            records += member_tombstones(group_id, member_id)
-        return [
-            *records,
-            (ShareGroupTargetAssignmentMetadataKey(group_id), None),
-            (ShareGroupStatePartitionMetadataKey(group_id), None),
-            (ShareGroupMetadataKey(group_id), None),
-        ]
+    def _apply_own(self, key: AssignedGroupKey, value: Stored | None) -> None:
+        assert isinstance(key, ShareGroupStatePartitionMetadataKey)
+        assert value is None or isinstance(value, ShareGroupStatePartitionMetadataValue)
+        self.states = NO_STATES if value is None else states_of(value)
 
-    def _member(self, member_id: str) -> ShareMember:
-        return self.members.get(member_id) or ShareMember(member_id)
-
-
-def member_tombstones(group_id: str, member_id: str) -> list[ShareRecord]:
-    """The records that delete a member."""
-    return [
-        (ShareGroupCurrentMemberAssignmentKey(group_id, member_id), None),
-        (ShareGroupTargetAssignmentMemberKey(group_id, member_id), None),
-        (ShareGroupMemberMetadataKey(group_id, member_id), None),
-    ]
+    def _own_record(self, key: AssignedGroupKey) -> Stored:
+        assert isinstance(key, ShareGroupStatePartitionMetadataKey)
+        return self.states.value()

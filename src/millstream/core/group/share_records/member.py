@@ -1,39 +1,28 @@
-"""A member of a share group, as stored in its two records: its own facts, and its assignment.
-
-Members are immutable values.
-"""
+"""A member of a share group."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Self
 
 import msgspec
 
 from millstream.core.group.assign.spec import NOTHING, Partitions
+from millstream.core.group.assigned_state.member import LEAVES, AssignedMember
 from millstream.model.quantities import MemberEpoch
 from millstream.wire.messages.share_group_storage import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareTopicPartitions,
 )
-
-JOINS: Final = 0
-LEAVES: Final = -1
-"""Special epochs in a request."""
+from millstream.wire.schema import Stored
 
 
-class ShareMember(msgspec.Struct, frozen=True):
+class ShareMember(AssignedMember, frozen=True):
     """A member. It has its target at once: there is nothing that another one has to give back."""
 
-    member_id: str
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     topic_names: frozenset[str] = frozenset()
-    epoch: int = JOINS
-    previous_epoch: int = JOINS
     assigned: Partitions = NOTHING
 
-    def at(self, epoch: MemberEpoch, assigned: Partitions, known: MemberEpoch) -> "ShareMember":
+    def at(self, epoch: MemberEpoch, assigned: Partitions, known: MemberEpoch) -> Self:
         """The member with a new assignment. The epoch that the member knows is kept, in case the response is lost."""
         previous = self.previous_epoch if epoch == self.epoch else known
         return msgspec.structs.replace(self, previous_epoch=previous, epoch=epoch, assigned=assigned)
@@ -48,7 +37,8 @@ class ShareMember(msgspec.Struct, frozen=True):
             subscribed_topic_names=sorted(self.topic_names),
         )
 
-    def with_metadata(self, value: ShareGroupMemberMetadataValue) -> "ShareMember":
+    def with_metadata(self, value: Stored) -> Self:
+        assert isinstance(value, ShareGroupMemberMetadataValue)
         return msgspec.structs.replace(
             self,
             rack_id=value.rack_id,
@@ -64,7 +54,10 @@ class ShareMember(msgspec.Struct, frozen=True):
             assigned_partitions=stored(self.assigned),
         )
 
-    def with_current(self, value: ShareGroupCurrentMemberAssignmentValue) -> "ShareMember":
+    def with_current(self, value: Stored | None) -> Self:
+        if value is None:
+            return self.at(LEAVES, NOTHING, LEAVES)
+        assert isinstance(value, ShareGroupCurrentMemberAssignmentValue)
         return msgspec.structs.replace(
             self,
             epoch=value.member_epoch,

@@ -1,5 +1,6 @@
-"""Decisions about streams groups (KIP-1071): requests, changes and deadlines, over ``streams_state``.
+"""Streams groups (KIP-1071), as far as they differ from other groups of ``assigned``.
 
-Reading order: ``requests`` (from the coordinator), ``heartbeat``, ``topics`` (the topology on the topics that exist),
-``target`` and ``reconcile`` (which tasks a member gets), ``leaving`` and ``timers``, ``describe``.
+Reading order: ``heartbeat``, ``topics`` (the topology on the topics that exist), ``target``, ``sticky`` and
+``reconcile`` (which tasks a member gets), ``describe``. ``requests`` is the interface for ``GroupCoordinator``. The
+data are in ``streams_state``.
 """

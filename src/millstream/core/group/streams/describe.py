@@ -2,13 +2,14 @@
 
 import msgspec
 
+from millstream.core.group.assigned.requests import not_described
+from millstream.core.group.group import Group
 from millstream.core.group.step import Step
 from millstream.core.group.streams.topics import configured_on
 from millstream.core.group.streams_state.group import StreamsGroup
 from millstream.core.group.streams_state.member import StreamsMember
 from millstream.core.group.streams_state.tasks import TaskSets, listed
 from millstream.core.group.streams_state.topology import Topology
-from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.streams_group_describe import (
     DescribedStreamsGroup,
     DescribedStreamsMember,
@@ -19,17 +20,11 @@ from millstream.wire.messages.streams_group_describe import (
 from millstream.wire.messages.streams_group_heartbeat import StreamsKeyValue, StreamsSubtopology, StreamsTopicInfo
 
 
-def describe_streams_group(
-    step: Step, group_id: str, streams: StreamsGroup | None, *, is_known: bool
-) -> DescribedStreamsGroup:
-    """A streams group and its members. ``is_known``: a group of another kind has that name."""
-    if not group_id:
-        return DescribedStreamsGroup(error_code=ErrorCode.INVALID_GROUP_ID)
+def describe_streams_group(step: Step, group_id: str, holder: Group | None) -> DescribedStreamsGroup:
+    """A streams group and its members."""
+    streams = None if holder is None else holder.streams
     if streams is None:
-        words = "is not a streams group." if is_known else "not found."
-        return DescribedStreamsGroup(
-            group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=f"Group {group_id} {words}"
-        )
+        return not_described(DescribedStreamsGroup, StreamsGroup.group_type, group_id, holder)
     topology = streams.topology
     return DescribedStreamsGroup(
         group_id=group_id,

@@ -20,12 +20,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from millstream.core.group.consumer_state.topics import Topics
+from millstream.core.group.assigned.change import GroupChange
+from millstream.core.group.assigned.leaving import remove_members
+from millstream.core.group.assigned.requests import check_room, fenced, invalid, known_member, refused
+from millstream.core.group.assigned.timers import await_revocation, renew
+from millstream.core.group.assigned_state.member import JOINS, LEAVES_FOR_A_WHILE
+from millstream.core.group.delete import is_being_deleted
 from millstream.core.group.outputs import StreamsHeartbeat
 from millstream.core.group.step import Step
-from millstream.core.group.streams.change import StreamsChange, await_tasks, delay_first_assignment, is_delayed, renew
 from millstream.core.group.streams.reconcile import reconcile
-from millstream.core.group.streams.target import follow_epoch
+from millstream.core.group.streams.target import delay_first_assignment, follow_epoch, is_delayed
 from millstream.core.group.streams.topics import (
     assignment_configs,
     check_tasks,
@@ -36,9 +40,10 @@ from millstream.core.group.streams.topics import (
 )
 from millstream.core.group.streams_state.configured import Configured, Status
 from millstream.core.group.streams_state.group import StreamsGroup
-from millstream.core.group.streams_state.member import JOINS, LEAVES_FOR_A_WHILE, StreamsMember
+from millstream.core.group.streams_state.member import StreamsMember
 from millstream.core.group.streams_state.tasks import NOTHING, Epochs, Tasks, TaskSets, listed, of
 from millstream.core.group.streams_state.topology import source_names
+from millstream.core.group.topics import Topics
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.create_topics import CreatableTopic
@@ -76,50 +81,48 @@ def refusal(error: ErrorCode, message: str | None) -> StreamsBeaten:
 # The request
 
 
-def check_request(request: StreamsGroupHeartbeatRequest) -> None:
+def check_request(step: Step, beat: StreamsHeartbeat) -> None:
     """Check the request itself. Rejected with Kafka's messages."""
+    _ = step
+    request = beat.request
     _check_supported(request)
     if request.member_id == "":
-        raise _invalid("MemberId can't be empty.")
+        raise invalid("MemberId can't be empty.")
     if not request.group_id.strip():
-        raise _invalid("GroupId can't be empty.")
+        raise invalid("GroupId can't be empty.")
     if request.rack_id is not None and not request.rack_id.strip():
-        raise _invalid("RackId can't be empty.")
+        raise invalid("RackId can't be empty.")
     owned = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     epoch = request.member_epoch
     if epoch == JOINS:
         if request.rebalance_timeout_ms == -1:
-            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+            raise invalid("RebalanceTimeoutMs must be provided in first request.")
         for kind, tasks in zip(("Active", "Standby", "Warmup"), owned, strict=True):
             if tasks is None or tasks:
-                raise _invalid(f"{kind}Tasks must be empty when (re-)joining.")
+                raise invalid(f"{kind}Tasks must be empty when (re-)joining.")
         if request.topology is None:
-            raise _invalid("Topology must be non-null when (re-)joining.")
+            raise invalid("Topology must be non-null when (re-)joining.")
     elif epoch == LEAVES_FOR_A_WHILE:
-        raise _invalid("InstanceId can't be null.")
+        raise invalid("InstanceId can't be null.")
     elif epoch < LEAVES_FOR_A_WHILE:
-        raise _invalid(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
+        raise invalid(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
     if any(tasks is not None for tasks in owned) and any(tasks is None for tasks in owned):
-        raise _invalid("If one task-type is non-null, all must be non-null.")
+        raise invalid("If one task-type is non-null, all must be non-null.")
     if epoch != JOINS and request.topology is not None:
-        raise _invalid("Topology can only be provided when (re-)joining.")
+        raise invalid("Topology can only be provided when (re-)joining.")
 
 
 def _check_supported(request: StreamsGroupHeartbeatRequest) -> None:
     if request.instance_id is not None:
-        raise _invalid("Static membership is not yet supported.")
+        raise invalid("Static membership is not yet supported.")
     if request.task_offsets is not None:
-        raise _invalid("TaskOffsets are not supported yet.")
+        raise invalid("TaskOffsets are not supported yet.")
     if request.task_end_offsets is not None:
-        raise _invalid("TaskEndOffsets are not supported yet.")
+        raise invalid("TaskEndOffsets are not supported yet.")
     if request.warmup_tasks:
-        raise _invalid("WarmupTasks are not supported yet.")
+        raise invalid("WarmupTasks are not supported yet.")
     if request.topology is not None and any(one.source_topic_regex for one in request.topology.subtopologies):
-        raise _invalid("Regular expressions for source topics are not supported yet.")
-
-
-def _invalid(message: str) -> Rejected:
-    return Rejected(message, ErrorCode.INVALID_REQUEST)
+        raise invalid("Regular expressions for source topics are not supported yet.")
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSets | None:
@@ -132,41 +135,18 @@ def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSets | None:
 # The member
 
 
-def unknown_member(group_id: str, member_id: str) -> Rejected:
-    """The error for an unknown member."""
-    return Rejected(f"Member {member_id} is not a member of group {group_id}.", ErrorCode.UNKNOWN_MEMBER_ID)
-
-
 def _member(step: Step, streams: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> StreamsMember:
     """The member that sent the request, as it was before."""
-    member = streams.members.get(request.member_id)
-    if member is None:
-        if request.member_epoch != JOINS:
-            raise unknown_member(streams.group_id, request.member_id)
-        limit = step.settings.streams.max_size
-        if len(streams.members) >= limit:
-            raise Rejected(
-                f"The streams group has reached its maximum capacity of {limit} members.",
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-            )
-        return StreamsMember(request.member_id)
-    _check_epoch(member, request)
-    return member
-
-
-def _check_epoch(member: StreamsMember, request: StreamsGroupHeartbeatRequest) -> None:
     epoch = request.member_epoch
-    if epoch in (JOINS, member.epoch):
-        return
-    word = "greater" if epoch > member.epoch else "smaller"
-    owned = _owned(request)
-    if epoch == member.previous_epoch and owned is not None and member.assigned.contains(owned):
-        return  # the response with the new epoch was lost
-    raise Rejected(
-        f"The streams group member has a {word} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
-        ErrorCode.FENCED_MEMBER_EPOCH,
-    )
+    if epoch == JOINS and request.member_id not in streams.members:
+        check_room(step, streams, request.member_id)
+        return StreamsMember(request.member_id)
+    member = known_member(streams.members, streams.group_id, request.member_id)
+    if epoch not in (JOINS, member.epoch):
+        owned = _owned(request)
+        if epoch != member.previous_epoch or owned is None or not member.assigned.contains(owned):
+            raise fenced(streams, member, epoch)  # otherwise the response with the new epoch was lost
+    return member
 
 
 def _take_over(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
@@ -206,9 +186,12 @@ def _is_quiet(step: Step, streams: StreamsGroup, beat: StreamsHeartbeat) -> bool
     )
 
 
-def heartbeat(step: Step, change: StreamsChange, beat: StreamsHeartbeat) -> None:
+def heartbeat(step: Step, change: GroupChange[StreamsGroup], beat: StreamsHeartbeat) -> None:
     """Handle the heartbeat of a member that does not leave. Rejected if it is refused; the caller undoes the change."""
-    streams, request = change.streams, beat.request
+    streams, request = change.content, beat.request
+    if request.member_epoch == JOINS and is_being_deleted(step, change.group):
+        # The topology that a member would find here is about to be deleted.
+        raise Rejected("The group is being deleted.", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if not change.records and _is_quiet(step, streams, beat):
         member = streams.members[request.member_id]
         configured = configured_on(step, streams)
@@ -236,15 +219,12 @@ def heartbeat(step: Step, change: StreamsChange, beat: StreamsHeartbeat) -> None
     def done(step: Step) -> None:
         _end(step, change, beat, before, after, configured, waits)
 
-    def failed(step: Step, error: ErrorCode) -> None:
-        step.out.answer(beat.token, refusal(error, None))
-
-    change.write(step, beat.token, done, failed)
+    change.write(step, beat.token, done, refused(beat.token, refusal))
 
 
 def _end(
     step: Step,
-    change: StreamsChange,
+    change: GroupChange[StreamsGroup],
     beat: StreamsHeartbeat,
     before: StreamsMember,
     after: StreamsMember,
@@ -252,9 +232,9 @@ def _end(
     waits: list[StreamsStatus],
 ) -> None:
     """The heartbeat is durable: renew the session, and answer."""
-    streams, request, live = change.streams, beat.request, change.streams.live
-    renew(step, change.group, streams, after.member_id)
-    await_tasks(step, change.group, streams, before, after)
+    streams, request, live = change.content, beat.request, change.content.live
+    renew(step, change.group, streams, after)
+    await_revocation(step, change.group, streams, before, after)
     if request.shutdown_application and live.shutdown_by is None:
         step.log(change.group, f"member {after.member_id} asks all others to shut down")
         live.shutdown_by = after.member_id
@@ -281,6 +261,20 @@ def _end(
         ),
     )
     step.out.answer(beat.token, beaten(response, configured.missing))
+
+
+def leave(step: Step, change: GroupChange[StreamsGroup], beat: StreamsHeartbeat) -> None:
+    """Handle the heartbeat of a member that leaves. It may ask all others to shut down. Rejected if it is none."""
+    request, streams = beat.request, change.content
+    known_member(streams.members, streams.group_id, request.member_id)
+    answer = beaten(StreamsGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch))
+
+    def done(step: Step) -> None:
+        if request.shutdown_application and streams.members:
+            streams.live.shutdown_by = streams.live.shutdown_by or request.member_id
+        step.out.answer(beat.token, answer)
+
+    remove_members(step, change, [request.member_id], beat.token, done, refused(beat.token, refusal))
 
 
 def _problems(streams: StreamsGroup, configured: Configured) -> Iterable[StreamsStatus]:

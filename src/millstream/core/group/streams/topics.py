@@ -5,20 +5,23 @@ the status STALE_TOPOLOGY. The topology is held against the topics that exist wh
 when all topics are there with the right numbers of partitions; ``validated_topology_epoch`` stores that they are.
 """
 
-from millstream.core.group.consumer_state.topics import metadata_hash
+import msgspec
+
+from millstream.core.group.assigned.change import GroupChange
+from millstream.core.group.assigned.requests import invalid
+from millstream.core.group.assigned.target import next_epoch
 from millstream.core.group.step import Step
-from millstream.core.group.streams.change import StreamsChange
 from millstream.core.group.streams_state.configured import Configured, Status, check_structure, configure
 from millstream.core.group.streams_state.group import StreamsGroup
 from millstream.core.group.streams_state.member import StreamsMember
 from millstream.core.group.streams_state.tasks import TaskSets
 from millstream.core.group.streams_state.topology import Topology, topology_of
+from millstream.core.group.topics import metadata_hash
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.streams_group_heartbeat import StreamsKeyValue, StreamsStatus
 from millstream.wire.messages.streams_group_heartbeat import StreamsTopology as RequestedTopology
 from millstream.wire.messages.streams_group_storage import (
-    StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
     StreamsGroupTopologyKey,
 )
@@ -27,9 +30,9 @@ STANDBYS = "num.standby.replicas"
 NOT_VALIDATED = -1
 
 
-def take_topology(change: StreamsChange, requested: RequestedTopology | None) -> None:
+def take_topology(change: GroupChange[StreamsGroup], requested: RequestedTopology | None) -> None:
     """Take the topology of a member that joins, if it is the first one. Rejected if it differs from the group's."""
-    streams = change.streams
+    streams = change.content
     if requested is None:
         if streams.topology is None:
             raise Rejected("The group has no topology. The member must rejoin.", ErrorCode.FENCED_MEMBER_EPOCH)
@@ -54,9 +57,9 @@ def stale(streams: StreamsGroup, member: StreamsMember) -> list[StreamsStatus]:
     return [StreamsStatus(Status.STALE_TOPOLOGY, detail)]
 
 
-def follow_topics(step: Step, change: StreamsChange, *, bump: bool) -> Configured:
+def follow_topics(step: Step, change: GroupChange[StreamsGroup], *, bump: bool) -> Configured:
     """Hold the topology against the topics, and increase the group epoch if ``bump`` or anything differs."""
-    streams = change.streams
+    streams = change.content
     topology = _topology(streams)
     configured = configured_on(step, streams)
     now = StreamsGroupMetadataValue(
@@ -66,7 +69,7 @@ def follow_topics(step: Step, change: StreamsChange, *, bump: bool) -> Configure
         last_assignment_configs=assignment_configs(step, streams.group_id),
     )
     if bump or now != streams.metadata:
-        next_epoch(step, change, now)
+        next_epoch(step, change, msgspec.structs.replace(now, epoch=now.epoch + 1))
     return configured
 
 
@@ -84,15 +87,6 @@ def _topology(streams: StreamsGroup) -> Topology:
     return streams.topology
 
 
-def next_epoch(step: Step, change: StreamsChange, now: StreamsGroupMetadataValue) -> None:
-    """Increase the group epoch. ``now`` has everything else."""
-    value = StreamsGroupMetadataValue(
-        change.streams.epoch + 1, now.metadata_hash, now.validated_topology_epoch, now.last_assignment_configs
-    )
-    change.put(StreamsGroupMetadataKey(change.streams.group_id), value)
-    step.counts.rebalances += 1
-
-
 def assignment_configs(step: Step, group_id: str) -> list[StreamsKeyValue]:
     """The settings of the assignor. Another value means another assignment."""
     return [StreamsKeyValue(STANDBYS, str(step.settings.streams.standby_replicas_of(group_id)))]
@@ -108,10 +102,6 @@ def check_tasks(streams: StreamsGroup, owned: TaskSets | None) -> None:
     for tasks in (owned.active, owned.standby, owned.warmup):
         for subtopology, partitions in tasks.items():
             if subtopology not in known:
-                raise _invalid(f"Subtopology {subtopology} does not exist in the topology.")
+                raise invalid(f"Subtopology {subtopology} does not exist in the topology.")
             if min(partitions) < 0:
-                raise _invalid(f"Task {min(partitions)} for subtopology {subtopology} is invalid.")
-
-
-def _invalid(message: str) -> Rejected:
-    return Rejected(message, ErrorCode.INVALID_REQUEST)
+                raise invalid(f"Task {min(partitions)} for subtopology {subtopology} is invalid.")

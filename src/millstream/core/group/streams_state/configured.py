@@ -30,8 +30,8 @@ from typing import Final
 
 import msgspec
 
-from millstream.core.group.consumer_state.topics import NoTopics, Topic, Topics
 from millstream.core.group.streams_state.topology import Topology, copartitioned, names, source_names
+from millstream.core.group.topics import NoTopics, Topic, Topics
 from millstream.errors import Rejected
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig

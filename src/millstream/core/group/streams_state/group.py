@@ -1,27 +1,24 @@
-"""A streams group: the sum of its newest records, with derived counts.
+"""A streams group: a topology, and members with tasks of it.
 
-``apply`` processes one record, just decided or read from the log. The newest records of a group may be applied in any
-order. ``record`` returns the current value of a key, so that a change that could not be written is undone by applying
-the former values.
-
-Derived (who holds a task, how many members are not reconciled) follows each record and is not stored. What only this
-coordinator knows is in ``Live``: a successor starts without it.
+Derived (who holds a task) follows each record and is not stored. What only this coordinator knows is in ``Live``: a
+successor starts without it.
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Any
 
-from millstream.core.group.consumer_state.topics import NEVER_CHECKED
+import msgspec
+
+from millstream.core.group.assigned_state.group import AssignedGroup, RecordTypes
 from millstream.core.group.deadlines import Deadline
 from millstream.core.group.state import GroupState
 from millstream.core.group.streams_state.configured import Configured
-from millstream.core.group.streams_state.member import LEAVES, MemberState, StreamsMember
-from millstream.core.group.streams_state.tasks import NOTHING, NOTHING_HELD, Task, TaskSets, each, of
+from millstream.core.group.streams_state.member import StreamsMember
+from millstream.core.group.streams_state.tasks import NOTHING, Task, TaskSets, each, of
 from millstream.core.group.streams_state.topology import Topology, restored
+from millstream.core.group.topics import NEVER_CHECKED, Topics
 from millstream.wire.messages.streams_group_storage import (
     StreamsGroupCurrentMemberAssignmentKey,
-    StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataKey,
-    StreamsGroupMemberMetadataValue,
     StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
     StreamsGroupTargetAssignmentMemberKey,
@@ -31,23 +28,8 @@ from millstream.wire.messages.streams_group_storage import (
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
 )
-from millstream.wire.stored import StreamsGroupKey
-
-FIRST_EPOCH: Final = 1
-"""Group and assignment epoch of a group without stored epochs, as in Kafka."""
-
-StreamsGroupValue: TypeAlias = (
-    StreamsGroupMetadataValue
-    | StreamsGroupMemberMetadataValue
-    | StreamsGroupTargetAssignmentMetadataValue
-    | StreamsGroupTargetAssignmentMemberValue
-    | StreamsGroupCurrentMemberAssignmentValue
-    | StreamsGroupTopologyValue
-)
-StreamsRecord: TypeAlias = tuple[StreamsGroupKey, StreamsGroupValue | None]
-
-_NEW: Final = StreamsGroupMetadataValue(FIRST_EPOCH)
-_NEVER_ASSIGNED: Final = StreamsGroupTargetAssignmentMetadataValue(FIRST_EPOCH)
+from millstream.wire.schema import Stored
+from millstream.wire.stored import AssignedGroupKey
 
 
 class Holders:
@@ -85,20 +67,10 @@ class Holders:
                             del holders[task]
 
 
-class MemberTimers:
-    """The deadlines of one member. ``rebalance`` is only set while the member has to give tasks back."""
-
-    __slots__ = ("rebalance", "session")
-
-    def __init__(self, session: Deadline[Any], rebalance: Deadline[Any]) -> None:
-        self.session = session
-        self.rebalance = rebalance
-
-
 class Live:
     """What is not stored."""
 
-    __slots__ = ("configured", "endpoint_epoch", "first_assignment", "shutdown_by", "timers")
+    __slots__ = ("configured", "endpoint_epoch", "first_assignment", "shutdown_by")
 
     def __init__(self) -> None:
         self.configured: Configured | None = None
@@ -109,38 +81,33 @@ class Live:
         """Set while a group that was empty waits for more members before it assigns."""
         self.shutdown_by: str | None = None
         """The member that asked all others to shut down. None again when the group is empty."""
-        self.timers: dict[str, MemberTimers] = {}
 
 
-class StreamsGroup:
-    """The state of one streams group.
+class StreamsGroup(AssignedGroup[StreamsMember, TaskSets, StreamsGroupMetadataValue]):
+    """The state of one streams group. ``live.configured`` was computed at ``checked_revision``.
 
-    Invariants: ``holders`` has exactly what the members hold; ``behind`` counts the members that are not reconciled to
-    ``assignment_epoch``.
+    Invariant: ``holders`` has exactly what the members hold.
     """
 
+    group_type = "streams"
+    unit = "tasks"
+    records = RecordTypes(
+        StreamsGroupMetadataKey,
+        StreamsGroupMemberMetadataKey,
+        StreamsGroupTargetAssignmentMetadataKey,
+        StreamsGroupTargetAssignmentMetadataValue,
+        StreamsGroupTargetAssignmentMemberKey,
+        StreamsGroupCurrentMemberAssignmentKey,
+        StreamsGroupTopologyKey,
+    )
+
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.metadata = _NEW
-        self.assignment = _NEVER_ASSIGNED
+        super().__init__(group_id, StreamsMember, StreamsGroupMetadataValue)
         self.topology: Topology | None = None
-        self.members: dict[str, StreamsMember] = {}
-        self.targets: dict[str, TaskSets] = {}
         self.holders = Holders()
-        self.behind = 0
-        self.checked_revision = NEVER_CHECKED
-        """Revision of the metadata with which ``live.configured`` was computed."""
         self.live = Live()
 
     # What it is
-
-    @property
-    def epoch(self) -> int:
-        return self.metadata.epoch
-
-    @property
-    def assignment_epoch(self) -> int:
-        return self.assignment.assignment_epoch
 
     @property
     def state(self) -> GroupState:
@@ -182,100 +149,35 @@ class StreamsGroup:
         other = self.members.get(member_id)
         return other is not None and other.process_id == member.process_id
 
+    def settled(self) -> None:
+        if not self.members:
+            self.live.shutdown_by = None
+
     # Records
 
-    def apply(self, key: StreamsGroupKey, value: StreamsGroupValue | None) -> None:
-        """Apply a record; value None deletes."""
-        match key:
-            case StreamsGroupMetadataKey():
-                assert value is None or isinstance(value, StreamsGroupMetadataValue)
-                self.metadata = value or _NEW
-            case StreamsGroupMemberMetadataKey():
-                assert value is None or isinstance(value, StreamsGroupMemberMetadataValue)
-                member = self._remove(key.member_id)
-                if value is not None:
-                    self._add(member.with_metadata(value))
-            case StreamsGroupTargetAssignmentMetadataKey():
-                assert value is None or isinstance(value, StreamsGroupTargetAssignmentMetadataValue)
-                self.assignment = value or _NEVER_ASSIGNED
-                epoch = self.assignment_epoch
-                self.behind = sum(not member.is_reconciled_to(epoch) for member in self.members.values())
-            case StreamsGroupTargetAssignmentMemberKey():
-                assert value is None or isinstance(value, StreamsGroupTargetAssignmentMemberValue)
-                if value is None:
-                    self.targets.pop(key.member_id, None)
-                else:
-                    self.targets[key.member_id] = TaskSets(
-                        of(value.active_tasks), of(value.standby_tasks), of(value.warmup_tasks)
-                    )
-            case StreamsGroupCurrentMemberAssignmentKey():
-                assert value is None or isinstance(value, StreamsGroupCurrentMemberAssignmentValue)
-                is_known = key.member_id in self.members
-                member = self._remove(key.member_id)
-                if value is not None:
-                    self._add(member.with_current(value))
-                elif is_known:
-                    self._add(_without_tasks(member))
-            case StreamsGroupTopologyKey():
-                assert value is None or isinstance(value, StreamsGroupTopologyValue)
-                self.topology = None if value is None else restored(value)
-                self.checked_revision = NEVER_CHECKED
+    def next_metadata(self, topics: Topics) -> StreamsGroupMetadataValue:
+        _ = topics
+        return msgspec.structs.replace(self.metadata, epoch=self.epoch + 1)
 
-    def record(self, key: StreamsGroupKey) -> StreamsGroupValue | None:
-        """The current value of ``key``."""
-        match key:
-            case StreamsGroupMetadataKey():
-                return self.metadata
-            case StreamsGroupMemberMetadataKey():
-                member = self.members.get(key.member_id)
-                return None if member is None else member.metadata_value()
-            case StreamsGroupTargetAssignmentMetadataKey():
-                return self.assignment
-            case StreamsGroupTargetAssignmentMemberKey():
-                target = self.targets.get(key.member_id)
-                return None if target is None else target.value()
-            case StreamsGroupCurrentMemberAssignmentKey():
-                member = self.members.get(key.member_id)
-                return None if member is None else member.current_value()
-            case StreamsGroupTopologyKey():
-                return None if self.topology is None else self.topology.value()
+    def target_value(self, target: TaskSets) -> StreamsGroupTargetAssignmentMemberValue:
+        return target.value()
 
-    def tombstones(self) -> list[StreamsRecord]:
-        """The records that delete the group."""
-        group_id = self.group_id
-        records: list[StreamsRecord] = []
-        for member_id in self.members:
-            records += member_tombstones(group_id, member_id)
-        return [
-            *records,
-            (StreamsGroupTargetAssignmentMetadataKey(group_id), None),
-            (StreamsGroupTopologyKey(group_id), None),
-            (StreamsGroupMetadataKey(group_id), None),
-        ]
+    def _target_of(self, value: Stored) -> TaskSets:
+        assert isinstance(value, StreamsGroupTargetAssignmentMemberValue)
+        return TaskSets(of(value.active_tasks), of(value.standby_tasks), of(value.warmup_tasks))
 
-    def _remove(self, member_id: str) -> StreamsMember:
-        """Take a member out; returns it, or a new one."""
-        member = self.members.pop(member_id, None)
-        if member is None:
-            return StreamsMember(member_id)
-        self.holders.remove(member)
-        self.behind -= not member.is_reconciled_to(self.assignment_epoch)
-        return member
+    def _apply_own(self, key: AssignedGroupKey, value: Stored | None) -> None:
+        assert isinstance(key, StreamsGroupTopologyKey)
+        assert value is None or isinstance(value, StreamsGroupTopologyValue)
+        self.topology = None if value is None else restored(value)
+        self.checked_revision = NEVER_CHECKED
 
-    def _add(self, member: StreamsMember) -> None:
-        self.members[member.member_id] = member
-        self.holders.add(member)
-        self.behind += not member.is_reconciled_to(self.assignment_epoch)
+    def _own_record(self, key: AssignedGroupKey) -> Stored | None:
+        assert isinstance(key, StreamsGroupTopologyKey)
+        return None if self.topology is None else self.topology.value()
 
-
-def _without_tasks(member: StreamsMember) -> StreamsMember:
-    return member.at(LEAVES, MemberState.STABLE, NOTHING_HELD, NOTHING_HELD)
-
-
-def member_tombstones(group_id: str, member_id: str) -> list[StreamsRecord]:
-    """The records that delete a member."""
-    return [
-        (StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), None),
-        (StreamsGroupTargetAssignmentMemberKey(group_id, member_id), None),
-        (StreamsGroupMemberMetadataKey(group_id, member_id), None),
-    ]
+    def _hold(self, before: StreamsMember | None, after: StreamsMember | None) -> None:
+        if before is not None:
+            self.holders.remove(before)
+        if after is not None:
+            self.holders.add(after)

@@ -1,13 +1,11 @@
-"""A member of a streams group, as stored in its two records: its own facts, and its tasks.
-
-Members are immutable values.
-"""
+"""A member of a streams group."""
 
 from enum import IntEnum
-from typing import Final
+from typing import Self
 
 import msgspec
 
+from millstream.core.group.assigned_state.member import LEAVES, AssignedMember
 from millstream.core.group.streams_state.tasks import (
     NOTHING_HELD,
     HeldTasks,
@@ -22,11 +20,7 @@ from millstream.wire.messages.streams_group_storage import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
 )
-
-JOINS: Final = 0
-LEAVES: Final = -1
-LEAVES_FOR_A_WHILE: Final = -2
-"""Special epochs in a request: join, leave, and leave for a while, which only static members could."""
+from millstream.wire.schema import Stored
 
 
 class MemberState(IntEnum):
@@ -46,30 +40,27 @@ class MemberState(IntEnum):
         return cls(value.state) if value.state in (1, 2, 3) else cls.UNKNOWN
 
 
-class StreamsMember(msgspec.Struct, frozen=True):
+class StreamsMember(AssignedMember, frozen=True):
     """A member: one thread of an instance of the application. ``process_id`` is the instance."""
 
-    member_id: str
     instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     rebalance_timeout_ms: int = -1
     topology_epoch: int = -1
     process_id: str = ""
     endpoint: StreamsEndpoint | None = None
-    tags: dict[str, str] = {}
-    epoch: int = JOINS
-    previous_epoch: int = JOINS
+    tags: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     state: MemberState = MemberState.STABLE
     assigned: HeldTasks = NOTHING_HELD
     revoking: HeldTasks = NOTHING_HELD
 
     def is_reconciled_to(self, epoch: MemberEpoch) -> bool:
-        """Whether it has its target of ``epoch``."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
-    def at(self, epoch: MemberEpoch, state: MemberState, assigned: HeldTasks, revoking: HeldTasks) -> "StreamsMember":
+    @property
+    def must_revoke(self) -> bool:
+        return self.state is MemberState.UNREVOKED_TASKS
+
+    def at(self, epoch: MemberEpoch, state: MemberState, assigned: HeldTasks, revoking: HeldTasks) -> Self:
         """The member after a step towards its target. The epoch before is kept, in case the response is lost."""
         return msgspec.structs.replace(
             self, previous_epoch=self.epoch, epoch=epoch, state=state, assigned=assigned, revoking=revoking
@@ -90,7 +81,8 @@ class StreamsMember(msgspec.Struct, frozen=True):
             client_tags=[StreamsKeyValue(key, self.tags[key]) for key in sorted(self.tags)],
         )
 
-    def with_metadata(self, value: StreamsGroupMemberMetadataValue) -> "StreamsMember":
+    def with_metadata(self, value: Stored) -> Self:
+        assert isinstance(value, StreamsGroupMemberMetadataValue)
         return msgspec.structs.replace(
             self,
             instance_id=value.instance_id,
@@ -117,7 +109,10 @@ class StreamsMember(msgspec.Struct, frozen=True):
             warmup_tasks_pending_revocation=stored(self.revoking.warmup),
         )
 
-    def with_current(self, value: StreamsGroupCurrentMemberAssignmentValue) -> "StreamsMember":
+    def with_current(self, value: Stored | None) -> Self:
+        if value is None:
+            return self.at(LEAVES, MemberState.STABLE, NOTHING_HELD, NOTHING_HELD)
+        assert isinstance(value, StreamsGroupCurrentMemberAssignmentValue)
         epoch = value.member_epoch
         return msgspec.structs.replace(
             self,

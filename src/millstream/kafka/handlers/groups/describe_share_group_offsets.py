@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from millstream.coordinator.asks import DESCRIBE_SHARE_GROUP_OFFSETS
 from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.gathering import gather
+from millstream.kafka.handlers.groups.coordinated import ask
 from millstream.model.error_code import ErrorCode
 from millstream.model.events import PartitionIndex
 from millstream.model.quantities import Offset
@@ -38,7 +39,7 @@ UNKNOWN: Final = -1
 def handle(node: Node, ctx: RequestContext, request: DescribeShareGroupOffsetsRequest) -> None:
     """Answer when every group is described. A group that is named twice is described twice."""
 
-    def ask(group: DescribeShareGroupOffsetsGroup, done: Callable[[ShareOffsetsGroup], None]) -> None:
+    def ask_one(group: DescribeShareGroupOffsetsGroup, done: Callable[[ShareOffsetsGroup], None]) -> None:
         if group.topics is not None:
             _describe(node, _named(node, group), done)
             return
@@ -50,11 +51,9 @@ def handle(node: Node, ctx: RequestContext, request: DescribeShareGroupOffsetsRe
                 assert isinstance(answer, ShareOffsetsGroup)
                 _describe(node, answer, done)
 
-        node.coordinator.ask(
-            group.group_id, DESCRIBE_SHARE_GROUP_OFFSETS, ctx.api_version, ctx.client_id, ctx.host, group, answered
-        )
+        ask(node, ctx, group.group_id, DESCRIBE_SHARE_GROUP_OFFSETS, group, answered)
 
-    gather(request.groups, ask, lambda groups: ctx.respond(DescribeShareGroupOffsetsResponse(groups=groups)))
+    gather(request.groups, ask_one, lambda groups: ctx.respond(DescribeShareGroupOffsetsResponse(groups=groups)))
 
 
 def _named(node: Node, group: DescribeShareGroupOffsetsGroup) -> ShareOffsetsGroup:
@@ -98,7 +97,7 @@ def _with_lags(
 ) -> None:
     places = [(topic, one) for topic in group.topics for one in topic.partitions]
 
-    def ask(
+    def ask_end(
         place: tuple[ShareOffsetsTopic, ShareOffsetsPartition], answered: Callable[[ShareOffsetsPartition], None]
     ) -> None:
         topic, one = place
@@ -124,4 +123,4 @@ def _with_lags(
         topics = [replace(topic, partitions=[next(rest) for _ in topic.partitions]) for topic in group.topics]
         done(replace(group, topics=topics))
 
-    gather(places, ask, all_known)
+    gather(places, ask_end, all_known)

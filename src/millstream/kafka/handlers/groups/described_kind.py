@@ -1,56 +1,71 @@
-"""What descriptions of groups with assigned members have in common: each group's coordinator is asked."""
+"""ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe: each group's coordinator is asked."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from millstream.kafka import repeats
+from millstream.kafka.context import Node, RequestContext
 from millstream.kafka.gathering import gather
+from millstream.kafka.handlers.groups.coordinated import ask
 from millstream.kafka.handlers.groups.describe_groups import ALL_GROUP_OPERATIONS
 from millstream.model.error_code import ErrorCode
-from millstream.wire.messages.consumer_group_describe import DescribedConsumerGroup
-from millstream.wire.messages.share_group_describe import DescribedShareGroup
-from millstream.wire.messages.streams_group_describe import DescribedStreamsGroup
-from millstream.wire.schema import Message
+from millstream.model.quantities import ApiKey
+from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedConsumerGroup
+from millstream.wire.messages.share_group_describe import DescribedShareGroup, ShareGroupDescribeRequest
+from millstream.wire.messages.streams_group_describe import DescribedStreamsGroup, StreamsGroupDescribeRequest
+from millstream.wire.schema import Message, Response
 
 _Described = TypeVar("_Described", DescribedConsumerGroup, DescribedShareGroup, DescribedStreamsGroup)
 
 
+class _Response(Protocol[_Described]):
+    def __call__(self, *, groups: list[_Described]) -> Response: ...
+
+
 def describe(
-    kind: type[_Described],
-    group_ids: Sequence[str],
-    ask: Callable[[str, Callable[[Message | ErrorCode], None]], None],
-    respond: Callable[[list[_Described]], None],
+    node: Node,
+    ctx: RequestContext,
+    api: ApiKey,
+    request: ConsumerGroupDescribeRequest | ShareGroupDescribeRequest | StreamsGroupDescribeRequest,
+    described: type[_Described],
+    response: _Response[_Described],
     *,
-    with_operations: bool,
+    enabled: bool = True,
 ) -> None:
-    """Call ``respond`` with the description of each group, in the order of ``group_ids``, when all have come.
+    """Answer with the description of each group, in the order of the request, when all have come.
 
     Args:
-        kind: what describes a group.
-        group_ids: may repeat.
-        ask: asks the coordinator of one group.
-        respond: is called once.
-        with_operations: what the client may do with each group is wanted, too.
+        node: the node.
+        ctx: the request's context.
+        api: its key.
+        request: may name a group several times.
+        described: what describes a group.
+        response: the class of the response.
+        enabled: False refuses each group, because the protocol is switched off.
     """
-    names = list(dict.fromkeys(group_ids))
 
-    def ask_one(name: str, answered: Callable[[_Described], None]) -> None:
-        def done(answer: Message | ErrorCode) -> None:
+    def describe_one(name: str, done: Callable[[_Described], None]) -> None:
+        def answered(answer: Message | ErrorCode) -> None:
             if isinstance(answer, ErrorCode):
-                answer = kind(group_id=name, error_code=answer)
-            assert isinstance(answer, kind)
-            if with_operations and not answer.error_code:
+                answer = described(group_id=name, error_code=answer)
+            assert isinstance(answer, described)
+            if request.include_authorized_operations and not answer.error_code:
                 answer = msgspec.structs.replace(answer, authorized_operations=ALL_GROUP_OPERATIONS)
-            answered(answer)
+            done(answer)
 
-        ask(name, done)
+        if enabled:
+            ask(node, ctx, name, api, type(request)(group_ids=[name]), answered)
+        else:
+            answered(ErrorCode.UNSUPPORTED_VERSION)
 
     def refused(name: str) -> _Described:
-        return kind(group_id=name, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=repeats.REFUSAL)
+        return described(group_id=name, error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=repeats.REFUSAL)
 
     def all_described(groups: list[_Described]) -> None:
-        respond(repeats.tell(group_ids, dict(zip(names, groups, strict=True)), refused))
+        found = dict(zip(names, groups, strict=True))
+        ctx.respond(response(groups=repeats.tell(request.group_ids, found, refused)))
 
-    gather(names, ask_one, all_described)
+    names = list(dict.fromkeys(request.group_ids))
+    gather(names, describe_one, all_described)

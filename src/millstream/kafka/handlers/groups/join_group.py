@@ -5,6 +5,7 @@ import msgspec
 from millstream.coordinator.asks import JOIN_GROUP
 from millstream.core.group.rebalance import join_error
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.groups.coordinated import ask
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.schema import Message
@@ -14,15 +15,13 @@ _NULL_PROTOCOL_FROM = 7
 
 def handle(node: Node, ctx: RequestContext, request: JoinGroupRequest) -> None:
     """Answer when the coordinator has answered."""
-    version = ctx.api_version
 
     def done(answer: Message | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
             answer = join_error("", answer)
         assert isinstance(answer, JoinGroupResponse)
-        if answer.protocol_name is None and version < _NULL_PROTOCOL_FROM:
+        if answer.protocol_name is None and ctx.api_version < _NULL_PROTOCOL_FROM:
             answer = msgspec.structs.replace(answer, protocol_name="")
         ctx.respond(answer)
 
-    host, principal = ctx.host, ctx.principal
-    node.coordinator.ask(request.group_id, JOIN_GROUP, version, ctx.client_id, host, request, done, principal=principal)
+    ask(node, ctx, request.group_id, JOIN_GROUP, request, done)

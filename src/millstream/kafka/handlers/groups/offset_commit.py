@@ -8,6 +8,7 @@ group's coordinator, and the results are merged.
 from millstream.coordinator.asks import OFFSET_COMMIT
 from millstream.core.group.commit import commit_error
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.groups.coordinated import ask
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -43,7 +44,7 @@ def handle(node: Node, ctx: RequestContext, request: OffsetCommitRequest) -> Non
         assert isinstance(answer, OffsetCommitResponse)
         ctx.respond(OffsetCommitResponse(topics=_merged([*refused, *answer.topics])) if refused else answer)
 
-    node.coordinator.ask(request.group_id, OFFSET_COMMIT, ctx.api_version, ctx.client_id, ctx.host, resolved, done)
+    ask(node, ctx, request.group_id, OFFSET_COMMIT, resolved, done)
 
 
 def _sort_out(

@@ -6,6 +6,7 @@ error, the response has no partitions.
 
 from millstream.coordinator.asks import OFFSET_DELETE
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.groups.coordinated import ask
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -32,7 +33,7 @@ def handle(node: Node, ctx: RequestContext, request: OffsetDeleteRequest) -> Non
         ctx.respond(answer)
 
     existing = OffsetDeleteRequest(group_id=request.group_id, topics=good)
-    node.coordinator.ask(request.group_id, OFFSET_DELETE, ctx.api_version, ctx.client_id, ctx.host, existing, done)
+    ask(node, ctx, request.group_id, OFFSET_DELETE, existing, done)
 
 
 def _sort_out(node: Node, request: OffsetDeleteRequest) -> tuple[list[OffsetDeleteRequestTopic], Refused]:

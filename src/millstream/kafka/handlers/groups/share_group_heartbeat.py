@@ -2,20 +2,10 @@
 
 from millstream.coordinator.asks import SHARE_GROUP_HEARTBEAT
 from millstream.kafka.context import Node, RequestContext
-from millstream.model.error_code import ErrorCode
+from millstream.kafka.handlers.groups.coordinated import pass_on
 from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from millstream.wire.schema import Message
 
 
 def handle(node: Node, ctx: RequestContext, request: ShareGroupHeartbeatRequest) -> None:
     """Answer when the coordinator has answered."""
-
-    def done(answer: Message | ErrorCode) -> None:
-        if isinstance(answer, ErrorCode):
-            answer = ShareGroupHeartbeatResponse(error_code=answer)
-        assert isinstance(answer, ShareGroupHeartbeatResponse)
-        ctx.respond(answer)
-
-    node.coordinator.ask(
-        request.group_id, SHARE_GROUP_HEARTBEAT, ctx.api_version, ctx.client_id, ctx.host, request, done
-    )
+    pass_on(node, ctx, request.group_id, SHARE_GROUP_HEARTBEAT, request, ShareGroupHeartbeatResponse)

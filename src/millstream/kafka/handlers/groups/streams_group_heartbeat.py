@@ -15,6 +15,7 @@ from millstream.core.controller.topic_names import INTERNAL_TOPICS, illegal_topi
 from millstream.core.group.streams.heartbeat import StreamsBeaten
 from millstream.core.group.streams_state.configured import Status
 from millstream.kafka.context import Node, RequestContext
+from millstream.kafka.handlers.groups.coordinated import ask
 from millstream.model.access import Operation
 from millstream.model.error_code import ErrorCode
 from millstream.wire.messages.create_topics import CreatableTopic
@@ -48,9 +49,7 @@ def handle(node: Node, ctx: RequestContext, request: StreamsGroupHeartbeatReques
         assert isinstance(answer, StreamsBeaten)
         ctx.respond(_created(node, ctx, answer) if answer.missing else answer.response)
 
-    node.coordinator.ask(
-        request.group_id, STREAMS_GROUP_HEARTBEAT, ctx.api_version, ctx.client_id, ctx.host, request, done
-    )
+    ask(node, ctx, request.group_id, STREAMS_GROUP_HEARTBEAT, request, done)
 
 
 def topology_topics(topology: StreamsTopology) -> list[str]:
