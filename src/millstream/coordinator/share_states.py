@@ -49,6 +49,7 @@ from millstream.wire.messages.read_share_group_state import (
     ReadShareGroupStateResponse,
     ReadStatePartitionResult,
     ReadStateTopicResult,
+    StateBatch,
 )
 from millstream.wire.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
@@ -73,6 +74,7 @@ ASK_BROKER: Final = 19
 """Method of ``peers.calls``."""
 
 TIMEOUT_MS: Final = 10_000
+_OFFSET_MAX: Final = 2**63 - 1
 
 INITIALIZE, READ, WRITE, DELETE, SUMMARY = range(5)
 
@@ -323,7 +325,11 @@ def _request(ask: Ask, token: object) -> stored.Request:
 
 
 def asks_of(request: StateRequest) -> list[Ask]:
-    """One for each share partition of a request, in its order."""
+    """One for each share partition of a request, in its order.
+
+    Raises:
+        ValueError: a Write has a state, an offset or a count that no record has.
+    """
     group_id = request.group_id
     if isinstance(request, InitializeShareGroupStateRequest):
         return [
@@ -340,7 +346,7 @@ def asks_of(request: StateRequest) -> list[Ask]:
                 one.leader_epoch,
                 Offset(one.start_offset),
                 one.delivery_complete_count,
-                from_wire(one.state_batches),
+                _possible(one.state_batches),
             )
             for topic in request.topics
             for one in topic.partitions
@@ -357,6 +363,14 @@ def asks_of(request: StateRequest) -> list[Ask]:
         for topic in request.topics
         for one in topic.partitions
     ]
+
+
+def _possible(batches: list[StateBatch]) -> list[Batch]:
+    """Batches of a client: their ends are offsets behind which another record fits."""
+    for one in batches:
+        if not 0 <= one.first_offset <= one.last_offset < _OFFSET_MAX or one.delivery_count < 0:
+            raise ValueError(f"there are no records {one.first_offset} to {one.last_offset}")
+    return from_wire(batches)
 
 
 def response_to(request: StateRequest, answers: Sequence[Answered]) -> StateResponse:

@@ -6,12 +6,18 @@ from coordinator_fakes import FakePartition, FakeReactor, batch_of
 from millstream.coordinator.hashing import partition_of
 from millstream.coordinator.share_state_partition import PRUNE_US, ShareStatePartition
 from millstream.coordinator.share_state_records import decode_change, encode_change
-from millstream.coordinator.share_states import key_text
+from millstream.coordinator.share_states import asks_of, key_text
 from millstream.coordinator.state_partition import State
 from millstream.core.share.batches import Batch, RecordState
 from millstream.core.share.stored import Delete, Image, Initialize, Read, Report, Update
 from millstream.errors import Corruption, Retriable
 from millstream.model.error_code import ErrorCode
+from millstream.wire.messages.read_share_group_state import StateBatch
+from millstream.wire.messages.write_share_group_state import (
+    WriteShareGroupStateRequest,
+    WriteStatePartition,
+    WriteStateTopic,
+)
 from millstream.wire.records import iter_records
 
 KEY = ("a:b", bytes(range(16)), 3)
@@ -142,3 +148,10 @@ def test_the_partition_is_kafkas():
     """By ``Math.abs("a:b:AAECAwQFBgcICQoLDA0ODw:3".hashCode()) % 50`` of Java."""
     assert key_text(KEY) == "a:b:AAECAwQFBgcICQoLDA0ODw:3"
     assert partition_of(key_text(KEY), 50) == 48
+
+
+@pytest.mark.parametrize("batch", [(-1, 4, 2, 1), (4, 3, 2, 1), (0, 2**63 - 1, 2, 1), (0, 4, 3, 1), (0, 4, 2, -1)])
+def test_a_write_of_records_that_cannot_be_is_no_question(batch):
+    topic = WriteStateTopic(bytes(16), [WriteStatePartition(0, 1, 0, 0, 0, [StateBatch(*batch)])])
+    with pytest.raises(ValueError):
+        asks_of(WriteShareGroupStateRequest("g", [topic]))

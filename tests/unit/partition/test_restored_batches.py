@@ -1,5 +1,7 @@
 """RestoreBatches: what continues the log is appended as it is; anything else is refused and leaves no trace."""
 
+import struct
+
 import pytest
 from append_support import NOW, batch, make, put
 
@@ -8,7 +10,7 @@ from millstream.errors import MillstreamError
 from millstream.format.events.batch import build_event_batch
 from millstream.model.error_code import ErrorCode
 from millstream.partition.append.restored import restore_batches
-from millstream.wire.records import ABORT, build_batch, control_record
+from millstream.wire.records import ABORT, CRC_START, build_batch, checksum, control_record
 
 OLD = 1_500_000_000_000
 
@@ -46,6 +48,14 @@ def marker(base, producer):
     )
 
 
+def with_last_delta(delta):
+    """A batch whose last offset is so far behind its first."""
+    out = bytearray(batch(producer_id=5, producer_epoch=1, base_sequence=0))
+    struct.pack_into(">i", out, CRC_START + 2, delta)
+    struct.pack_into(">I", out, CRC_START - 4, checksum([memoryview(out)]))
+    return bytes(out)
+
+
 def test_batches_keep_offsets_times_and_bytes():
     partition = make(term=9)
     gap = list(empty_batches(0, 5))
@@ -70,9 +80,10 @@ def test_batches_keep_offsets_times_and_bytes():
         (batch()[:-1] + b"x", ErrorCode.CORRUPT_MESSAGE),
         (batch() + b"rest", ErrorCode.CORRUPT_MESSAGE),
         (b"", ErrorCode.INVALID_RECORD),
+        (with_last_delta(2**31 - 1), ErrorCode.INVALID_RECORD),
         (b"".join(map(bytes, build_event_batch([b"{}"], [()], now_ms=NOW))), ErrorCode.INVALID_RECORD),
     ],
-    ids=["offset", "gap", "cut", "flipped", "more", "nothing", "events"],
+    ids=["offset", "gap", "cut", "flipped", "more", "nothing", "long", "events"],
 )
 def test_what_does_not_fit_is_refused_as_a_whole(data, code):
     partition = make()

@@ -52,6 +52,11 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 _SPLIT_FROM: Final = 2
 """Records are delivered in parts after this many deliveries at the earliest."""
 
+COMPLETE_MAX: Final = 2**31 - 1
+"""Largest number of records that is stored as done with: Kafka's records have 32 bits for it. A gap of a compacted log
+may be larger.
+"""
+
 
 class Limits(msgspec.Struct):
     """What the group's properties say; they may change at any time."""
@@ -95,7 +100,7 @@ class Request(msgspec.Struct, frozen=True):
 
 class Write(msgspec.Struct, frozen=True):
     """What is to be stored: the start, what changed from the start on, and how many records from the start on are done
-    with.
+    with (`COMPLETE_MAX` at most).
     """
 
     start: Offset
@@ -351,7 +356,7 @@ class SharePartition:
                 batches.append(report)
         self._in_flight = start, self._waiting
         self._waiting = []
-        return Write(start, complete, batches)
+        return Write(start, min(complete, COMPLETE_MAX), batches)
 
     def written(self, error: ErrorCode, now_us: int) -> list[Answer]:
         """The write in flight is done, or has failed. The answers of its acknowledgements."""

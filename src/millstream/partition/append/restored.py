@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from millstream.core.producer_state import LAST_SEQUENCE
 from millstream.errors import MillstreamError, OutcomeUnknown, Rejected, Retriable
 from millstream.format.events.batch import EVENTS
 from millstream.format.segment import WalkEnd, whole_batches
@@ -103,6 +104,8 @@ def _check_batch(partition: Partition, batch: memoryview, one: Batch) -> None:
         raise Rejected(f"{what} has a wrong checksum", ErrorCode.CORRUPT_MESSAGE)
     if one.size > partition.config.segment_bytes:
         raise Rejected(f"{what} is larger than a segment", ErrorCode.RECORD_LIST_TOO_LARGE)
+    if one.last_offset - one.base_offset >= LAST_SEQUENCE:
+        raise Rejected(f"{what} has more offsets than a batch has records", ErrorCode.INVALID_RECORD)
     events = bool(unpack_header(batch, 0)[5] & EVENTS)
     if events != bool(partition.gate & _EVENTS):
         kind = "events" if events else "records"

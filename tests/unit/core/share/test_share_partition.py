@@ -84,6 +84,13 @@ def test_an_acknowledgement_waits_for_its_write_and_moves_the_start():
     assert (write.start, write.complete) == (5, 3)
 
 
+def test_as_many_records_count_as_done_with_as_their_record_has_room_for():
+    part = make()
+    fetch(part, [(0, 9), (1 << 33, (1 << 33) + 9)], most=30)
+    write, _ = store(part)
+    assert (write.start, write.complete) == (0, 2**31 - 1), "between the batches the log has no record"
+
+
 def test_what_is_said_wrongly_is_refused_as_a_whole():
     part = make()
     fetch(part, [(0, 9)])

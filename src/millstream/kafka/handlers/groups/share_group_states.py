@@ -1,8 +1,8 @@
 """Initialize-, Read-, Write-, Delete- and ReadShareGroupState(Summary), APIs 83 to 87: the state of share partitions.
 
 Brokers of Kafka ask each other with these; brokers here ask over their own connections (``coordinator.share_states``).
-The request may reach any broker: it is passed on to the coordinators. A state of records that does not exist is
-INVALID_REQUEST for the whole request, and an empty group id is answered with nothing.
+The request may reach any broker: it is passed on to the coordinators. A state, offset or count of records that does not
+exist is INVALID_REQUEST for the whole request, and an empty group id is answered with nothing.
 
 The coordinator does not know which partitions exist. Read and Write find no state of one that does not. For the other
 three it is refused here (UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST for a negative number), as Kafka does. A topic is
