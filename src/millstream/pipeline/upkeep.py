@@ -9,6 +9,7 @@ expired version keep what they have open. A failure is logged and stops nothing,
 commit that expires; a crash in between leaves them to the table's own clean-up of orphans.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -67,7 +68,8 @@ class Unreferenced:
             for each in manifests.values():
                 named -= {entry.data_file.file_path for entry in _entries(table, each, live=True)}
         for path in (*named, *gone, *(self._lists - lists)):
-            table.io.delete(path)
+            with contextlib.suppress(FileNotFoundError):  # an earlier expiry removed it, and a manifest still named it
+                table.io.delete(path)
         return len(named)
 
 

@@ -65,6 +65,16 @@ def test_an_iceberg_table_keeps_a_bounded_number_of_files_and_snapshots(tmp_path
     assert written.table.last("p.s").batch == written.count - 1
 
 
+def test_what_one_expiry_has_removed_does_not_stop_the_next(tmp_path, few_are_many):
+    written = Written(tmp_path, SINKS["iceberg"], every="1000s", keep="0s")
+    for count in (10, 1, 1):
+        written.commit(count)
+        assert written.table.expire(0) > 0
+    assert len(written.files(".parquet")) == 3, "one that is merged, and two"
+    assert len(written.files(".avro")) <= 5
+    assert written.rows() == list(range(12))
+
+
 def test_removed_files_of_a_delta_table_go_by_schedule(tmp_path, few_are_many, monkeypatch):
     written = Written(tmp_path, SINKS["delta"], every="30s", keep="1h")
     written.commit(29)
