@@ -1,5 +1,6 @@
 """The guard of a table: one run of a name writes, and a record holds only for the history that it went with."""
 
+import datetime as dt
 import json
 import os
 import shutil
@@ -116,12 +117,22 @@ def set_back(writer, version):
             manage.rollback_to_snapshot(version)
 
 
+def set_back_in_time(writer, version):
+    """``RESTORE TABLE … TO TIMESTAMP``: the commits are a second apart."""
+    for path in (writer.directory / "t/_delta_log").glob("*.json"):
+        os.utime(path, (int(path.stem), int(path.stem)))
+    writer.delta().restore(dt.datetime.fromtimestamp(version, dt.UTC))
+
+
 def version_of(writer):
     return writer.delta().version() if writer.kind == "delta" else writer.iceberg().current_snapshot().snapshot_id
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_that_was_set_back_is_refused_and_sent_the_gap_where_it_is_told_to(tmp_path, kind):
+SET_BACK = [("delta", set_back), ("delta", set_back_in_time), ("iceberg", set_back)]
+
+
+@pytest.mark.parametrize(("kind", "set_back"), SET_BACK)
+def test_a_table_that_was_set_back_is_refused_and_sent_the_gap_where_it_is_told_to(tmp_path, kind, set_back):
     one = opened(tmp_path, kind)
     one.append([{"n": 1}], ends(1))
     first = version_of(one)
@@ -200,8 +211,8 @@ def test_a_table_of_which_an_older_copy_comes_back_is_refused(tmp_path, kind):
     assert numbers(again) == [1, 2]
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_that_is_set_back_to_a_version_with_the_last_batch_goes_on(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "set_back"), SET_BACK)
+def test_a_table_that_is_set_back_to_a_version_with_the_last_batch_goes_on(tmp_path, kind, set_back):
     one = opened(tmp_path, kind)
     one.append([{"n": 1}], ends(1))
     last = version_of(one)

@@ -46,7 +46,7 @@ from millstream.pipeline.layout import (
 )
 from millstream.pipeline.locations import Location, store_options
 from millstream.pipeline.tables.columns import addition, changes, plain, require_columns
-from millstream.pipeline.tables.delta_files import DeltaFiles, holds, removals
+from millstream.pipeline.tables.delta_files import DeltaFiles, holds, paths_of, removals
 from millstream.pipeline.tables.guard import require_own, require_same, require_standing
 from millstream.pipeline.tables.merging import Rewritten, TableFile, joined, known, merged, without_earlier
 from millstream.pipeline.tables.table import (
@@ -269,7 +269,7 @@ class DeltaTable:
         restored: dict[int, int] = {}
         for entry in table.history(now - begun):
             if entry.get("operation") == _RESTORE and entry["version"] > begun:
-                restored[entry["version"]] = self._target(entry["operationParameters"])
+                restored[entry["version"]] = self._target(entry["version"], entry["operationParameters"])
         version = now
         while marks := [at for at in restored if at <= version]:
             version = restored[max(marks)]
@@ -277,12 +277,22 @@ class DeltaTable:
             return None
         return None if self._guard(self._older(version), found.owner) == found else version
 
-    def _target(self, parameters: Mapping[str, Any]) -> int:
+    def _target(self, restored: int, parameters: Mapping[str, Any]) -> int:
+        """The version that a RESTORE of a version number has brought back.
+
+        It names a version or a time. Writers name times in forms of their own, without a zone in Spark, so then it is
+        the newest one with the same files.
+
+        Raises:
+            Rejected: the log has that version no longer.
+        """
         if parameters.get("version") not in (None, "null"):
             return int(parameters["version"])
-        table = self._delta.DeltaTable(self._location.address, storage_options=self._storage)
-        table.load_as_version(str(parameters.get("timestamp") or parameters.get("datetime")))
-        return int(table.version())
+        wanted = paths_of(self._older(restored))
+        for version in range(restored - 1, -1, -1):
+            if paths_of(self._older(version)) == wanted:
+                return version
+        raise Rejected(f"{self.shown} was set back to a time, and no version in its log has the files of that time")
 
     def commit(self, record: CommitRecord, files: list[WrittenFile], after: CommitRecord | None = None) -> str:
         self._add(self._checked(record, after), record, files)

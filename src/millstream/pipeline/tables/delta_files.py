@@ -33,7 +33,7 @@ class DeltaFiles:
     @property
     def paths(self) -> frozenset[str]:
         """Paths of the files, as they stand in the log."""
-        return frozenset(self._actions.column("path").to_pylist())
+        return _paths(self._actions)
 
     def files(self) -> Sequence[TableFile]:
         actions = self._actions
@@ -82,6 +82,15 @@ class DeltaFiles:
         if field.name not in batch.schema.names:
             return pa.nulls(batch.num_rows, field.type)
         return batch.column(field.name).cast(field.type)
+
+
+def paths_of(table: Any) -> frozenset[str]:
+    """Paths of a table's files, as they stand in the log."""
+    return _paths(pa.table(table.get_add_actions(flatten=True)))
+
+
+def _paths(actions: Any) -> frozenset[str]:
+    return frozenset(actions.column("path").to_pylist())
 
 
 def holds(files: DeltaFiles, before: frozenset[str], removed: Sequence[TableFile]) -> bool:
