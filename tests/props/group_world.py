@@ -170,7 +170,7 @@ class World:
             self.seen_generation = 0  # forgotten, but for a commit on its way
         members = group.members
         assert counts.members == len(members)
-        assert group.awaiting_join == sum(m.join_token is not None for m in members.values())
+        assert group.rebalance.awaiting_join == sum(m.join_token is not None for m in members.values())
         assert (group.leader_id is None) == (not members)
         assert group.leader_id is None or group.leader_id in members
         assert group.statics == {m.instance_id: i for i, m in members.items() if m.instance_id is not None}
@@ -178,15 +178,15 @@ class World:
         for member in members.values():
             for name, _ in member.protocols:
                 supporters[name] = supporters.get(name, 0) + 1
-        assert group.supporters == supporters
-        assert group.pending_syncs <= set(members)
-        assert not set(group.pending_joins) & set(members)
+        assert group.assignors.supporters == supporters
+        assert group.rebalance.pending_syncs <= set(members)
+        assert not set(group.rebalance.pending_joins) & set(members)
         if group.state is GroupState.EMPTY:
             assert not members
         if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             assert all(m.sync_token is None for m in members.values())
         if group.state is GroupState.COMPLETING_REBALANCE:
-            assert group.rebalance.sync_deadline.at_us or not group.pending_syncs
+            assert group.rebalance.sync_deadline.at_us or not group.rebalance.pending_syncs
         if group.state is GroupState.PREPARING_REBALANCE:
             assert group.rebalance.join_deadline.at_us, "a gathering without an end"
         for member in members.values():
@@ -337,7 +337,9 @@ class World:
             member_id=client.member_id,
             group_instance_id=client.instance,
             protocol_type="consumer",
-            protocol_name=self.coordinator.groups[GROUP].protocol_name if GROUP in self.coordinator.groups else "range",
+            protocol_name=self.coordinator.groups[GROUP].assignors.chosen
+            if GROUP in self.coordinator.groups
+            else "range",
             assignments=assignments,
         )
         self.send(client, "sync", lambda t: Sync(t, request, 4 if request.protocol_name is None else 5))

@@ -183,7 +183,7 @@ def stored_offset(value: OffsetCommitValue, offset: Offset) -> CommittedOffset:
 
 def offsets_under_way(step: Step, group: Group) -> set[tuple[str, int]]:
     """Partitions of ``group`` with a commit in flight to the log."""
-    if not group.writes_in_flight:
+    if not group.writes.in_flight:
         return set()
     return {
         (topic, partition)
@@ -222,7 +222,7 @@ class PendingCommit:
         """Make durable offsets visible, now or with their transaction, or drop them."""
         if error is ErrorCode.NONE and self.producer is not None:
             for topic, partition, offset in self.offsets:
-                self.group.pending_offsets.put(self.producer[0], topic, partition, offset)
+                self.group.offsets.pending.put(self.producer[0], topic, partition, offset)
             step.out.answer(self.token, self.response)
         elif error is ErrorCode.NONE:
             put = self.group.offsets.put

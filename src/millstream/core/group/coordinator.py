@@ -266,7 +266,7 @@ class GroupCoordinator:
             group = Group(request.group_id, step.wall_ms)
             record = group_record(group, {})
             join_group(step, group, join)
-            if group.members or group.pending_joins:
+            if group.members or group.rebalance.pending_joins:
                 self._enter(group)
                 step.write((record,), Forget(group))
 
@@ -322,7 +322,7 @@ class GroupCoordinator:
     def _fetch(self, step: Step, fetch: FetchOffsets) -> None:
         group = self.groups.get(fetch.group.group_id)
         stable = fetch.require_stable
-        if not stable or group is None or not group.writes_in_flight:
+        if not stable or group is None or not group.writes.in_flight:
             step.out.answer(fetch.token, fetch_offsets(group, fetch.group, self.topics, require_stable=stable))
             return
 
@@ -360,13 +360,13 @@ class GroupCoordinator:
     def _persisted(self, step: Step, fate: Persisted) -> None:
         pending = self._writes.pop(fate.receipt)
         group = pending.group
-        group.writes_in_flight -= 1
+        group.writes.in_flight -= 1
         pending.settle(step, fate.error)
         if group.assigned is not None and group.standing.counts is None and fate.error is ErrorCode.NONE:
             self._enter(group)
         while self._forgotten:
             gone = self._forgotten.pop()
-            if not gone.writes_in_flight:
+            if not gone.writes.in_flight:
                 self._vanish(gone.group_id)
         if fate.error is not ErrorCode.NONE and _is_nothing(group):
             self._vanish(group.group_id)
@@ -412,9 +412,9 @@ class GroupCoordinator:
     def _transaction_ended(self, step: Step, ended: TransactionEnded) -> None:
         """The offsets of a transaction become those of their groups, or are dropped. The log says so already."""
         for group in list(self.groups.values()):
-            if not group.pending_offsets:
+            if not group.offsets.pending:
                 continue
-            offsets = group.pending_offsets.take(ended.producer_id)
+            offsets = group.offsets.pending.take(ended.producer_id)
             if ended.commits:
                 for (topic, partition), offset in offsets.items():
                     known = group.offsets.get(topic, partition)
@@ -435,7 +435,7 @@ class GroupCoordinator:
             partitions = group.offsets.topics.get(topic)
             if partitions is not None:
                 doomed[group.group_id] = {index for index, offset in partitions.items() if offset.topic_id in gone}
-            for index, offset in group.pending_offsets.of_topic(topic) if group.pending_offsets else ():
+            for index, offset in group.offsets.pending.of_topic(topic) if group.offsets.pending else ():
                 topic_partitions = doomed.setdefault(group.group_id, set())
                 (topic_partitions.add if offset.topic_id in gone else topic_partitions.discard)(index)
         for pending in self._writes.values():
@@ -529,7 +529,7 @@ class GroupCoordinator:
         """Process one record of a transaction that is open at the end of the log, after every ``replay``."""
         if isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue):
             group = self.groups.get(key.group) or self._enter(Group(key.group, value.commit_timestamp))
-            group.pending_offsets.put(producer_id, key.topic, key.partition, stored_offset(value, offset))
+            group.offsets.pending.put(producer_id, key.topic, key.partition, stored_offset(value, offset))
 
     def loaded(self, now_us: int, wall_ms: int) -> Outputs:
         """The log has been read. From now on members have their session timeout to send a request."""
@@ -593,8 +593,8 @@ def _is_nothing(group: Group) -> bool:
         group.protocol_type is None
         and group.generation == 0
         and not group.members
-        and not group.pending_joins
+        and not group.rebalance.pending_joins
         and not group.offsets
-        and not group.pending_offsets
-        and not group.writes_in_flight
+        and not group.offsets.pending
+        and not group.writes.in_flight
     )

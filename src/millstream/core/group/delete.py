@@ -40,11 +40,11 @@ def delete_group(step: Step, group: Group | None, delete: Delete, forgotten: lis
         # If this one failed and the other one did not, the group would be here and not in the log.
         step.out.answer(delete.token, answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return
-    for deadline in group.pending_joins.values():
+    for deadline in group.rebalance.pending_joins.values():
         step.cancel(deadline)
-    group.pending_joins.clear()
+    group.rebalance.pending_joins.clear()
     topic_partitions = [(topic, partition) for topic, partition, _ in group.offsets]
-    topic_partitions += (offsets_under_way(step, group) | group.pending_offsets.topic_partitions()) - set(
+    topic_partitions += (offsets_under_way(step, group) | group.offsets.pending.topic_partitions()) - set(
         topic_partitions
     )
     step.log(group, f"deleted with {len(topic_partitions)} committed offsets")
@@ -67,7 +67,7 @@ def delete_offsets(step: Step, group: Group | None, delete: DeleteOffsets) -> No
     if group is None or error is not ErrorCode.NONE:
         step.out.answer(delete.token, OffsetDeleteResponse(error_code=error))
         return
-    not_visible = offsets_under_way(step, group) | group.pending_offsets.topic_partitions()
+    not_visible = offsets_under_way(step, group) | group.offsets.pending.topic_partitions()
     topic_partitions: list[tuple[str, int]] = []
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in delete.request.topics:
@@ -89,7 +89,7 @@ def delete_offsets(step: Step, group: Group | None, delete: DeleteOffsets) -> No
 
     if topic_partitions:
         _remove(step, group, topic_partitions, None, delete.token, answer)
-    elif group.writes_in_flight:
+    elif group.writes.in_flight:
         step.when_written(group, delete.token, answer)
     else:
         step.out.answer(delete.token, done)

@@ -52,9 +52,9 @@ def describe_group(group_id: str, group: Group | None, version: ApiVersion) -> D
         group_id=group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
-        protocol_data=(group.protocol_name or "") if stable else "",
+        protocol_data=(group.assignors.chosen or "") if stable else "",
         members=[
-            _describe_member(member, group.protocol_name if stable else None) for member in group.members.values()
+            _describe_member(member, group.assignors.chosen if stable else None) for member in group.members.values()
         ],
     )
 

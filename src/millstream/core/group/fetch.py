@@ -42,7 +42,7 @@ def fetch_offsets(
         error = _check(group, asked)
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
-    pending = group.pending_offsets if group is not None and require_stable else _NOTHING_PENDING
+    pending = group.offsets.pending if group is not None and require_stable else _NOTHING_PENDING
     held = pending.holds
     if asked.topics is None:
         for name, partitions in group.offsets.topics.items() if group is not None else ():

@@ -4,12 +4,14 @@ The verbs (``join``, ``sync``, ``rebalance`` …) decide; this class keeps the c
 order in which they joined, so that every choice among them (a new leader, a tie between assignors) is deterministic.
 """
 
+from collections.abc import Collection
+
 from millstream.core.group.assigned_state.group import AnyGroup
 from millstream.core.group.consumer_state.group import ConsumerGroup
 from millstream.core.group.counts import GroupCounts
 from millstream.core.group.deadlines import JOIN, SYNC, Deadline
 from millstream.core.group.member import Member, Protocols
-from millstream.core.group.offsets import GroupOffsets, PendingOffsets
+from millstream.core.group.offsets import GroupOffsets
 from millstream.core.group.share_records.group import ShareGroup
 from millstream.core.group.state import MAY_FOLLOW, GroupState
 from millstream.core.group.streams_state.group import StreamsGroup
@@ -29,7 +31,16 @@ class Rebalance:
     generation is in flight to the log.
     """
 
-    __slots__ = ("first_delay_left_ms", "has_new_member", "join_deadline", "sync_deadline", "writing")
+    __slots__ = (
+        "awaiting_join",
+        "first_delay_left_ms",
+        "has_new_member",
+        "join_deadline",
+        "pending_joins",
+        "pending_syncs",
+        "sync_deadline",
+        "writing",
+    )
 
     def __init__(self, group: "Group") -> None:
         self.has_new_member = False
@@ -37,31 +48,65 @@ class Rebalance:
         self.join_deadline = Deadline(JOIN, group)
         self.sync_deadline = Deadline(SYNC, group)
         self.writing = False
+        self.awaiting_join = 0
+        """Number of members with a ``join_token``."""
+        self.pending_joins: dict[str, Deadline[Group]] = {}
+        """Member ids that were given out with MEMBER_ID_REQUIRED and not used yet (KIP-394)."""
+        self.pending_syncs: set[str] = set()
+
+    def forget(self) -> None:
+        """No member joins or syncs any longer."""
+        self.pending_joins.clear()
+        self.pending_syncs.clear()
+        self.awaiting_join = 0
+        self.writing = False
 
 
-class Subscriptions:
-    """Topics that the members of a generation consume, decoded when they are first asked for.
+class Assignors:
+    """The assignors that members support, and the one that the generation uses.
 
-    A group may have thousands of members, all of which wait while a generation starts.
+    ``supporters`` counts the members that name each assignor. The topics that the members of the generation consume are
+    decoded when they are first asked for: a group may have thousands of members, all of which wait while a generation
+    starts.
     """
 
-    __slots__ = ("_encoded", "_topics")
+    __slots__ = ("_encoded", "_topics", "chosen", "supporters")
 
     def __init__(self) -> None:
+        self.supporters: dict[str, int] = {}
+        self.chosen: str | None = None
         self._topics: frozenset[str] | None = None
         self._encoded: set[bytes] | None = None
 
+    def count(self, protocols: Protocols, count: int) -> None:
+        """A member with these protocols comes (``count`` 1) or goes (-1)."""
+        for name, _ in protocols:
+            total = self.supporters.get(name, 0) + count
+            if total:
+                self.supporters[name] = total
+            else:
+                del self.supporters[name]
+
+    def vote(self, members: Collection[Member]) -> str:
+        """The assignor that most members prefer among those that all support. The first vote wins a tie."""
+        candidates = {name for name, count in self.supporters.items() if count == len(members)}
+        votes: dict[str, int] = {}
+        for member in members:
+            vote = next(name for name, _ in member.protocols if name in candidates)
+            votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
     def refresh(self, group: "Group") -> None:
         """Remember what the members of a new generation sent."""
-        self.forget()
+        self.forget_topics()
         if group.protocol_type != CONSUMER_PROTOCOL:
             return
         if not group.members:
             self._topics = frozenset()
-        elif group.protocol_name is not None:
-            self._encoded = {member.metadata(group.protocol_name) for member in group.members.values()}
+        elif self.chosen is not None:
+            self._encoded = {member.metadata(self.chosen) for member in group.members.values()}
 
-    def forget(self) -> None:
+    def forget_topics(self) -> None:
         self._topics = self._encoded = None
 
     @property
@@ -134,6 +179,17 @@ class Standing:
         self.state, self.previous, self.since_ms, self.size = state, GroupState.DEAD, since_ms, 0
 
 
+class Writes:
+    """A group's writes to the log."""
+
+    __slots__ = ("in_flight", "last_receipt")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.last_receipt = 0
+        """Receipt of the newest one."""
+
+
 class Group:
     """A classic group, or only the committed offsets of one (``protocol_type`` None: no member ever joined).
 
@@ -141,31 +197,22 @@ class Group:
     durable state, are here. The same holds for ``streams``, a streams group (KIP-1071). If ``share`` is set, it is
     a share group (KIP-932), which has no offsets.
 
-    Invariants: ``awaiting_join`` counts the members with a ``join_token``; ``supporters`` counts the members that name
-    each assignor; ``leader_id`` names a member, or is None without a leader; ``statics`` maps instance ids to
-    members.
+    Invariants: ``leader_id`` names a member, or is None without a leader; ``statics`` maps instance ids to members.
     """
 
     __slots__ = (
         "assigned",
-        "awaiting_join",
+        "assignors",
         "generation",
         "group_id",
-        "last_receipt",
         "leader_id",
         "members",
         "offsets",
-        "pending_joins",
-        "pending_offsets",
-        "pending_syncs",
-        "protocol_name",
         "protocol_type",
         "rebalance",
         "standing",
         "statics",
-        "subscriptions",
-        "supporters",
-        "writes_in_flight",
+        "writes",
     )
 
     def __init__(self, group_id: str, wall_ms: int) -> None:
@@ -175,22 +222,13 @@ class Group:
         """Set for a group whose members the coordinator assigns (KIP-848, KIP-932, KIP-1071)."""
         self.generation = 0
         self.protocol_type: str | None = None
-        self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.statics: dict[str, str] = {}
-        self.pending_joins: dict[str, Deadline[Group]] = {}
-        """Member ids that were given out with MEMBER_ID_REQUIRED and not used yet (KIP-394)."""
-        self.pending_syncs: set[str] = set()
-        self.awaiting_join = 0
-        self.supporters: dict[str, int] = {}
-        self.subscriptions = Subscriptions()
+        self.assignors = Assignors()
         self.rebalance = Rebalance(self)
-        self.writes_in_flight = 0
-        self.last_receipt = 0
-        """Receipt of the group's newest write."""
+        self.writes = Writes()
         self.offsets = GroupOffsets()
-        self.pending_offsets = PendingOffsets()
 
     @property
     def state(self) -> GroupState:
@@ -217,8 +255,8 @@ class Group:
         """
         if self.assigned is None:
             self.generation = 0
-            self.protocol_type = self.protocol_name = None
-            self.subscriptions.forget()
+            self.protocol_type = self.assignors.chosen = None
+            self.assignors.forget_topics()
 
     # The kinds of group
 
@@ -237,11 +275,11 @@ class Group:
         """Become the classic group ``image``, whose members' deadlines already name this group."""
         self._forget_classic()
         self.assigned = None
-        self.members, self.statics, self.supporters = image.members, image.statics, image.supporters
+        self.members, self.statics, self.assignors = image.members, image.statics, image.assignors
         self.leader_id, self.generation = image.leader_id, image.generation
-        self.protocol_type, self.protocol_name = image.protocol_type, image.protocol_name
+        self.protocol_type = image.protocol_type
         self.standing.since_ms = image.standing.since_ms
-        self.subscriptions.refresh(self)
+        self.assignors.refresh(self)
         self.standing.show(image.state, len(image.members))
 
     def begin_empty(self) -> None:
@@ -249,14 +287,10 @@ class Group:
         self.begin_classic(Group(self.group_id, self.standing.since_ms))
 
     def _forget_classic(self) -> None:
-        self.members, self.statics, self.supporters = {}, {}, {}
-        self.pending_joins.clear()
-        self.pending_syncs.clear()
-        self.awaiting_join = 0
-        self.leader_id = self.protocol_name = None
+        self.members, self.statics, self.assignors = {}, {}, Assignors()
+        self.rebalance.forget()
+        self.leader_id = None
         self.generation = 0
-        self.rebalance.writing = False
-        self.subscriptions.forget()
 
     @property
     def is_empty(self) -> bool:
@@ -269,7 +303,7 @@ class Group:
 
     @property
     def all_joined(self) -> bool:
-        return len(self.members) == self.awaiting_join and not self.pending_joins
+        return len(self.members) == self.rebalance.awaiting_join and not self.rebalance.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -284,32 +318,30 @@ class Group:
         if member.instance_id is not None:
             assert member.instance_id not in self.statics
             self.statics[member.instance_id] = member.member_id
-        if not self.members:
-            self.protocol_type = member.protocol_type
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self.standing.resize(len(self.members))
-        self._count_protocols(member.protocols, 1)
+        self.assignors.count(member.protocols, 1)
         member.join_token = join_token
         if join_token is not None:
-            self.awaiting_join += 1
-        self.pending_joins.pop(member.member_id, None)
+            self.rebalance.awaiting_join += 1
+        self.rebalance.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
         """Remove a member, or a given-out member id. Its parked requests must have been answered."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self.standing.resize(len(self.members))
-            self._count_protocols(member.protocols, -1)
+            self.assignors.count(member.protocols, -1)
             if member.join_token is not None:
-                self.awaiting_join -= 1
+                self.rebalance.awaiting_join -= 1
             if member.instance_id is not None and self.statics.get(member.instance_id) == member_id:
                 del self.statics[member.instance_id]
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        self.pending_joins.pop(member_id, None)
-        self.pending_syncs.discard(member_id)
+        self.rebalance.pending_joins.pop(member_id, None)
+        self.rebalance.pending_syncs.discard(member_id)
 
     def replace_static(self, old: Member, new: Member) -> None:
         """Give a static member's place to its successor. ``old`` has no parked request left."""
@@ -323,16 +355,16 @@ class Group:
         if self.leader_id == old.member_id:
             self.leader_id = new.member_id
         self.statics[new.instance_id] = new.member_id
-        if old.member_id in self.pending_syncs:
-            self.pending_syncs.remove(old.member_id)
-            self.pending_syncs.add(new.member_id)
+        if old.member_id in self.rebalance.pending_syncs:
+            self.rebalance.pending_syncs.remove(old.member_id)
+            self.rebalance.pending_syncs.add(new.member_id)
 
     def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
         """Store the facts of a join."""
         if protocols is not member.protocols:
-            self._count_protocols(member.protocols, -1)
+            self.assignors.count(member.protocols, -1)
             member.protocols = protocols
-            self._count_protocols(protocols, 1)
+            self.assignors.count(protocols, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
@@ -340,17 +372,8 @@ class Group:
         """Park ``token`` until the rebalance ends (None: no request). Returns the token that was parked before."""
         before = member.join_token
         member.join_token = token
-        self.awaiting_join += (token is not None) - (before is not None)
+        self.rebalance.awaiting_join += (token is not None) - (before is not None)
         return before
-
-    def _count_protocols(self, protocols: Protocols, by: int) -> None:
-        supporters = self.supporters
-        for name, _ in protocols:
-            count = supporters.get(name, 0) + by
-            if count:
-                supporters[name] = count
-            else:
-                del supporters[name]
 
     # Who a request comes from
 
@@ -372,24 +395,18 @@ class Group:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
         return self.protocol_type == protocol_type and any(
-            self.supporters.get(name, 0) == size for name, _ in protocols
+            self.assignors.supporters.get(name, 0) == size for name, _ in protocols
         )
 
     def select_protocol(self) -> str:
-        """The assignor that most members prefer among those that all support. The first vote wins a tie."""
-        size = len(self.members)
-        candidates = {name for name, count in self.supporters.items() if count == size}
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            vote = next(name for name, _ in member.protocols if name in candidates)
-            votes[vote] = votes.get(vote, 0) + 1
-        return max(votes, key=votes.__getitem__)
+        """The assignor for the next generation."""
+        return self.assignors.vote(self.members.values())
 
     def consumes(self, topic: str) -> bool:
         """Whether members may be reading ``topic`` now. True if a consumer group's topics are unknown."""
         if self.assigned is not None:
             return self.assigned.consumes(topic)
-        topics = self.subscriptions.topics
+        topics = self.assignors.topics
         if topics is not None:
             return topic in topics
         return self.protocol_type == CONSUMER_PROTOCOL

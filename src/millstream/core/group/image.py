@@ -25,7 +25,7 @@ def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[Key, V
             client_host=member.client_host,
             rebalance_timeout=member.rebalance_timeout_ms,
             session_timeout=member.session_timeout_ms,
-            subscription=member.metadata(group.protocol_name),
+            subscription=member.metadata(group.assignors.chosen),
             assignment=assignments.get(member.member_id, b""),
         )
         for member in group.members.values()
@@ -33,7 +33,7 @@ def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[Key, V
     return GroupMetadataKey(group=group.group_id), GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
-        protocol=group.protocol_name,
+        protocol=group.assignors.chosen,
         leader=group.leader_id,
         current_state_timestamp=group.standing.since_ms,
         members=members,
@@ -58,9 +58,9 @@ def restore(group: Group, stored: GroupMetadataValue) -> None:
     state = GroupState.STABLE if stored.members else GroupState.EMPTY
     group.standing.restore(state, stored.current_state_timestamp)
     group.statics.clear()
-    group.supporters.clear()
+    group.assignors.supporters.clear()
     group.generation = stored.generation
-    group.protocol_name = stored.protocol
+    group.assignors.chosen = stored.protocol
     group.leader_id = stored.leader
     for kept in stored.members:
         group.add(
@@ -71,7 +71,6 @@ def restore(group: Group, stored: GroupMetadataValue) -> None:
                 kept.client_host,
                 kept.session_timeout if kept.rebalance_timeout == -1 else kept.rebalance_timeout,
                 kept.session_timeout,
-                stored.protocol_type,
                 ((stored.protocol or "", kept.subscription),),
                 Deadline(SESSION, group, kept.member_id),
                 kept.assignment,
@@ -81,4 +80,4 @@ def restore(group: Group, stored: GroupMetadataValue) -> None:
     if group.leader_id not in group.members:
         group.leader_id = next(iter(group.members), None)
     group.protocol_type = stored.protocol_type or None
-    group.subscriptions.refresh(group)
+    group.assignors.refresh(group)

@@ -66,12 +66,12 @@ def join_group(step: Step, group: Group, join: Join) -> None:
         step.out.answer(join.token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif not member_id:
         _join_new(step, group, join, protocols)
-    elif member_id in group.pending_joins:
+    elif member_id in group.rebalance.pending_joins:
         if request.group_instance_id is not None:
             # Member ids are given out to dynamic members only.
             step.out.answer(join.token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         else:
-            step.cancel(group.pending_joins[member_id])
+            step.cancel(group.rebalance.pending_joins[member_id])
             _add(step, group, join, member_id, protocols)
     else:
         error = group.check_member(member_id, request.group_instance_id)
@@ -103,7 +103,7 @@ def _has_room(step: Step, group: Group, member_id: str) -> bool:
     if group.is_empty:
         return True
     if group.state is GroupState.PREPARING_REBALANCE:
-        return (member is not None and member.join_token is not None) or group.awaiting_join < limit
+        return (member is not None and member.join_token is not None) or group.rebalance.awaiting_join < limit
     return member is not None or len(group.members) < limit
 
 
@@ -120,10 +120,10 @@ def _join_new(step: Step, group: Group, join: Join, protocols: Protocols) -> Non
             _replace(step, group, join, group.members[former_id], member_id, protocols)
     elif join.version < MEMBER_ID_REQUIRED_FROM:
         _add(step, group, join, member_id, protocols)
-    elif len(group.pending_joins) >= step.settings.pending_joins_max:
+    elif len(group.rebalance.pending_joins) >= step.settings.pending_joins_max:
         step.out.answer(join.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))
     else:
-        deadline = group.pending_joins[member_id] = Deadline(SESSION, group, member_id)
+        deadline = group.rebalance.pending_joins[member_id] = Deadline(SESSION, group, member_id)
         step.after(deadline, request.session_timeout_ms)
         step.out.answer(join.token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
 
@@ -138,13 +138,14 @@ def _add(step: Step, group: Group, join: Join, member_id: str, protocols: Protoc
         join.client_host,
         _rebalance_timeout_ms(request),
         request.session_timeout_ms,
-        request.protocol_type,
         protocols,
         Deadline(SESSION, group, member_id),
     )
     member.is_new = True
     if group.state is GroupState.PREPARING_REBALANCE and group.standing.previous is GroupState.EMPTY:
         group.rebalance.has_new_member = True
+    if not group.members:
+        group.protocol_type = request.protocol_type
     group.add(member, join.token)
     step.after(member.session, step.settings.new_member_join_timeout_ms)
     prepare_or_complete(step, group, f"member {member_id} joins{reason(request.reason)}")
@@ -195,7 +196,7 @@ def _replace(step: Step, group: Group, join: Join, former: Member, member_id: st
     renew_session(step, member)
     _park(step, group, member, join.token)
     if group.state is GroupState.STABLE:
-        if group.select_protocol() == group.protocol_name:
+        if group.select_protocol() == group.assignors.chosen:
             assignments = {other.member_id: other.assignment for other in group.members.values()}
             replaced = _Replaced(group, member, former, join.token, join.version, former_leader)
             step.write((group_record(group, assignments),), replaced)
@@ -216,7 +217,6 @@ def _successor(group: Group, former: Member, member_id: str) -> Member:
         former.client_host,
         former.rebalance_timeout_ms,
         former.session_timeout_ms,
-        former.protocol_type,
         former.protocols,
         Deadline(SESSION, group, member_id),
         former.assignment,

@@ -54,7 +54,7 @@ def leave_group(step: Step, group: Group, leave: Leave) -> None:
         elif group.state is GroupState.PREPARING_REBALANCE:
             maybe_complete_join(step, group)
     done = leave_answer(results, leave.version)
-    if not group.writes_in_flight:
+    if not group.writes.in_flight:
         step.out.answer(leave.token, done)
         return
 
@@ -73,8 +73,8 @@ def _leave_one(step: Step, group: Group, who: MemberIdentity) -> ErrorCode:
             return ErrorCode.UNKNOWN_MEMBER_ID
         drop(step, group, group.members[current])
         return ErrorCode.NONE
-    if member_id in group.pending_joins:
-        step.cancel(group.pending_joins[member_id])
+    if member_id in group.rebalance.pending_joins:
+        step.cancel(group.rebalance.pending_joins[member_id])
         group.remove(member_id)
         return ErrorCode.NONE
     error = group.check_member(member_id, who.group_instance_id)

@@ -28,7 +28,6 @@ class Member:
         "is_new",
         "join_token",
         "member_id",
-        "protocol_type",
         "protocols",
         "rebalance_timeout_ms",
         "session",
@@ -44,7 +43,6 @@ class Member:
         client_host: str,
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
-        protocol_type: str,
         protocols: Protocols,
         session: Deadline[Any],
         assignment: bytes = NO_ASSIGNMENT,
@@ -55,7 +53,6 @@ class Member:
         self.client_host = client_host
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
-        self.protocol_type = protocol_type
         self.protocols = protocols
         self.session = session
         self.assignment = assignment

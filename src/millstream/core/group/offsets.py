@@ -69,11 +69,12 @@ class PendingOffsets:
 
 
 class GroupOffsets:
-    """Topic → partition → committed offset. Contains durable offsets only."""
+    """Topic → partition → committed offset. Contains durable offsets only; ``pending`` has those of transactions."""
 
-    __slots__ = ("topics",)
+    __slots__ = ("pending", "topics")
 
     def __init__(self) -> None:
+        self.pending = PendingOffsets()
         self.topics: dict[str, dict[int, CommittedOffset]] = {}
 
     def __bool__(self) -> bool:

@@ -51,14 +51,14 @@ def join_answer(
             JoinGroupResponseMember(
                 member_id=other.member_id,
                 group_instance_id=other.instance_id,
-                metadata=other.metadata(group.protocol_name),
+                metadata=other.metadata(group.assignors.chosen),
             )
             for other in group.members.values()
         ]
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
+        protocol_name=group.assignors.chosen,
         leader=(group.leader_id or "") if leader is None else leader,
         skip_assignment=skip_assignment,
         member_id=member.member_id,
@@ -96,7 +96,7 @@ def assign(step: Step, group: Group, assignments: Mapping[str, bytes]) -> None:
             step,
             member,
             SyncGroupResponse(
-                protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+                protocol_type=group.protocol_type, protocol_name=group.assignors.chosen, assignment=member.assignment
             ),
         )
         if answered:
@@ -135,7 +135,7 @@ def prepare(step: Step, group: Group, why: str = "") -> None:
     if group.state is GroupState.COMPLETING_REBALANCE:
         withdraw_assignments(step, group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.rebalance.writing = False
-    group.pending_syncs.clear()
+    group.rebalance.pending_syncs.clear()
     step.cancel(group.rebalance.sync_deadline)
     first = group.is_empty
     group.standing.move_to(GroupState.PREPARING_REBALANCE, step.wall_ms)
@@ -189,12 +189,12 @@ def complete_join(step: Step, group: Group) -> None:
         step.after(group.rebalance.join_deadline, max(group.rebalance_timeout_ms, WAIT_AGAIN_MS))
         return
     group.generation += 1
-    group.pending_syncs.clear()
+    group.rebalance.pending_syncs.clear()
     if group.members:
         _begin_assignment(step, group)
     else:
-        group.protocol_name = None
-        group.subscriptions.refresh(group)
+        group.assignors.chosen = None
+        group.assignors.refresh(group)
         group.standing.move_to(GroupState.EMPTY, step.wall_ms)
         step.write((group_record(group, _NO_ASSIGNMENTS),), Forget(group))
         step.log(group, f"empty since generation {group.generation}")
@@ -212,8 +212,8 @@ def _elect_joined_leader(group: Group) -> bool:
 
 
 def _begin_assignment(step: Step, group: Group) -> None:
-    group.protocol_name = group.select_protocol()
-    group.subscriptions.refresh(group)
+    group.assignors.chosen = group.select_protocol()
+    group.assignors.refresh(group)
     group.standing.move_to(GroupState.COMPLETING_REBALANCE, step.wall_ms)
     for member in group.members.values():
         as_leader = member.member_id == group.leader_id
@@ -221,18 +221,18 @@ def _begin_assignment(step: Step, group: Group) -> None:
             answer_join(step, group, member, join_answer(group, member, as_leader=as_leader))
         renew_session(step, member)
         member.is_new = False
-        group.pending_syncs.add(member.member_id)
+        group.rebalance.pending_syncs.add(member.member_id)
     step.after(group.rebalance.sync_deadline, group.rebalance_timeout_ms)
 
 
 def sync_deadline_came(step: Step, group: Group) -> None:
     """Remove members that did not sync in time, and rebalance."""
-    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
+    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.rebalance.pending_syncs:
         return
-    silent = [member for member in group.members.values() if member.member_id in group.pending_syncs]
+    silent = [member for member in group.members.values() if member.member_id in group.rebalance.pending_syncs]
     for member in silent:
         drop(step, group, member)
-    group.pending_syncs.clear()
+    group.rebalance.pending_syncs.clear()
     prepare(step, group, f"{len(silent)} members did not ask for their assignment in time")
 
 
@@ -242,7 +242,7 @@ def sync_deadline_came(step: Step, group: Group) -> None:
 def session_ended(step: Step, deadline: Deadline[Group]) -> None:
     """The session of a member, or of a given-out member id, timed out."""
     group, member_id = deadline.group, deadline.member_id
-    if member_id in group.pending_joins:
+    if member_id in group.rebalance.pending_joins:
         group.remove(member_id)
         if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
             complete_join(step, group)
@@ -273,7 +273,7 @@ def end_classic(step: Step, group: Group) -> None:
         answer_join(step, group, member, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
         answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
         step.cancel(member.session)
-    for deadline in group.pending_joins.values():
+    for deadline in group.rebalance.pending_joins.values():
         step.cancel(deadline)
     step.cancel(group.rebalance.join_deadline)
     step.cancel(group.rebalance.sync_deadline)

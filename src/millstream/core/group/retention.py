@@ -45,9 +45,9 @@ def tombstones(group_id: str, topic_partitions: list[tuple[str, int]]) -> Iterat
 
 def expire_group(step: Step, group: Group, forgotten: list[Group]) -> None:
     """Write tombstones for what has expired. ``forgotten`` gets the group once its deletion is durable."""
-    if group.writes_in_flight or group.share is not None:
+    if group.writes.in_flight or group.share is not None:
         return
-    held = group.pending_offsets.topic_partitions()
+    held = group.offsets.pending.topic_partitions()
     expired = [
         (topic, partition)
         for topic, partition, offset in group.offsets
@@ -55,7 +55,7 @@ def expire_group(step: Step, group: Group, forgotten: list[Group]) -> None:
         and _is_expired(group, topic, offset, step.wall_ms, step.settings.offsets_retention_ms)
     ]
     kept = sum(len(partitions) for partitions in group.offsets.topics.values()) - len(expired)
-    goes = not kept and not held and group.is_empty and not group.pending_joins
+    goes = not kept and not held and group.is_empty and not group.rebalance.pending_joins
     for removed, records in tombstones(group.group_id, expired):
         step.write(records, PendingRemoval(group, removed, None))
         step.counts.expired_offsets += len(removed)
@@ -71,7 +71,7 @@ def _is_expired(group: Group, topic: str, offset: CommittedOffset, wall_ms: int,
     elif (
         group.state is GroupState.STABLE
         and group.protocol_type == CONSUMER_PROTOCOL
-        and group.subscriptions.topics is not None
+        and group.assignors.topics is not None
     ):
         since_ms = offset.commit_ms
     else:
@@ -103,8 +103,8 @@ class PendingRemoval:
         group = self.group
         for topic, partition in self.offsets:
             group.offsets.remove(topic, partition)
-            group.pending_offsets.remove((topic, partition))
-        has_offsets = group.offsets or group.pending_offsets
-        if self.forgotten is not None and group.is_empty and not group.pending_joins and not has_offsets:
+            group.offsets.pending.remove((topic, partition))
+        has_offsets = group.offsets or group.offsets.pending
+        if self.forgotten is not None and group.is_empty and not group.rebalance.pending_joins and not has_offsets:
             group.forget_generations()
             self.forgotten.append(group)

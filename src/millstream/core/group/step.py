@@ -156,8 +156,8 @@ class Step:
         """
         receipt = self.receipts[0] = self.receipts[0] + 1
         self.writes[receipt] = pending
-        pending.group.writes_in_flight += 1
-        pending.group.last_receipt = receipt
+        pending.group.writes.in_flight += 1
+        pending.group.writes.last_receipt = receipt
         self.out.writes.append(Write(receipt, records, producer))
 
     def when_written(self, group: Group, token: Token, answer: Callable[[ErrorCode], Message]) -> None:
@@ -165,8 +165,8 @@ class Step:
 
         Writes settle in order, so all earlier ones have settled by then.
         """
-        assert group.writes_in_flight, "nothing is being written"
-        self.waiting.setdefault(group.last_receipt, []).append(Waiting(token, answer))
+        assert group.writes.in_flight, "nothing is being written"
+        self.waiting.setdefault(group.writes.last_receipt, []).append(Waiting(token, answer))
 
     def ask(self, group: Group, request: StateRequest, answered: Answered, token: Token | None = None) -> None:
         """Ask for share state, then call ``answered``. With ``token``, the request that waits for it, the ask is

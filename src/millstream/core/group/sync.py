@@ -38,12 +38,12 @@ def sync_group(step: Step, group: Group, sync: Sync) -> None:
         step.out.answer(sync.token, sync_error(error))
         return
     member = group.members[request.member_id]
-    group.pending_syncs.discard(member.member_id)
-    if not group.pending_syncs:
+    group.rebalance.pending_syncs.discard(member.member_id)
+    if not group.rebalance.pending_syncs:
         step.cancel(group.rebalance.sync_deadline)
     if group.state is GroupState.STABLE:
         answer = SyncGroupResponse(
-            protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+            protocol_type=group.protocol_type, protocol_name=group.assignors.chosen, assignment=member.assignment
         )
         step.out.answer(sync.token, answer)
         return
@@ -65,7 +65,7 @@ def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
         return ErrorCode.ILLEGAL_GENERATION
     if request.protocol_type not in (None, group.protocol_type):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if request.protocol_name not in (None, group.protocol_name):
+    if request.protocol_name not in (None, group.assignors.chosen):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if group.state is GroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS

@@ -316,7 +316,7 @@ def test_a_static_member_whose_new_id_could_not_be_written_keeps_the_old_one():
     assert list(d.group().members) == [a, b]
     assert d.group().leader_id == a
     assert d.group().members[a].protocols == (("range", b"r"),)
-    assert d.group().awaiting_join == 0
+    assert d.group().rebalance.awaiting_join == 0
 
 
 def test_a_rebalance_that_begins_while_the_new_id_is_written_answers_the_join():

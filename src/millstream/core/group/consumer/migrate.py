@@ -218,8 +218,8 @@ def begin_downgrade(
             assignments[member.member_id] = assignment_bytes(member, step.topics)
     for member in image.members.values():
         member.assignment = assignments[member.member_id]
-    image.generation = group.epoch
-    image.protocol_name = image.select_protocol()
+    image.generation, image.protocol_type = group.epoch, CONSUMER_PROTOCOL
+    image.assignors.chosen = image.select_protocol()
     image.standing.state = GroupState.STABLE
     _convert(step, holder, image, assignments, token, done, failed, rebalances=rebalances)
 
@@ -233,7 +233,6 @@ def _as_classic_member(member: ConsumerMember, holder: Group) -> Member:
         member.client_host,
         member.rebalance_timeout_ms,
         member.classic.session_timeout_ms,
-        CONSUMER_PROTOCOL,
         tuple((protocol.name, protocol.metadata) for protocol in member.classic.supported_protocols),
         Deadline(SESSION, holder, member.member_id),
     )
