@@ -105,6 +105,57 @@ class SnapshotSource:
         done(msgspec.msgpack.encode(_Piece(self._revision, len(self._data), piece)))
 
 
+class _Download:
+    """The snapshot of the leader on its way here. After a failure it is fetched again, `TRIES` times in all."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        calls: Calls,
+        leader: NodeId | None,
+        received: Callable[[_Download, bytes], None],
+        given_up: Callable[[], None],
+    ) -> None:
+        self._reactor = reactor
+        self._calls = calls
+        self._leader = leader
+        self._received = received
+        self._given_up = given_up
+        self._tries = 0
+
+    def start(self) -> None:
+        self._tries += 1
+        leader = self._leader
+        if leader is None or self._tries > TRIES:
+            self._given_up()
+            return
+        pieces = bytearray()
+
+        def ask(revision: int) -> None:
+            wanted = msgspec.msgpack.encode(_Wanted(revision, len(pieces)))
+            self._calls.call(leader, SNAPSHOT, wanted, _TIMEOUT_MS, answered)
+
+        def answered(answer: bytes | MillstreamError) -> None:
+            if isinstance(answer, MillstreamError):
+                self.again(answer.message)
+                return
+            piece = msgspec.msgpack.decode(answer, type=_Piece)
+            pieces.extend(piece.data)
+            if not piece.data or not len(pieces) <= piece.size_bytes <= _BYTES_MAX:
+                self.again("its pieces do not add up")
+            elif len(pieces) < piece.size_bytes:
+                ask(piece.revision)
+            else:
+                self._received(self, bytes(pieces))
+
+        ask(-1)
+
+    def again(self, why: str) -> None:
+        """What was received is of no use: fetch it again later."""
+        operator_log.warning("the controller's snapshot is not received: %s; it is asked for again", why)
+        self._reactor.call_later(_AGAIN_US, self.start)
+
+
 class ControllerInstall:
     """The receiving side.
 
@@ -143,68 +194,45 @@ class ControllerInstall:
         self._had_log = group.log.next_offset > 0
         """This broker came up with its log, even if it had not noted what of it is committed."""
         self._directory_of = directory_of
-        self._leader: NodeId | None = None
-        self._least = 0
-        self._tries = 0
         group.events.on_install = self._on_install
 
     def _on_install(self, files: StagedFiles) -> None:
         """The leader's log is here; what came before it is in the leader's snapshot."""
-        leader = self._group.leader
-        self._leader = None if leader == NO_REPLICA else NodeId(node_of(leader))
+        leader = None if self._group.leader == NO_REPLICA else NodeId(node_of(self._group.leader))
         applied = self._suspend()
         names = self._disk.list(files.directory)
         bases = [base for base in (parse_offset(name, SEGMENT_SUFFIX) for name in names) if base is not None]
-        self._least = max(applied, min(bases, default=files.end_offset))
-        operator_log.info("the controller's log here is outdated: the snapshot of broker %s is fetched", self._leader)
-        self._fetch(files)
+        least = max(applied, min(bases, default=files.end_offset))
+        operator_log.info("the controller's log here is outdated: the snapshot of broker %s is fetched", leader)
 
-    def _fetch(self, files: StagedFiles) -> None:
-        self._tries += 1
-        leader = self._leader
-        if leader is None or self._tries > TRIES:
-            self._begin_anew("the controller's snapshot was not received; this broker restarts and asks again")
-            return
-        received = bytearray()
-
-        def ask(revision: int) -> None:
-            wanted = msgspec.msgpack.encode(_Wanted(revision, len(received)))
-            self._calls.call(leader, SNAPSHOT, wanted, _TIMEOUT_MS, answered)
-
-        def answered(answer: bytes | MillstreamError) -> None:
-            if isinstance(answer, MillstreamError):
-                self._again(files, answer.message)
-                return
-            piece = msgspec.msgpack.decode(answer, type=_Piece)
-            received.extend(piece.data)
-            if not piece.data or not len(received) <= piece.size_bytes <= _BYTES_MAX:
-                self._again(files, "its pieces do not add up")
-            elif len(received) < piece.size_bytes:
-                ask(piece.revision)
+        def received(download: _Download, data: bytes) -> None:
+            try:
+                revision = self._store_snapshot(data, least)
+            except (Corruption, Retriable) as error:
+                download.again(error.message)
+            except OSError as error:
+                download.again(os.strerror(error.errno or 0))
             else:
-                self._received(files, bytes(received))
+                self._put_in_place(files, revision)
 
-        ask(-1)
+        why = "the controller's snapshot was not received; this broker restarts and asks again"
+        _Download(self._reactor, self._calls, leader, received, lambda: self._begin_anew(why)).start()
 
-    def _again(self, files: StagedFiles, why: str) -> None:
-        operator_log.warning("the controller's snapshot is not received: %s; it is asked for again", why)
-        self._reactor.call_later(_AGAIN_US, lambda: self._fetch(files))
+    def _store_snapshot(self, data: bytes, least: int) -> int:
+        """Make a snapshot durable that ends at ``least`` or later. Returns where it ends.
 
-    def _received(self, files: StagedFiles, data: bytes) -> None:
-        try:
-            state = unpack_snapshot(bytearray(data))
-            if state.revision < self._least:
-                raise Retriable(f"it ends at {state.revision}, and {self._least} is needed", ErrorCode.NOT_CONTROLLER)
-            self._make_new_replicas(state)
-            write_note(self._disk, self._data_dir, state.revision)
-            self._store.replace_all(state)
-        except (Corruption, Retriable) as error:
-            self._again(files, error.message)
-            return
-        except OSError as error:
-            self._again(files, os.strerror(error.errno or 0))
-            return
-        self._put_in_place(files, state.revision)
+        Raises:
+            Corruption: it does not match its checksum.
+            Retriable: it is older.
+            OSError: the disk fails.
+        """
+        state = unpack_snapshot(bytearray(data))
+        if state.revision < least:
+            raise Retriable(f"it ends at {state.revision}, and {least} is needed", ErrorCode.NOT_CONTROLLER)
+        self._make_new_replicas(state)
+        write_note(self._disk, self._data_dir, state.revision)
+        self._store.replace_all(state)
+        return state.revision
 
     def _make_new_replicas(self, state: ControllerState) -> None:
         """Make empty logs for the replicas that this broker did not hold by what it knows. What its log has beyond that

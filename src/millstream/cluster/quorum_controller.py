@@ -148,10 +148,10 @@ class QuorumController:
         self._registration = OwnRegistration(self, shard.reactor, network, cache, registration, contacts)
         self._committed = cache.state.copy()
         self.commands = CommittedCommands(shard.reactor, group, cache.revision, self._deliver)
-        mark = snapshots.note_committed
+        mark = snapshots.marks.note_committed
         self._shards = OwnShards(shard, follower, cache.revision, self.submit, self._on_applied, mark)
-        snapshots.settled = lambda: self._shards.settled_revision
-        self._deletions = Deletions(shard.reactor, mark, snapshots.settled, self._shards.follow)
+        settled = snapshots.marks.settled = lambda: self._shards.settled_revision
+        self._deletions = Deletions(shard.reactor, mark, settled, self._shards.follow)
         self._forwarded: list[_Waiting] = []
         """Requests that another broker has carried out, and this one has not applied yet."""
         self._leadership: _Leadership | None = None

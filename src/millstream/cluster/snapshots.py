@@ -65,6 +65,54 @@ class KeptLog:
         """Keep what is below ``offset``."""
 
 
+class CommittedMarks:
+    """Notes soon after a change how far commands are committed and carried out, for the next start.
+
+    Lifecycle: made with `Snapshots`, which tells it of changes until it stops. Shard: the controller's.
+    """
+
+    def __init__(self, reactor: Reactor, cache: MetadataCache, disk: Disk, data_dir: str) -> None:
+        self._reactor = reactor
+        self._cache = cache
+        self._disk = disk
+        self._data_dir = data_dir
+        self._is_due = False
+        self._stopped = False
+        self.settled: Callable[[], int] | None = None
+        """Revision that every shard has applied durably; None where nothing but the log says what there is."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a shard has yet to carry out a committed command."""
+        return self.settled is not None and self.settled() < self._cache.revision
+
+    def state_changed(self) -> None:
+        if self.settled is not None and not self._is_due:
+            self._is_due = True
+            self._reactor.call_later(_MARK_US, self._mark)
+
+    def _mark(self) -> None:
+        if self.settled is None or self._stopped:
+            return
+        revision = self.settled()
+        if revision < self._cache.revision:
+            self._reactor.call_later(_MARK_US, self._mark)
+        else:
+            self._is_due = False
+        try:
+            self.note_committed(revision)
+        except OSError as error:
+            operator_log.warning("what is committed of the controller's log is not noted now: %s", error)
+
+    def note_committed(self, revision: int) -> None:
+        """Make durable that the commands below ``revision`` are committed. Raises OSError."""
+        write_mark(self._disk, self._data_dir, revision)
+
+    def stop(self) -> None:
+        """Write nothing more by itself."""
+        self._stopped = True
+
+
 class Snapshots:
     """The snapshot schedule of the controller.
 
@@ -86,18 +134,14 @@ class Snapshots:
         self._cache = cache
         self._store = store
         self._log = log
-        self._disk = disk
-        self._data_dir = data_dir
-        self._placement = placement
+        self._save_placement = lambda: save_placement(disk, data_dir, placement)
         self._interval_us = interval_us
         self._count = reactor.stats.counter("controller_snapshots")
         self._timer: Timer | None = None
         self._stopping: Callable[[], None] | None = None
         self._tries = 0
-        self._marks = False
         self._frozen = False
-        self.settled: Callable[[], int] | None = None
-        """Revision that every shard has applied durably; None where nothing but the log says what there is."""
+        self.marks = CommittedMarks(reactor, cache, disk, data_dir)
 
     def state_changed(self) -> None:
         """Note a committed change. A snapshot is due within the interval."""
@@ -105,31 +149,12 @@ class Snapshots:
             return
         if self._timer is None and self._stopping is None:
             self._timer = self._reactor.call_later(self._interval_us, self._save)
-        if self.settled is not None and not self._marks:
-            self._marks = True
-            self._reactor.call_later(_MARK_US, self._mark)
-
-    def _mark(self) -> None:
-        """Store how far commands are committed and applied, for the next start."""
-        if self.settled is None or self._stopping is not None or self._frozen:
-            return
-        revision = self.settled()
-        if revision < self._cache.revision:
-            self._reactor.call_later(_MARK_US, self._mark)
-        else:
-            self._marks = False
-        try:
-            self.note_committed(revision)
-        except OSError as error:
-            operator_log.warning("what is committed of the controller's log is not noted now: %s", error)
-
-    def note_committed(self, revision: int) -> None:
-        """Make durable that the commands below ``revision`` are committed. Raises OSError."""
-        write_mark(self._disk, self._data_dir, revision)
+        self.marks.state_changed()
 
     def freeze(self) -> None:
         """Stop writing, because the files on disk come from another broker and are newer."""
         self._frozen = True
+        self.marks.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -137,6 +162,7 @@ class Snapshots:
     def stop(self, done: Callable[[], None]) -> None:
         """Save now if there is a change, and never again. ``done`` is called in any case."""
         self._stopping = done
+        self.marks.stop()
         if self._frozen:
             self._stopped()
             return
@@ -152,7 +178,7 @@ class Snapshots:
         if self._store.saving:
             self.state_changed()
             return
-        if self.settled is not None and self.settled() < self._cache.revision:
+        if self.marks.is_behind:
             self._tries += 1
             if self._stopping is None or self._tries < _SETTLE_TRIES:
                 self._timer = self._reactor.call_later(_SETTLE_US, self._save)
@@ -161,7 +187,7 @@ class Snapshots:
             return
         self._tries = 0
         try:
-            save_placement(self._disk, self._data_dir, self._placement)
+            self._save_placement()
         except OSError as error:
             operator_log.warning("the placement of partitions is not remembered: %s", error)
         if self._store.revision == self._cache.revision:

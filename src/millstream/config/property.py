@@ -31,6 +31,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Default(Generic[T]):
+    """The default of a setting: a value, or how it is computed from the machine (memory, cores)."""
+
+    def __init__(self, value: T | None, compute: Callable[[], T] | None, doc: str) -> None:
+        self._value = value
+        self._compute = compute
+        self.doc = doc
+        """How it is computed, for a person."""
+
+    def of(self, name: str, form: Form[T]) -> T:
+        """The value for the setting ``name``."""
+        if self._compute is not None:
+            return self._compute()
+        assert self._value is not None or form.accepts(None), f"{name} has no default"
+        return self._value  # type: ignore[return-value]
+
+
 class Property(Generic[T]):
     """The declaration of one setting, and the descriptor of its value."""
 
@@ -57,7 +74,6 @@ class Property(Generic[T]):
         self.name = name
         self.form = form
         self.doc = doc
-        self.default_doc = default_doc
         self.example = example
         self.aliases = aliases
         self.live = live
@@ -66,8 +82,7 @@ class Property(Generic[T]):
         self.effect = effect
         self.per_listener = per_listener
         """Whether one listener may have another value (``listener.name.NAME.…``)."""
-        self._default = default
-        self._compute = compute
+        self._default = Default(default, compute, default_doc)
         self.field = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -84,11 +99,8 @@ class Property(Generic[T]):
 
     @property
     def default(self) -> T:
-        """The default. For some declarations it is computed from the machine (memory, cores)."""
-        if self._compute is not None:
-            return self._compute()
-        assert self._default is not None or self.form.accepts(None), f"{self.name} has no default"
-        return self._default  # type: ignore[return-value]
+        """The default."""
+        return self._default.of(self.name, self.form)
 
     def read(self, text: str, *, plain: bool = False) -> T:
         """The value written as ``text``. With ``plain``, only in Kafka's own spelling."""
@@ -113,7 +125,7 @@ class Property(Generic[T]):
 
     def shown_default(self) -> str:
         """The default for a person: how it is computed, or the value with its unit."""
-        return self.default_doc or self.form.shown(self.default)
+        return self._default.doc or self.form.shown(self.default)
 
     def __repr__(self) -> str:
         return f"Property({self.name!r})"

@@ -75,7 +75,7 @@ def test_memory_is_the_least_limit_of_the_groups(tree, found, limit):
 
 
 def test_a_default_start_has_no_more_shards_than_its_memory_allows(monkeypatch):
-    monkeypatch.setattr(NODE_PROPERTIES["shards"], "_compute", lambda: 64)
+    monkeypatch.setattr(NODE_PROPERTIES["shards"]._default, "_compute", lambda: 64)
     assert Settings(data_dir="d", memory_bytes=1024 * MIB).shards == 32
     assert Settings(data_dir="d", memory_bytes=64 * MIB).shards == 2
     assert Settings(data_dir="d", memory_bytes=4096 * MIB).shards == 64

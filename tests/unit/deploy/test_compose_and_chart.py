@@ -318,7 +318,7 @@ def test_the_chart_gives_brokers_settings_that_they_accept(tmp_path):
 
 
 def test_the_chart_starts_on_a_machine_of_any_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(NODE_PROPERTIES["shards"], "_compute", lambda: 64)
+    monkeypatch.setattr(NODE_PROPERTIES["shards"]._default, "_compute", lambda: 64)
     config = tmp_path / "broker.properties"
     own = "demo-millstream-0.demo-millstream-brokers.here.svc.cluster.local:9192"
     for values in (OPEN, BUCKET):
