@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from millstream.client.security import context_of, read_security
-from millstream.config.load import read_properties_file
+from millstream.config.properties_file import read_properties_file
 from millstream.testing.process import Broker
 from millstream.testing.stem import run_command
 from waits import until

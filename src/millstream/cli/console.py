@@ -25,7 +25,7 @@ from millstream.cli.output import remark
 from millstream.config.errors import ConfigError
 from millstream.config.forms import parse_endpoint
 from millstream.config.listeners import is_loopback
-from millstream.config.load import read_properties_file
+from millstream.config.properties_file import read_properties_file
 from millstream.errors import Rejected
 from millstream.wire.bearer import OAUTHBEARER
 

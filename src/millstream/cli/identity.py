@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.cli.failure import CommandFailed, WrongUsage
-from millstream.config.load import read_properties_file
+from millstream.config.properties_file import read_properties_file, write_properties
 from millstream.errors import Rejected
 
 if TYPE_CHECKING:
@@ -112,7 +112,14 @@ def gathered(profile: str | None, file: str | None, pairs: tuple[str, ...], *, h
 
 def profiles_directory() -> Path:
     """Where profiles are kept."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "millstream" / "profiles"
+    own = os.environ.get("XDG_CONFIG_HOME") or os.path.join(_home(), ".config")
+    return Path(own) / "millstream" / "profiles"
+
+
+def _home() -> str:
+    """The user's directory; ``/`` as for a daemon, where neither the environment nor the system knows one."""
+    found = os.path.expanduser("~")
+    return "/" if found == "~" else found
 
 
 def profile_names() -> list[str]:
@@ -126,7 +133,7 @@ def current_profile() -> str | None:
     if name:
         return name
     try:
-        return (profiles_directory() / "current").read_text(encoding="utf-8").strip() or None
+        return (profiles_directory() / "current").read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
         return None
 
@@ -159,7 +166,7 @@ def write_profile(name: str, found: Mapping[str, str]) -> Path:
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.writelines(f"{name}={value}\n" for name, value in found.items())
+        file.write(write_properties(found))
     temporary.replace(path)
     return path
 

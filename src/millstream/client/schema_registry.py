@@ -49,7 +49,7 @@ from millstream.client.security import (
     resolve,
 )
 from millstream.config.listeners import is_loopback
-from millstream.config.urls import EXPECTED, is_issuer_url
+from millstream.config.urls import EXPECTED, authority_of, is_issuer_url
 from millstream.errors import Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
 from millstream.secure.options import TlsOptions
@@ -363,6 +363,6 @@ def _refusal(place: _Place, error: urllib.error.HTTPError) -> RegistryRefused:
         except (ValueError, KeyError, TypeError, AttributeError, OSError, http.client.HTTPException, RecursionError):
             message, code = f"{error.code} {error.reason}", 0
     if http.client.MULTIPLE_CHOICES <= error.code < http.client.BAD_REQUEST:
-        to = urllib.parse.urlsplit(error.headers.get("Location", "")).netloc.rpartition("@")[2]
+        to = authority_of(error.headers.get("Location", ""))
         message = f"{place.url} answers {error.code} and points to {to or 'another place'}, which is not followed"
     return RegistryRefused(message, error.code, code)

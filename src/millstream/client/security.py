@@ -28,6 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.config.listeners import is_loopback
+from millstream.config.properties_file import parse_properties
 from millstream.config.urls import EXPECTED, file_of, is_issuer_url
 from millstream.errors import Rejected, Unavailable
 from millstream.model.error_code import ErrorCode
@@ -273,11 +274,10 @@ def _referred(reference: "re.Match[str]") -> str:
         raise Rejected(f"${{file:{name}}} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not key:
         return text.strip()
-    pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith(("#", "!")))
-    found = {pair[0].strip(): pair[2].strip() for pair in pairs}
-    if key not in found:
+    value = {each: value for _, each, value in parse_properties(text)}.get(key)
+    if value is None:
         raise Rejected(f"${{file:{name}:{key}}}: the file has no line {key}=…")
-    return found[key]
+    return value
 
 
 # Connections

@@ -1,7 +1,7 @@
 """Builds ``Settings`` from a file, variables, ``--set`` and flags.
 
 Later sources win: defaults, the configuration file, variables, ``--set name=value``, the command's own flags. The file
-has one ``name=value`` per line, and ``#`` starts a comment line: Kafka's ``server.properties`` without its escapes.
+is Kafka's ``server.properties``, or one like it (``config.properties_file``).
 Settings of Kafka without a meaning here are left out (``carried``), and so are the listeners of its controllers.
 Every error says where the setting stands; names that are unknown are all named in one error.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.config.carried import check_carried, check_node, reason_of, without_controllers
 from millstream.config.errors import ConfigError
+from millstream.config.properties_file import read_properties_file
 from millstream.config.settings import (
     BY_LISTENER,
     CARRIED,
@@ -117,29 +118,3 @@ def settings_of(variables: Mapping[str, str]) -> dict[str, str]:
 def variable_of(name: str) -> str:
     """The variable of the environment that gives a setting."""
     return f"MILLSTREAM_{name.upper().replace('.', '_')}"
-
-
-def read_properties_file(path: str) -> list[tuple[int, str, str]]:
-    """The (line number, name, text) triples of a properties file. A repeated name is refused."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except OSError as error:
-        raise ConfigError(path, f"the configuration file cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(path, "the configuration file is not UTF-8 text") from None
-    found: list[tuple[int, str, str]] = []
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        name, separator, text = stripped.partition("=")
-        name = name.strip()
-        if not separator or not name:
-            raise ConfigError(path, f"line {number} is {stripped!r}, expected name=value")
-        if name in seen:
-            raise ConfigError(name, f"is given twice in {path}, on lines {seen[name]} and {number}")
-        seen[name] = number
-        found.append((number, name, text.strip()))
-    return found
