@@ -93,6 +93,12 @@ def test_a_broker_that_is_down_leaves_a_bundle_of_its_machine(tmp_path, capfd):
     assert {"bundle.json", "host.json"} <= members(out).keys()
 
 
+def test_a_place_that_takes_no_file_is_said_before_the_work(tmp_path, capfd):
+    assert main(["bundle", "-o", str(tmp_path / "absent" / "b.tar.gz"), "--bootstrap", "127.0.0.1:1"]) == 1
+    said = capfd.readouterr().err
+    assert "no such file or directory" in said and "sampling" not in said
+
+
 def test_an_interrupt_keeps_what_is_there(broker, tmp_path):
     out = tmp_path / "b.tar.gz"
     command = [sys.executable, "-m", "millstream.cli", "bundle", "-o", str(out), "--bootstrap", broker.bootstrap]

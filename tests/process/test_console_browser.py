@@ -202,7 +202,7 @@ def test_a_visitor_logs_in_and_out():
         find(driver, "input[name=password]").send_keys(words["reader"], Keys.ENTER)
         wait(driver, lambda: find(driver, "h1").text == "Topics")
         assert driver.current_url.endswith("/console/topics?q=ord")
-        cookie = driver.get_cookie("millstream-login")
+        cookie = driver.get_cookie(f"millstream-login-{b.http.rpartition(':')[2]}")
         assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/console")
         assert "User:reader" in find(driver, ".foot").text
         driver.get(base + "/audit")

@@ -15,13 +15,13 @@ import openid
 from issuer import ec_key, encoded, sign
 from millstream.cli.__main__ import main
 from millstream.console.application import create
+from millstream.console.cookies import LOGIN, SIGN_IN, name_of_cookie
 from millstream.console.settings import Settings
 from millstream.secure.tokens import sign_in
 from millstream.testing.process import Broker
 from waits import until
 
 pytestmark = pytest.mark.process
-LOGIN = "millstream-login"
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +81,13 @@ class Person(Browser):
         return self.get(self.at_provider(self.begin(target)), **{"Sec-Fetch-Site": "cross-site"})
 
     @property
+    def login(self):
+        """Name of the cookie that has the login."""
+        return name_of_cookie(LOGIN, self.host)
+
+    @property
     def signed_in(self):
-        return bool(self.cookies.get(LOGIN))
+        return bool(self.cookies.get(self.login))
 
 
 def reason(answer):
@@ -204,7 +209,8 @@ def test_a_sign_in_leads_to_no_other_site(broker, target):
 def test_a_cookie_that_was_changed_begins_nothing(broker):
     person = Person(broker)
     back = person.at_provider(person.begin())
-    person.cookies["millstream-sign-in"] = "x" + person.cookies["millstream-sign-in"]
+    name = name_of_cookie(SIGN_IN, person.host)
+    person.cookies[name] = "x" + person.cookies[name]
     assert "browser did not start this" in reason(person.get(back))
 
 
@@ -226,10 +232,10 @@ def guards(broker):
 def test_the_link_of_another_site_reaches_a_page_with_the_login(broker):
     person = Person(broker)
     person.sign_in()
-    login = person.cookies.pop(LOGIN)
+    login = person.cookies.pop(person.login)
     first = person.get("/console/topics?q=o", **{"Sec-Fetch-Site": "cross-site"})
     assert (first.status, 'content="0; url=/console/topics?q=o"' in first.text) == (200, True)
-    person.cookies[LOGIN] = login
+    person.cookies[person.login] = login
     assert ">orders</a>" in person.get("/console/topics?q=o", **{"Sec-Fetch-Site": "same-origin"}).text
 
 

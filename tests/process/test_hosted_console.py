@@ -2,9 +2,11 @@
 
 import http.client
 import json
+import re
 import signal
 import threading
 import time
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,9 +196,9 @@ def test_visitors_log_in_and_see_what_they_may(closed_broker: Broker) -> None:
     wrong = browser.log_in("reader", "no-such-word")
     assert wrong.status == 403
     assert "the login failed" in wrong.text
-    assert "millstream-login" not in browser.cookies
+    assert not any(name.startswith("millstream-login") for name in browser.cookies)
     assert browser.log_in("reader").status == 303
-    login = next(cookie for cookie in browser.set if cookie.startswith("millstream-login="))
+    login = next(cookie for cookie in browser.set if cookie.startswith("millstream-login-"))
     assert all(part in login for part in ("HttpOnly", "SameSite=Strict", "Path=/console", "Max-Age=28800"))
     page = browser.get("/console/topics").text
     assert "orders" in page and "secrets" not in page
@@ -216,7 +218,7 @@ def test_cookies_of_a_proxy_with_tls_are_secure(closed_broker: Broker) -> None:
     browser = Browser(closed_broker, PASSWORDS)
     fields = {"name": "admin", "password": PASSWORDS["admin"]}
     assert browser.post("/console/login", f"https://{browser.host}", **fields).status == 303
-    sent = [cookie for cookie in browser.set if cookie.startswith("millstream-login=")]
+    sent = [cookie for cookie in browser.set if cookie.startswith("millstream-login-")]
     assert len(sent) == 1
     assert "; Secure" in sent[0]
 
@@ -230,8 +232,25 @@ def test_a_login_is_void_when_the_user_changes(closed_broker: Broker, tmp_path: 
     assert main(["user", "alter", "changed", "--password-file", str(word), "--data", str(closed_broker.data_dir)]) == 0
     assert browser.get("/console/topics").status == 302
     stolen = Browser(closed_broker, PASSWORDS)
-    stolen.cookies = {"millstream-login": browser.cookies["millstream-login"]}
+    stolen.cookies = {name: key for name, key in browser.cookies.items() if name.startswith("millstream-login-")}
     assert stolen.get("/console/topics").status == 302
+
+
+def test_consoles_on_one_host_leave_each_others_cookies_alone(closed_broker: Broker, open_broker: Broker) -> None:
+    closed, opened = Browser(closed_broker, PASSWORDS), Browser(open_broker)
+    opened.cookies = closed.cookies  # a browser sends a host's cookies to each of its ports
+    assert closed.log_in("admin").status == 303
+    form = opened.get("/console/new-topic").text
+    assert closed.get("/console/topics").status == 200
+    token = re.search(r'name="token" value="([^"]+)"', form)
+    assert token is not None
+    body = urllib.parse.urlencode({"token": token[1], "name": "x", "step": "preview"})
+    with opened.open("/console/new-topic", "POST", body) as answer:
+        assert answer.status == 200
+    assert opened.post("/console/theme", theme="dark").status == 303
+    assert closed.get("/console/topics").status == 200
+    assert closed.post("/console/logout").status == 303
+    assert closed.get("/console/topics").status == 302
 
 
 def test_what_the_console_showed_is_in_the_audit(closed_broker: Broker) -> None:

@@ -18,12 +18,12 @@ A route that is ``open`` skips them: a probe or a scraper reaches a broker by an
 from __future__ import annotations
 
 import ipaddress
-import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from email.message import Message
 from typing import Final
 
 from millstream.admin.routing import JSON, HttpError
+from millstream.config.urls import authority_of, split_authority
 
 ANY: Final = "*"
 _LOOPBACK: Final = "localhost"
@@ -56,7 +56,7 @@ class Access:
                 f"the broker does not answer as {host!r}; ask it by its address, or add the name to http.allowed.hosts",
             )
         origin = headers.get("origin")
-        if origin is not None and (not host or urllib.parse.urlsplit(origin).netloc.lower() != host.lower()):
+        if origin is not None and (not host or authority_of(origin) != host.lower()):
             raise HttpError(
                 403, "FOREIGN_ORIGIN", f"pages of {origin!r} may not use this port; ask it by a program of your own"
             )
@@ -90,9 +90,7 @@ def _folded(name: str) -> str:
 
 def _without_port(host: str) -> str:
     """The name or address of a Host header, in lower case."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return _folded(host.partition(":")[0])
+    return _folded(split_authority(host)[0])
 
 
 def _is_address(name: str) -> bool:

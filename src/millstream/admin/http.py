@@ -1,16 +1,18 @@
 """The HTTP server: sockets, threads, and the bounds on both; ``admin.routing`` knows what is answered.
 
 It runs on threads of the supervisor, which holds no data path, so a slow or hostile HTTP client costs the broker
-nothing but the time of that process. Bounds: the standard library's on the request line and the headers; ten seconds of
-silence end a connection; ``CONNECTIONS_MAX`` requests are answered at once, and of more than ``OPEN_MAX`` connections
-the newest are closed; a body has a length that its route allows, is one of ``BODIES_MAX`` at once, and arrives within
-``BODY_S``. Errors are JSON, those of the HTTP parser included. A body that was not read ends its connection.
+nothing but the time of that process. Bounds: the standard library's on the request line and the headers, which arrive
+within ``HEAD_S``, the wait for them included; ten seconds of silence end a connection; ``CONNECTIONS_MAX`` requests are
+answered at once, and of more than ``OPEN_MAX`` connections the newest are closed; a body has a length that its route
+allows, is one of ``BODIES_MAX`` at once, and arrives within ``BODY_S``. Errors are JSON, those of the HTTP parser
+included. A body that was not read ends its connection.
 
 Before a body is read, requests that a web page of another site caused are refused (``admin.access``). Where access is
 controlled, so are callers without the route's rights (``admin.callers``); ``LOGINS_MAX`` passwords are tested at once,
 so that guessing takes time.
 """
 
+import io
 import socket
 import ssl
 import threading
@@ -34,6 +36,7 @@ from millstream.secure.options import REQUESTED
 from millstream.telemetry.log import log
 
 TIMEOUT_S: Final = 10.0
+HEAD_S: Final = 20.0
 CONNECTIONS_MAX: Final = 32
 OPEN_MAX: Final = 256
 """Each has a thread and a descriptor of the process that accepts Kafka's clients, too."""
@@ -155,11 +158,47 @@ class _Server(ThreadingHTTPServer):
         """A client that went away in the middle is no news."""
 
 
+class _Arriving(io.RawIOBase):
+    """What a connection receives, for a time, so that a byte now and then does not hold a thread for ever."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._until = 0.0
+
+    def allow(self, seconds: float) -> None:
+        """Reads may take this long in total from now on."""
+        self._until = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError after ``TIMEOUT_S`` of silence, and when the time is over."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(min(left, TIMEOUT_S))
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(TIMEOUT_S)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = TIMEOUT_S
     server_version = "millstream"
     sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self._arriving = _Arriving(self.connection)
+        self.rfile = io.BufferedReader(self._arriving)
+
+    def handle_one_request(self) -> None:
+        self._arriving.allow(HEAD_S)
+        super().handle_one_request()
 
     @property
     def _port(self) -> _Server:
@@ -273,10 +312,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _received(self, length: int) -> bytes:
         parts: list[bytes] = []
-        limit = time.monotonic() + BODY_S
+        self._arriving.allow(BODY_S)
         while length:
-            part = self.rfile.read1(min(length, _PART_BYTES))
-            if not part or time.monotonic() > limit:
+            try:
+                part = self.rfile.read1(min(length, _PART_BYTES))
+            except TimeoutError:
+                part = b""
+            if not part:
                 raise HttpError(408, "BODY_INCOMPLETE", f"{length} bytes of the body did not arrive")
             parts.append(part)
             length -= len(part)

@@ -12,7 +12,7 @@ gets it with the rights of that request's caller. In a cluster with TLS between 
 addresses itself, with the certificate of brokers that it has for the registry anyway, and says there for which caller
 it acts: the one that this broker has named with the request (``app.own_way``).
 
-Logins are kept here, too. The browser has a random cookie (``COOKIE``: HttpOnly, SameSite=Strict, Secure over TLS, path
+Logins are kept here, too. The browser has a random cookie (HttpOnly, SameSite=Strict, Secure over TLS, path
 ``/console``). A login ends by ``console.kept``, on logging out, with its token, with the broker, and as soon as the
 user's credentials are changed or removed. A password or a token that would come in clear from another machine is
 refused. A login that fails is answered after ``connection.failed.authentication.delay.ms``, at most ``TRIES_MAX`` are
@@ -44,6 +44,7 @@ from millstream.admin.routing import HTML, HttpError, Need, Request, Response, R
 from millstream.app.own_way import Connect
 from millstream.app.side_frames import Answer, Ask, SideRequest
 from millstream.app.side_process import Exchange, SideFailed, SideProcess
+from millstream.console.cookies import LOGIN, name_of_cookie
 from millstream.console.kept import LOGIN_S, KeptLogins
 from millstream.console.kinds import GROUP, TOPIC, TRANSACTIONAL_ID
 from millstream.core.access.entry import CLUSTER_NAME
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from millstream.app.http_callers import BrokerCallers, KnownCaller, LoggedIn
 
 ROOM: Final = "console"
-COOKIE: Final = "millstream-login"
 BODY_BYTES_MAX: Final = 2 << 20
 DOCUMENT_BYTES_MAX: Final = 8 << 20
 OPEN_MAX: Final = 20
@@ -332,9 +332,10 @@ def _missing() -> str:
 
 def _cookie(headers: Mapping[str, str]) -> str:
     """The value of the login's cookie; empty without one."""
+    wanted = name_of_cookie(LOGIN, headers.get("host", ""))
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE:
+        if name == wanted:
             return value
     return ""
 
@@ -343,7 +344,7 @@ def _without_cookie(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that the side process gets: no proof of who the caller is."""
     left = {name: value for name, value in headers.items() if name not in ("authorization", "cookie")}
     cookies = [part.strip() for part in headers.get("cookie", "").split(";") if part.strip()]
-    others = [cookie for cookie in cookies if cookie.partition("=")[0] != COOKIE]
+    others = [cookie for cookie in cookies if not cookie.startswith(LOGIN)]
     return {**left, "cookie": "; ".join(others)} if others else left
 
 

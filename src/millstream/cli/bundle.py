@@ -29,7 +29,8 @@ import subprocess
 import sys
 import tarfile
 import time
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -43,7 +44,7 @@ from millstream.cli.redaction import redacted, redacted_document
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 _STATE: Final = {
     "health": "/healthz",
@@ -101,27 +102,28 @@ def bundle(
     path = output or time.strftime("millstream-bundle-%Y%m%d-%H%M%S.tar.gz", time.gmtime())
     if os.path.exists(path):
         raise WrongUsage(f"--output: {path} exists already; name another file")
-    parts, started = Parts(), time.time()
-    url = _settings(parts, bootstrap, timeout)
-    for name, route in _STATE.items():
-        parts.add(f"state/{name}.json", lambda route=route: json.loads(_asked(url, route, timeout)))
-    for number, log in enumerate(logs):
-        parts.add(f"logs/{number}-{os.path.basename(log)}", lambda log=log: _tail(log))
-    if data is not None:
-        parts.add("machine.json", lambda: _json_file(os.path.join(data, "machine.json")))
-    parts.add("tune.json", _tuned)
-    parts.add("host.json", lambda: _host(data))
-    _sample(parts, url, timeout, minutes * 60)
-    about = {
-        "version": __version__,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "seconds": round(time.time() - started, 1),
-        "bootstrap": bootstrap,
-        "parts": {name: len(content) for name, content in parts.files.items()},
-        "missing": parts.missing,
-    }
-    parts.add("bundle.json", lambda: about)
-    _write(path, parts.files)
+    with _appearing(path) as raw:
+        parts, started = Parts(), time.time()
+        url = _settings(parts, bootstrap, timeout)
+        for name, route in _STATE.items():
+            parts.add(f"state/{name}.json", lambda route=route: json.loads(_asked(url, route, timeout)))
+        for number, log in enumerate(logs):
+            parts.add(f"logs/{number}-{os.path.basename(log)}", lambda log=log: _tail(log))
+        if data is not None:
+            parts.add("machine.json", lambda: _json_file(os.path.join(data, "machine.json")))
+        parts.add("tune.json", _tuned)
+        parts.add("host.json", lambda: _host(data))
+        _sample(parts, url, timeout, minutes * 60)
+        about = {
+            "version": __version__,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+            "seconds": round(time.time() - started, 1),
+            "bootstrap": bootstrap,
+            "parts": {name: len(content) for name, content in parts.files.items()},
+            "missing": parts.missing,
+        }
+        parts.add("bundle.json", lambda: about)
+        _write(raw, os.path.basename(path).removesuffix(".tar.gz"), parts.files)
     if as_json:
         print_json({"file": path, "parts": about["parts"], "missing": parts.missing})
         return
@@ -230,19 +232,32 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _write(path: str, files: dict[str, bytes]) -> None:
-    folder = os.path.basename(path).removesuffix(".tar.gz")
-    part = f"{path}.part"
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as raw:
-        with tarfile.open(fileobj=raw, mode="w:gz") as archive:
-            for name, content in sorted(files.items()):
-                member = tarfile.TarInfo(f"{folder}/{name}")
-                member.size, member.mtime, member.mode = len(content), int(time.time()), 0o600
-                archive.addfile(member, io.BytesIO(content))
-        raw.flush()
-        os.fsync(raw.fileno())
+@contextmanager
+def _appearing(path: str) -> Generator[BinaryIO]:
+    """A file that is at ``path`` when the block ends without an error. It is made before the block, so that a
+    directory that is not there or takes no files is known before the work, not after.
+    """
+    part = f"{path}.{os.getpid()}.part"
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.link(part, path)  # fails where the file exists by now, as rename would not
+        with os.fdopen(descriptor, "wb") as raw:
+            yield raw
+            raw.flush()
+            os.fsync(raw.fileno())
+        try:
+            os.link(part, path)  # fails where the file exists by now, as rename would not
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            os.rename(part, path)
     finally:
-        os.unlink(part)
+        with suppress(FileNotFoundError):
+            os.unlink(part)
+
+
+def _write(raw: BinaryIO, folder: str, files: dict[str, bytes]) -> None:
+    with tarfile.open(fileobj=raw, mode="w:gz") as archive:
+        for name, content in sorted(files.items()):
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size, member.mtime, member.mode = len(content), int(time.time()), 0o600
+            archive.addfile(member, io.BytesIO(content))

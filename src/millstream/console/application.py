@@ -17,6 +17,7 @@ from millstream.console.change_pages import change_pages
 from millstream.console.charts import History
 from millstream.console.cluster_pages import cluster_pages
 from millstream.console.connect_pages import connect_pages
+from millstream.console.cookies import SESSION
 from millstream.console.group_pages import group_pages
 from millstream.console.message_pages import Streams, message_pages
 from millstream.console.right_pages import right_pages
@@ -68,7 +69,7 @@ def create(settings: Settings) -> Flask:
     application.secret_key = settings.secret or secrets.token_bytes(32)
     application.config.update(
         MAX_CONTENT_LENGTH=BODY_MAX,
-        SESSION_COOKIE_NAME="millstream-console",
+        SESSION_COOKIE_NAME=SESSION,
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Strict",
         SESSION_COOKIE_PATH=PREFIX if settings.hosted else f"/{settings.name}",

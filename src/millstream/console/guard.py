@@ -9,12 +9,14 @@
 
 import hmac
 import secrets
-import urllib.parse
 from collections.abc import Sequence
 from typing import Final
 
 from flask import Flask, Response, abort, request, session
 from flask.sessions import SecureCookieSessionInterface
+
+from millstream.config.urls import authority_of, split_authority
+from millstream.console.cookies import name_of_cookie
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -31,7 +33,12 @@ _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class Cookies(SecureCookieSessionInterface):
-    """The session's cookie is Secure if the browser uses TLS, which ends at a proxy before the console."""
+    """The session's cookie has the port in its name, and is Secure if the browser uses TLS, which ends at a proxy
+    before the console.
+    """
+
+    def get_cookie_name(self, app: Flask) -> str:
+        return name_of_cookie(super().get_cookie_name(app), request.headers.get("Host", ""))
 
     def get_cookie_secure(self, app: Flask) -> bool:
         return super().get_cookie_secure(app) or speaks_tls()
@@ -47,11 +54,11 @@ def install(application: Flask, hosts: Sequence[str] | None) -> None:
     known = None if hosts is None else frozenset(host.lower() for host in hosts)
 
     def check() -> None:
-        host = urllib.parse.urlsplit(f"//{request.host}").hostname or ""
-        if known is not None and host.lower() not in known:
+        host, _ = split_authority(request.host)
+        if known is not None and host not in known:
             abort(421, f"This console is not addressed as {host!r}; start it with --host {host} if it should be.")
         if request.method in _CHANGING:
-            if urllib.parse.urlsplit(request.headers.get("Origin", "")).netloc != request.host:
+            if authority_of(request.headers.get("Origin", "")) != request.host.lower():
                 abort(403, "A change has to come from a page of this console.")
             given = request.form.get("token", "")
             if not hmac.compare_digest(given.encode(), token().encode()):

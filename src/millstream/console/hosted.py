@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from flask import Flask
 
 from millstream.client.security import PLAIN, Security
+from millstream.config.urls import split_authority
 from millstream.console.application import create
 from millstream.console.settings import Settings
 from millstream.console.visits import PREFIX, VISIT, Visit
@@ -133,14 +134,14 @@ def _environ(
     visit: Visit, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes, *, secure: bool
 ) -> dict[str, Any]:
     scheme = "https" if secure else "http"
-    host = urllib.parse.urlsplit(f"//{headers.get('host', 'localhost')}")
+    host, port = split_authority(headers.get("host", "localhost"))
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "SCRIPT_NAME": PREFIX,
         "PATH_INFO": urllib.parse.unquote_to_bytes(path.removeprefix(PREFIX)).decode("latin-1"),
         "QUERY_STRING": query,
-        "SERVER_NAME": host.hostname or "localhost",
-        "SERVER_PORT": str(_port(host) or (443 if secure else 80)),
+        "SERVER_NAME": host or "localhost",
+        "SERVER_PORT": port or ("443" if secure else "80"),
         "SERVER_PROTOCOL": "HTTP/1.1",
         "REMOTE_ADDR": visit.host,
         "CONTENT_TYPE": headers.get("content-type", ""),
@@ -158,10 +159,3 @@ def _environ(
         if name not in ("content-type", "content-length"):
             environ[f"HTTP_{name.upper().replace('-', '_')}"] = value
     return environ
-
-
-def _port(host: urllib.parse.SplitResult) -> int | None:
-    try:
-        return host.port
-    except ValueError:
-        return None

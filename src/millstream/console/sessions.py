@@ -34,11 +34,12 @@ from millstream.client.schema_registry import registry_access
 from millstream.client.security import Login, Security
 from millstream.console import sign_in
 from millstream.console.access import Access
+from millstream.console.cookies import LOGIN, name_of_cookie
 from millstream.console.guard import speaks_tls
 from millstream.console.kept import LOGIN_S, KeptLogins
 from millstream.console.registry import Registry
 from millstream.console.settings import Settings
-from millstream.console.visits import COOKIE, PREFIX, Callers, Visit, visit
+from millstream.console.visits import PREFIX, Callers, Visit, visit
 from millstream.errors import MillstreamError, Rejected, Unavailable
 from millstream.secure.tokens.rules import TokenRules
 from millstream.secure.tokens.sign_in import (
@@ -57,6 +58,7 @@ SIGN_IN_PAGES: Final = frozenset({"session.start", "session.callback", "session.
 _BUSY: Final = "Others log in now; try again."
 _PATH: Final = re.compile(r"/(?!/)[!-\[\]-~]*")
 """An address on this host: browsers take tabs and line ends out of an address, and read a backslash as a slash."""
+_REFERER: Final = re.compile(r"[^:/?#]*://[^/?#]*([^#]*)")
 _OPEN: Final = frozenset({"static", "session.login", "session.theme"}) | SIGN_IN_PAGES
 
 
@@ -281,7 +283,8 @@ def _form(target: str, reason: str = "", status: int = 200) -> Response:
 def _keep(answer: Response, cookie: str, *, secure: bool) -> None:
     """Give the browser its login at the broker."""
     session.clear()
-    answer.set_cookie(COOKIE, cookie, LOGIN_S, path=PREFIX, secure=secure, httponly=True, samesite="Strict")
+    name = name_of_cookie(LOGIN, request.headers.get("Host", ""))
+    answer.set_cookie(name, cookie, LOGIN_S, path=PREFIX, secure=secure, httponly=True, samesite="Strict")
 
 
 @session_pages.post("/logout")
@@ -292,7 +295,7 @@ def logout() -> Response:
     if sessions.settings.hosted:
         visit().log_out()
         session.clear()
-        answer.delete_cookie(COOKIE, path=PREFIX)
+        answer.delete_cookie(name_of_cookie(LOGIN, request.headers.get("Host", "")), path=PREFIX)
     else:
         sessions.log_out()
     return answer
@@ -314,8 +317,8 @@ def _own_address(wanted: str) -> str:
 @session_pages.post("/theme")
 def theme() -> Response:
     """Choose light or dark; what the system says without a choice."""
-    back = urllib.parse.urlsplit(request.headers.get("Referer", ""))
-    answer = redirect(_own_address(f"{back.path}?{back.query}" if back.query else back.path), 303)
+    back = _REFERER.match(request.headers.get("Referer", ""))
+    answer = redirect(_own_address(back[1] if back else ""), 303)
     sessions: Sessions = current_app.extensions["console"]
     chosen, path = request.form.get("theme", ""), PREFIX if sessions.settings.hosted else "/"
     if chosen in ("light", "dark"):

@@ -24,9 +24,9 @@ from flask import make_response, render_template, request, url_for
 from flask.wrappers import Response
 from itsdangerous import BadData, URLSafeTimedSerializer
 
+from millstream.console.cookies import SIGN_IN, name_of_cookie
 from millstream.errors import MillstreamError, Rejected, Unavailable
 
-COOKIE: Final = "millstream-sign-in"
 ATTEMPT_S: Final = 600
 _SPENT_MAX: Final = 4096
 _SALT: Final = "millstream.console.sign-in"
@@ -57,7 +57,7 @@ class Attempts:
     def keep(self, answer: Response, attempt: Attempt, *, secure: bool) -> None:
         """Give an attempt to the browser."""
         answer.set_cookie(
-            COOKIE, self._seal.dumps(attempt), ATTEMPT_S, path=_path(), secure=secure, httponly=True, samesite="Lax"
+            _name(), self._seal.dumps(attempt), ATTEMPT_S, path=_path(), secure=secure, httponly=True, samesite="Lax"
         )
 
     def take(self, answered: str) -> Attempt:
@@ -67,7 +67,7 @@ class Attempts:
             Rejected: the browser has none, it is too old, or it is another one.
         """
         try:
-            found = Attempt(*self._seal.loads(request.cookies.get(COOKIE, ""), max_age=ATTEMPT_S))
+            found = Attempt(*self._seal.loads(request.cookies.get(_name(), ""), max_age=ATTEMPT_S))
         except (BadData, TypeError):
             raise Rejected("this browser did not start this sign-in, or more than ten minutes ago") from None
         if not hmac.compare_digest(found.state.encode(), answered.encode(errors="replace")):
@@ -100,7 +100,7 @@ def code_of(issuer: str) -> str:
 
 def forget(answer: Response) -> None:
     """The browser's attempt is over."""
-    answer.delete_cookie(COOKIE, path=_path())
+    answer.delete_cookie(_name(), path=_path())
 
 
 def onward(target: str) -> Response:
@@ -123,6 +123,10 @@ def from_elsewhere() -> bool:
 def name_of(issuer: str) -> str:
     """A provider's name for people: its host."""
     return urllib.parse.urlsplit(issuer).hostname or issuer
+
+
+def _name() -> str:
+    return name_of_cookie(SIGN_IN, request.headers.get("Host", ""))
 
 
 def _path() -> str:

@@ -21,7 +21,6 @@ from millstream.model.principal import ANONYMOUS
 from millstream.wire.sasl import ON_BEHALF
 
 PREFIX: Final = "/console"
-COOKIE: Final = "millstream-login"
 VISIT: Final = "millstream.visit"
 """Where the WSGI environment has the visit."""
 CALLERS_MAX: Final = 64

@@ -2,7 +2,9 @@
 
 import http.client
 import json
+import select
 import socket
+from contextlib import suppress
 
 import pytest
 
@@ -111,6 +113,30 @@ def test_connections_that_ask_for_nothing_are_bounded_and_make_room_when_they_go
             except ConnectionResetError:
                 continue
     assert answer.endswith(b"page\n")
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(b"GET /page HTTP/1.1\r\nx: ", b""), (b"POST /things/a/versions HTTP/1.1\r\nContent-Length: 90\r\n\r\n", b"408")],
+    ids=["head", "body"],
+)
+def test_a_request_that_comes_by_single_bytes_ends(server, monkeypatch, sent, said):
+    monkeypatch.setattr(http_port, "HEAD_S", 0.2)
+    monkeypatch.setattr(http_port, "BODY_S", 0.2)
+    with connected(server) as sock:
+        sock.sendall(sent.replace(b"\r\n\r\n", b"\r\nContent-Type: application/json\r\n\r\n"))
+        with suppress(ConnectionError):
+            while not select.select([sock], [], [], 0.01)[0]:
+                sock.sendall(b"1")
+            assert said in sock.recv(20)
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Referer"])
+@pytest.mark.parametrize(
+    "value", ["http://[", "[", "http://[::1", "//]", "http://a:b:c", ":", "::", "\\x", "http://%zz"]
+)
+def test_a_header_that_is_no_address_gets_an_answer(server, name, value):
+    assert ask(server, "GET", "/page", headers={name: value})[0] in (200, 403)
 
 
 def test_a_route_gets_its_variables_the_query_and_the_body(server):
