@@ -32,7 +32,7 @@ def check_parts(disk: Disk, data_dir: str) -> None:
     """Raises Corruption if a part of the data directory is missing, OSError if the disk fails."""
     wal, topics = f"{data_dir}/{WAL_DIRECTORY}", f"{data_dir}/{TOPICS_DIRECTORY}"
     controller = os.path.dirname(controller_directory(data_dir))
-    shards = [name for name in _names(disk, wal) if name.isdigit()]
+    shards = [name for name in _names(disk, wal) if name.isdecimal()]
     if _names(disk, controller):
         if not _names(disk, wal):
             raise _missing(wal, "there is a controller's log")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from millstream.cli.failure import CommandFailed, OutputLost, ReaderLeft, without_extra
 from millstream.cli.output import emit, emit_now, remark
 from millstream.config.errors import ConfigError
+from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +73,8 @@ def _guarded(command: Callable[[], int], complaints: _Complaints) -> int:
         return complaints.say(str(failure), failure.exit_code, failure.code)
     except ConfigError as error:
         return complaints.say(str(error), EXIT_USAGE)
+    except MillstreamError as error:
+        return complaints.say(error.message, EXIT_FAILED, error.code.name)
     except (ReaderLeft, BrokenPipeError):
         _give_up_output()  # the reader has closed the pipe
         return EXIT_OK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.cli import identity
 from millstream.cli.connect import admin_client, broker_configs, explained
@@ -13,8 +13,11 @@ from millstream.model.endpoint_setting import HTTP_ENDPOINT
 
 if TYPE_CHECKING:
     import ssl
+    from urllib.error import HTTPError
 
     from millstream.client.schema_registry import RegistryAccess
+
+_REFUSAL_BYTES: Final = 1 << 16
 
 
 def http_url(bootstrap: str, timeout_s: float, path: str, lacks: str) -> str:
@@ -51,6 +54,7 @@ def ask_http(url: str, timeout_s: float, body: bytes | None = None) -> dict[str,
     """
     import urllib.error
     import urllib.request
+    from http.client import HTTPException
 
     headers = {"Content-Type": "application/json"} if body is not None else {}
     headers |= login_headers(url)
@@ -58,11 +62,14 @@ def ask_http(url: str, timeout_s: float, body: bytes | None = None) -> dict[str,
     context = https_context() if url.startswith("https:") else None
     try:
         with urllib.request.urlopen(request, timeout=timeout_s, context=context) as answer:  # noqa: S310
-            return json.load(answer)
+            found = json.load(answer)
     except urllib.error.HTTPError as refusal:
-        raise CommandFailed(f"{url}: {_message(refusal.read())}") from None
-    except (OSError, ValueError) as error:
+        raise CommandFailed(f"{url}: {_message(refusal)}") from None
+    except (OSError, ValueError, RecursionError, HTTPException) as error:
         raise CommandFailed(f"{url}: {getattr(error, 'reason', None) or error}") from None
+    if not isinstance(found, dict):
+        raise CommandFailed(f"{url} answers something that is no document of a broker")
+    return cast("dict[str, Any]", found)
 
 
 def login_headers(url: str) -> dict[str, str]:
@@ -107,8 +114,12 @@ def https_context() -> ssl.SSLContext:
         raise CommandFailed(error.message) from None
 
 
-def _message(body: bytes) -> str:
+def _message(refusal: HTTPError) -> str:
+    from http.client import HTTPException
+
+    body = b""
     try:
+        body = refusal.read(_REFUSAL_BYTES)
         return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body.decode(errors="replace").strip()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, HTTPException):
+        return body.decode(errors="replace").strip() or f"{refusal.code} {refusal.reason}"

@@ -30,6 +30,7 @@ import sys
 import tarfile
 import time
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
@@ -74,7 +75,7 @@ class Parts:
             made = make()
         except CommandFailed as failure:
             self.missing[name] = redacted(str(failure))
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, RecursionError, HTTPException, subprocess.SubprocessError) as error:
             self.missing[name] = redacted(f"{type(error).__name__}: {error}")
         else:
             text = redacted(made) if isinstance(made, str) else json.dumps(redacted_document(made), indent=1)

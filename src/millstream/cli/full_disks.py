@@ -55,6 +55,7 @@ def explain_time_out(client: AdminClient, nodes: Iterable[int], failure: Command
 
 def _refuses(endpoint: str) -> bool:
     import urllib.request
+    from http.client import HTTPException
 
     from millstream.cli.broker_http import https_context
 
@@ -63,5 +64,5 @@ def _refuses(endpoint: str) -> bool:
         context = https_context() if url.startswith("https:") else None
         with urllib.request.urlopen(url, timeout=_ASK_S, context=context) as answer:  # noqa: S310
             return json.load(answer).get("accepts_writes") is False
-    except (OSError, ValueError, AttributeError, CommandFailed):
+    except (OSError, ValueError, AttributeError, RecursionError, HTTPException, CommandFailed):
         return False

@@ -155,7 +155,7 @@ def _body(file: str, kind: str | None, references: tuple[str, ...]) -> dict[str,
 def _reference(text: str) -> dict[str, Any]:
     name, _, target = text.partition("=")
     subject, _, version = target.rpartition(":")
-    if not name or not subject or not version.isdigit():
+    if not name or not subject or not version.isdecimal():
         raise WrongUsage(f"{text!r} is no reference of the form NAME=SUBJECT:VERSION")
     return {"name": name, "subject": subject, "version": int(version)}
 

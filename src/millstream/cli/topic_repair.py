@@ -53,7 +53,7 @@ def repair(
 ) -> None:
     """Bring a partition back that this broker does not serve (KAFKA_STORAGE_ERROR)."""
     name, _, index = place.rpartition(":")
-    if not name or not index.isdigit():
+    if not name or not index.isdecimal():
         raise WrongUsage(f"{place} is no partition: NAME:PARTITION is wanted, for example orders:0")
     if unclean != (node is not None):
         raise WrongUsage("--unclean and --from belong together: --from names the broker whose replica is taken")

@@ -49,6 +49,8 @@ def tune(
         return
     if applies + undoes + prints > 1:
         raise WrongUsage("--apply, --undo and --script exclude each other; give one of them")
+    if prints and as_json:
+        raise WrongUsage("--script prints a script, not JSON; leave out --json")
     if not os.path.isdir(root):
         raise WrongUsage(f"--root {root} is no directory; 'millstream tune --help' shows what it takes")
     root = os.path.abspath(root)
@@ -62,6 +64,9 @@ def tune(
     try:
         if undoes:
             undone = applying.undo(facts)
+            if as_json:
+                print_json({"restored": undone})
+                return
             remark(f"{len(undone)} files have their old content again" if undone else "nothing was changed before")
             return
         findings = look(facts)

@@ -402,6 +402,6 @@ def _address(text: str) -> tuple[str, int]:
     if text.startswith("/"):
         return text, 0
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isdigit() or not 0 < int(port) < 65536 or not host:
+    if not colon or not port.isdecimal() or not 0 < int(port) < 65536 or not host:
         raise Rejected(f"{text.strip()!r} is not host:port")
     return host.strip("[]"), int(port)

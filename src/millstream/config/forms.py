@@ -488,7 +488,7 @@ def _scaled(number: str, factor: int) -> int:
     if "." not in number:
         return int(number) * factor
     whole, _, fraction = number.partition(".")
-    if not (whole.isdigit() and fraction.isdigit()):
+    if not (whole.isdecimal() and fraction.isdecimal()):
         raise ValueError
     value, rest = divmod(int(whole + fraction) * factor, 10 ** len(fraction))
     if rest:

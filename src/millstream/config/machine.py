@@ -98,7 +98,7 @@ def nodes_of_cores(root: str = "/") -> dict[int, int]:
     """Memory node of each core; empty on a machine with one node."""
     base = os.path.join(root, "sys/devices/system/node")
     try:
-        nodes = [name for name in os.listdir(base) if name.startswith("node") and name[4:].isdigit()]
+        nodes = [name for name in os.listdir(base) if name.startswith("node") and name[4:].isdecimal()]
     except OSError:
         return {}
     found: dict[int, int] = {}
@@ -106,6 +106,6 @@ def nodes_of_cores(root: str = "/") -> dict[int, int]:
         for line in _lines(os.path.join(base, name, "cpulist")):
             for part in filter(None, line.split(",")):
                 first, _, last = part.partition("-")
-                if first.isdigit() and (last or first).isdigit():
+                if first.isdecimal() and (last or first).isdecimal():
                     found.update(dict.fromkeys(range(int(first), int(last or first) + 1), int(name[4:])))
     return found

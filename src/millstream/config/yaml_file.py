@@ -194,7 +194,7 @@ def _located(steps: str, text: str, value: Any, root: Any) -> tuple[Path, str]:
     for match in _STEP.finditer(steps):
         if match[1] is not None:
             path = (*path, match[1])
-        elif match[2].isdigit():
+        elif match[2].isdecimal():
             path = (*path, int(match[2]))
         else:
             return _in_mapping(path, text, value, root)

@@ -226,7 +226,7 @@ class _Parser:
                 if step is None or step.kind not in ("text", "number"):
                     raise self._error('[ needs a number or a text behind it, as in value["a b"]')
                 self._next += 1
-                if step.kind == "number" and not step.text.lstrip("-").isdigit():
+                if step.kind == "number" and not step.text.lstrip("-").isdecimal():
                     raise FilterError("a place in a list is a whole number", step.position)
                 steps.append(int(step.text) if step.kind == "number" else _unquoted(step.text))
                 self._need("]")
@@ -298,7 +298,7 @@ def _step(found: Any, step: str | int) -> Any:
     if isinstance(found, Mapping):
         return cast("Mapping[str, Any]", found).get(str(step))
     if isinstance(found, list):
-        place = int(step) if isinstance(step, int) or step.isdigit() else None
+        place = int(step) if isinstance(step, int) or step.isdecimal() else None
         items = cast("list[Any]", found)
         return items[place] if place is not None and -len(items) <= place < len(items) else None
     return None

@@ -376,7 +376,7 @@ def read_cursor(topic: str, text: str) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for part in text.split(","):
         partition, colon, offset = part.partition(":")
-        if not (colon and partition.isdigit() and offset.isdigit() and len(partition) < 10 and len(offset) < 19):
+        if not (colon and partition.isdecimal() and offset.isdecimal() and len(partition) < 10 and len(offset) < 19):
             raise Rejected(f"{text[:100]!r} is no cursor: expected partition:offset, several with commas")
         found[topic, int(partition)] = int(offset)
     return found

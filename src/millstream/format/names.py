@@ -146,7 +146,7 @@ def resumable(name: str) -> bool:
     position 0, nor of an event topic's.
     """
     log, _, position = name.removesuffix(STAGED_SUFFIX).rpartition(".")
-    return name.endswith(STAGED_SUFFIX) and position.isdigit() and int(position) > 0 and log.rpartition("-")[0] == ""
+    return name.endswith(STAGED_SUFFIX) and position.isdecimal() and int(position) > 0 and log.rpartition("-")[0] == ""
 
 
 def controller_directory(data_dir: str) -> str:

@@ -83,7 +83,7 @@ def _lacks(logs: Logs, end: str, places: list[TopicPartition]) -> str | None:
 
 def _moment(text: str) -> int | None:
     """A time, in ms; None for any other form."""
-    if text in ("earliest", "latest") or text.isdigit() or "=" in text:
+    if text in ("earliest", "latest") or text.isdecimal() or "=" in text:
         return None
     try:
         return start_ms(text)
@@ -95,7 +95,7 @@ def _moment(text: str) -> int | None:
 
 def _offsets(logs: Logs, text: str, places: list[TopicPartition]) -> Mapping[TopicPartition, int]:
     """The offsets that a limit names, of the partitions that it names."""
-    if text.isdigit():
+    if text.isdecimal():
         return dict.fromkeys(places, int(text))
     if "=" in text:
         return dict(_named(part.strip(), places) for part in text.split(","))

@@ -289,4 +289,4 @@ def _kinds(expression: Any, own: set[str]) -> Iterator[str]:
 
 
 def _is_int(text: str) -> bool:
-    return text.isdigit() and int(text) < 1 << 31
+    return text.isdecimal() and int(text) < 1 << 31

@@ -224,7 +224,7 @@ class SinkState:
             names = os.listdir(os.path.join(self.checkpoint, "commits"))
         except FileNotFoundError:
             return None
-        return max((int(name) for name in names if name.isdigit()), default=None)
+        return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def start(self) -> Offsets | None:
         """Offsets at which this sink started, by topic and partition."""

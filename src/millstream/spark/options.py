@@ -54,13 +54,13 @@ def _boolean(value: str) -> bool:
 
 
 def _count(value: str) -> int:
-    if not value.strip().isdigit() or int(value) < 1:
+    if not value.strip().isdecimal() or int(value) < 1:
         raise ValueError("must be a whole number above 0")
     return int(value)
 
 
 def _millis(value: str) -> int:
-    if not value.strip().lstrip("-").isdigit():
+    if not value.strip().lstrip("-").isdecimal():
         raise ValueError("must be a time in ms since 1970")
     return int(value)
 
@@ -72,7 +72,7 @@ def _name(value: str) -> str:
 
 
 def _number(value: str) -> int:
-    if not value.strip().isdigit():
+    if not value.strip().isdecimal():
         raise ValueError("must be a whole number")
     return int(value)
 
@@ -84,7 +84,7 @@ def _size(value: str) -> int:
     digits = value.strip().lower().removesuffix("b").removesuffix("i")
     unit = digits[-1:] if digits[-1:] in ("k", "m", "g") else ""
     number = digits.removesuffix(unit).strip()
-    if not number.isdigit() or int(number) < 1:
+    if not number.isdecimal() or int(number) < 1:
         raise ValueError("must be a size such as 128m or 1500000")
     return int(number) * _SIZES[unit]
 
@@ -95,7 +95,7 @@ _DURATIONS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_
 def _duration(value: str) -> int:
     number = value.strip().rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = value.strip()[len(number) :].strip()
-    if not number.isdigit() or unit not in _DURATIONS:
+    if not number.isdecimal() or unit not in _DURATIONS:
         raise ValueError("must be a duration such as 500ms, 30s or 15m")
     return int(number) * _DURATIONS[unit]
 

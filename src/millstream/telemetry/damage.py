@@ -41,7 +41,7 @@ class DamageBoard:
     def put(self, log: str, offset: int, file: str) -> None:
         """Enter that the log "topic/partition" is damaged at ``offset``, in ``file``."""
         topic, _, partition = log.rpartition("/")
-        damage = Damage(topic or log, int(partition) if partition.isdigit() else -1, offset, file)
+        damage = Damage(topic or log, int(partition) if partition.isdecimal() else -1, offset, file)
         data = _encode(damage)
         if damage in self._known or len(self._known) == SLOTS or len(data) > SLOT_BYTES - 2:
             return

@@ -106,7 +106,7 @@ def nodes(store: ObjectStore) -> list[NodeId]:
     after = ""
     while (info := next(iter(store.list(WAL_FOLDER, after)), None)) is not None:
         name = info.key.removeprefix(WAL_FOLDER).partition("/")[0]
-        if name.isdigit():
+        if name.isdecimal():
             found.append(NodeId(int(name)))
         after = f"{WAL_FOLDER}{name}0"  # the first key behind all those below the folder: "0" follows "/"
     return found

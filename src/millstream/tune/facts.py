@@ -106,8 +106,8 @@ class Facts:
         found: list[int] = []
         for part in (self.text("sys/devices/system/cpu/online") or "0").split(","):
             first, _, last = part.partition("-")
-            if first.isdigit():
-                found += range(int(first), min(int(last if last.isdigit() else first), _CORES_MAX) + 1)
+            if first.isdecimal():
+                found += range(int(first), min(int(last if last.isdecimal() else first), _CORES_MAX) + 1)
         return found or [0]
 
     @property
@@ -160,5 +160,5 @@ class Facts:
         for line in (self.text("proc/self/limits") or "").splitlines():
             if line.startswith(words):
                 hard = (*line[len(words) :].split(), "", "")[1]
-                return -1 if hard == "unlimited" else int(hard) if hard.isdigit() else None
+                return -1 if hard == "unlimited" else int(hard) if hard.isdecimal() else None
         return None

@@ -1,12 +1,17 @@
 """The sentence for an error that a broker told."""
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from confluent_kafka import KafkaError
 
 from millstream.cli.__main__ import main
-from millstream.cli.failure import explain
+from millstream.cli.broker_http import ask_http
+from millstream.cli.failure import CommandFailed, explain
+from millstream.errors import Rejected
+from millstream.tune import applying
 
 
 @pytest.mark.parametrize(
@@ -39,6 +44,53 @@ def test_with_json_a_failure_is_one_line_of_json_on_stderr(capsys, words, code, 
     assert said.err.count("\n") == 1
     assert document["exit_code"] == code
     assert document["error"].startswith(beginning)
+
+
+class _Odd(BaseHTTPRequestHandler):
+    """Answers of something that is no broker."""
+
+    def do_GET(self):
+        body, status = self.server.odd
+        self.wfile.write(b"HTTP/1.1 %d X\r\nContent-Length: 90000\r\n\r\n%b" % (status, body))
+
+    def log_message(self, *_):
+        """Nothing."""
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("body", [b"", b"[1]", b"null", b"{", b"[" * 90000, b"\xff" * 90000, b" " * 89998 + b"{}"])
+def test_what_is_no_answer_of_a_broker_is_told_in_words(body, status):
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Odd) as server:
+        server.odd = body, status
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1/status"
+        if body.endswith(b"{}") and status == 200:
+            assert ask_http(url, 60) == {}
+        else:
+            with pytest.raises(CommandFailed, match=url):
+                ask_http(url, 60)
+        server.shutdown()
+        thread.join()
+
+
+def test_an_error_of_the_project_is_a_sentence(capsys, monkeypatch):
+    monkeypatch.setattr(applying, "undo", lambda _: refuse("the note cannot be read"))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert main(["tune", "--undo"]) == 1
+    assert capsys.readouterr().err == "error: the note cannot be read\n"
+
+
+def refuse(sentence):
+    raise Rejected(sentence)
+
+
+def test_json_of_tune_is_json(capsys, monkeypatch):
+    monkeypatch.setattr(applying, "undo", lambda _: ["proc/sys/vm/swappiness"])
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert main(["tune", "--undo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"restored": ["proc/sys/vm/swappiness"]}
+    assert main(["tune", "--script", "--json"]) == 2
 
 
 def test_an_error_for_people_begins_with_error(capsys):

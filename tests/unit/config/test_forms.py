@@ -1,9 +1,12 @@
 """How the text of a setting becomes a value, and back."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import millstream
 from millstream.config.forms import (
     INT64_MAX,
     Boolean,
@@ -158,3 +161,15 @@ def test_no_text_does_worse_than_value_error(text):
 def test_human_sizes_of_whole_units_read_back(count):
     for size in (count % 1024, (count % 1023 + 1) * 2**20, (count % 1023 + 1) * 2**30):
         assert parse_size(human_size(size)) == size
+
+
+def test_digits_are_those_that_int_takes():
+    """``"²".isdigit()`` is true, and ``int("²")`` an error: code asks ``isdecimal``, or ``isascii`` beside it."""
+    root = Path(millstream.__file__).parent
+    places = {path: path.read_text(encoding="utf-8").splitlines() for path in root.rglob("*.py")}
+    assert [
+        f"{path}:{number}"
+        for path, lines in places.items()
+        for number, line in enumerate(lines, start=1)
+        if ".isdigit()" in line and ".isascii()" not in line
+    ] == []

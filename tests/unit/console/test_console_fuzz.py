@@ -109,7 +109,7 @@ def test_any_payload_can_be_shown(raw):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text(alphabet="0123456789:,-x ", max_size=30))
+@given(st.text(alphabet="0123456789:,-x ²٣", max_size=30))
 def test_any_cursor_is_read_or_refused(text):
     try:
         found = read_cursor("t", text)

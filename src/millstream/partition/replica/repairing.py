@@ -83,7 +83,7 @@ class Repairs:
 
     def _attempt(self, name: str) -> None:
         topic, _, index = name.rpartition("/")
-        partition = self._table.local(topic, int(index)) if index.isdigit() else None
+        partition = self._table.local(topic, int(index)) if index.isdecimal() else None
         group = partition.group if partition is not None else None
         if (
             partition is None

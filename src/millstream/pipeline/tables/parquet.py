@@ -192,7 +192,7 @@ class ParquetTable:
 
     def _epochs(self, owner: str) -> list[int]:
         try:
-            return [int(name) for name in os.listdir(self._claims(owner).address) if name.isdigit()]
+            return [int(name) for name in os.listdir(self._claims(owner).address) if name.isdecimal()]
         except FileNotFoundError:
             return []
 

@@ -135,7 +135,7 @@ def recover(
     make_directories_durably(disk, root, 1)
     disk.watch(data_dir)
     repairs: list[Repair] = []
-    numbers = sorted(int(name) for name in disk.list(root) if name.isdigit())
+    numbers = sorted(int(name) for name in disk.list(root) if name.isdecimal())
     states = {number: _read_state(disk, f"{root}/{number}", repairs) for number in numbers}
     if all(state.clean for state in states.values()):
         _open_clean(disk, data_dir, states, shards)

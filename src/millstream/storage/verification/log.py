@@ -157,7 +157,9 @@ def find_logs(disk: Disk, data_dir: str) -> list[LogFiles]:
         for name in _list(disk, f"{root}/{topic_id}"):
             directory = f"{root}/{topic_id}/{name}"
             events = holds_chunks(directory) and len(topic_id) == _ID_DIGITS
-            partition = partition_of(name, bytes.fromhex(topic_id)) if events else int(name) if name.isdigit() else None
+            partition = (
+                partition_of(name, bytes.fromhex(topic_id)) if events else int(name) if name.isdecimal() else None
+            )
             if partition is None:
                 continue
             size_bytes = _segment_bytes(disk, directory)

@@ -109,7 +109,7 @@ def _directories(disk: Disk, data_dir: str) -> dict[int, str]:
         names = disk.list(root)
     except FileNotFoundError:
         return {}
-    return {shard: f"{root}/{shard}" for shard in sorted(int(name) for name in names if name.isdigit())}
+    return {shard: f"{root}/{shard}" for shard in sorted(int(name) for name in names if name.isdecimal())}
 
 
 def _verify_shard(disk: Disk, directory: str, shard: int, progress: Progress, name_of: Callable[[int], str]) -> None:

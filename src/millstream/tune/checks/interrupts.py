@@ -24,9 +24,9 @@ def _spread(facts: Facts, devices: list[str], kind: str) -> Seen:
         affinities = {
             irq: value
             for irq in facts.names(f"{device}/msi_irqs") or facts.names(f"{device}/../msi_irqs")
-            if irq.isdigit() and (value := facts.text(f"proc/irq/{irq}/smp_affinity_list")) is not None
+            if irq.isdecimal() and (value := facts.text(f"proc/irq/{irq}/smp_affinity_list")) is not None
         }
-        if len(affinities) > 1 and len(set(affinities.values())) == 1 and next(iter(affinities.values())).isdigit():
+        if len(affinities) > 1 and len(set(affinities.values())) == 1 and next(iter(affinities.values())).isdecimal():
             crowded.append(device)
             writes += [
                 Write(f"proc/irq/{irq}/smp_affinity_list", f"{free[place % len(free)]}\n")
