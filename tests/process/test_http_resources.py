@@ -222,6 +222,59 @@ def test_a_group_is_moved_only_without_members(broker, http):
     assert http("DELETE", "/v1/groups/readers")[1]["error"] == "GROUP_ID_NOT_FOUND"
 
 
+def test_a_topic_is_created_grown_trimmed_and_deleted(broker, http):
+    path = "/v1/topics/made.over-http"
+    wanted = {"partitions": 2, "settings": {"retention.ms": "86400000"}}
+    edit = {
+        "action": "create",
+        "what": "topic made.over-http",
+        "before": None,
+        "after": {"partitions": 2, "replicas": 1, "settings": wanted["settings"]},
+    }
+    assert http("PUT", path + DRY, wanted) == (200, {"dry_run": True, "edits": [edit]})
+    assert http("GET", path)[0] == 404
+    assert http("PUT", path, wanted) == (200, {"dry_run": False, "edits": [edit]})
+    assert http("PUT", path, wanted)[1]["error"] == "TOPIC_ALREADY_EXISTS"
+    grown = {"action": "replace", "what": "partitions of topic made.over-http", "before": 2, "after": 3}
+    assert http("POST", f"{path}/partitions{DRY}", {"count": 3})[1]["edits"] == [grown]
+    assert len(http("GET", path)[1]["partitions"]) == 2
+    assert http("POST", f"{path}/partitions", {"count": 3})[1]["edits"] == [grown]
+    assert http("POST", f"{path}/partitions", {"count": 3})[1]["edits"] == []
+    assert http("POST", f"{path}/partitions", {"count": 1})[1]["error"] == "INVALID_PARTITIONS"
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(10):
+        producer.produce("made.over-http", str(number), partition=2)
+    assert producer.flush(60) == 0
+    trimmed = {"action": "replace", "what": "start of made.over-http-2", "before": 0, "after": 7}
+    before = {"before": {"0": 0, "2": 7}}
+    assert http("POST", f"{path}/trim{DRY}", before)[1]["edits"] == [trimmed]
+    assert http("GET", path)[1]["partitions"][2]["start_offset"] == 0
+    assert http("POST", f"{path}/trim", before)[1]["edits"] == [trimmed]
+    assert http("GET", path)[1]["partitions"][2] == {
+        "partition": 2,
+        "leader": 0,
+        "replicas": [0],
+        "in_sync": [0],
+        "start_offset": 7,
+        "end_offset": 10,
+    }
+    assert http("POST", f"{path}/trim", {"before": {"2": 11}})[1]["error"] == "OFFSET_OUT_OF_RANGE"
+    assert http("POST", f"{path}/trim", {"before": {"9": 1}})[0] == 404
+    removed = {"action": "remove", "what": "topic made.over-http", "before": {"partitions": 3}, "after": None}
+    assert http("DELETE", path + DRY)[1]["edits"] == [removed]
+    assert http("DELETE", path)[1]["edits"] == [removed]
+    assert http("DELETE", path)[0] == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["a%2Fb", "..", "%2E%2E", "a" * 250, "%F0%9F%98%80", "%00", "a%0Ab", "__consumer_offsets"]
+)
+def test_a_topic_that_cannot_be_is_refused_also_on_a_dry_run(http, name):
+    for query in (DRY, ""):
+        status, answer = http("PUT", f"/v1/topics/{name}{query}", {})
+        assert (status, answer["error"]) in ((400, "INVALID_TOPIC_EXCEPTION"), (400, "TOPIC_ALREADY_EXISTS"))
+
+
 def test_transactions_are_listed_and_one_that_does_not_hang_is_not_aborted(broker, http):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "writer", "log_level": 0})
     producer.init_transactions(60)

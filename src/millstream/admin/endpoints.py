@@ -13,12 +13,14 @@ import msgspec
 
 from millstream import __version__
 from millstream.admin import bodies
+from millstream.admin.as_caller import HasActing
 from millstream.admin.declared import Call, Declared
 from millstream.admin.openapi import document
 from millstream.admin.overview import Facts, Overview
 from millstream.admin.page import POLICY, page
-from millstream.admin.resources import RESOURCE_ROUTES, HasActing
+from millstream.admin.resources import RESOURCE_ROUTES
 from millstream.admin.routing import HTML, HttpError, Request, Response, Right, Router, dump
+from millstream.admin.topics import TOPIC_ROUTES
 from millstream.core.controller.requests import AdminRequest
 from millstream.errors import MillstreamError, Rejected
 from millstream.model.access import Operation, ResourceType
@@ -406,6 +408,7 @@ ROUTES: Final[tuple[Declared[Broker], ...]] = (
         bodies.TopicResults,
         {"topics": ["orders"]},
     ),
+    *TOPIC_ROUTES,
     *RESOURCE_ROUTES,
 )
 """Every route of the broker itself."""

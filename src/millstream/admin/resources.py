@@ -1,43 +1,13 @@
-"""Routes for what Kafka's API can do: users, rights, quotas, transactions, settings, offsets of groups.
+"""Routes for users, rights, quotas, transactions, settings and offsets of groups, as the caller."""
 
-The broker asks itself as the caller, over a connection of its own (``Acting``): its checks, the caller's rights and the
-audit are those of Kafka's clients, and the right that a route names is only the first of them. A change with
-``dry_run=true`` is checked, its answer is the same, and nothing changes: by the broker where Kafka's API can check
-(quotas, settings), else by what the cluster has now. The answer of a change is the list of its ``edits``.
-
-==============================================  ==================================================================
-Refused with                                    When
-==============================================  ==================================================================
-400 and Kafka's error                           the broker refuses it, or a part of the request is wrong
-403                                             a right is missing
-403 ``PASSWORD_IN_CLEAR``                       a password comes from another machine without TLS
-404                                             there is no such user, topic, group or transactional id
-503                                             the broker cannot answer now; of a change the message says whether it
-                                                may have been made
-==============================================  ==================================================================
-"""
-
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
 
+from millstream.admin.as_caller import Edits, change, read
 from millstream.admin.declared import Call, Declared
-from millstream.admin.routing import HttpError, Request, Response, Right, dump
-from millstream.errors import Rejected
+from millstream.admin.routing import HttpError, Right
 from millstream.model.access import Operation, ResourceType
-from millstream.model.error_code import ErrorCode
-
-_KIB: Final = 1 << 10
-_MISSING: Final = frozenset(
-    (
-        ErrorCode.RESOURCE_NOT_FOUND,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-    )
-)
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 ResourceName = Literal["topic", "group", "cluster", "transactional-id", "delegation-token", "user"]
@@ -59,29 +29,6 @@ OperationName = Literal[
     "describe-tokens",
     "two-phase-commit",
 ]
-
-
-class ChangeQuery(msgspec.Struct, frozen=True):
-    """Parameters of a change."""
-
-    dry_run: bool = False
-    """Check and tell, but change nothing."""
-
-
-class Edit(msgspec.Struct, frozen=True):
-    """One thing that a change does. A secret value is never shown."""
-
-    action: Literal["create", "replace", "remove"]
-    what: str
-    before: Any = None
-    after: Any = None
-
-
-class Edits(msgspec.Struct, frozen=True):
-    """What was changed, or with ``dry_run`` would be. Empty: it is so already."""
-
-    dry_run: bool
-    edits: list[Edit]
 
 
 class User(msgspec.Struct, frozen=True):
@@ -340,67 +287,12 @@ class Acting(Protocol):
     def reset_offsets(self, group: str, wanted: ResetOffsets, *, dry_run: bool) -> Edits: ...
 
 
-class HasActing(Protocol):
-    """The broker, which acts as callers."""
-
-    def acting(self, request: Request) -> AbstractContextManager[Acting]:
-        """The cluster as the caller of a request. Raises MillstreamError."""
-        ...
-
-
-def _as_caller(ask: Callable[[Acting, Call], Any]) -> Callable[[HasActing, Call], Response]:
-    def handler(broker: HasActing, call: Call) -> Response:
-        try:
-            with broker.acting(call.request) as acting:
-                return Response(dump(msgspec.to_builtins(ask(acting, call))))
-        except Rejected as error:
-            raise HttpError(_status_of(error.code), error.code.name, error.message) from None
-
-    return handler
-
-
-def _status_of(code: ErrorCode) -> int:
-    if code in _MISSING:
-        return 404
-    return 403 if code.name.endswith("_AUTHORIZATION_FAILED") else 400
-
-
 def _set_password(acting: Acting, call: Call) -> Edits:
     request = call.request
     if request.in_clear:
         raise HttpError(403, "PASSWORD_IN_CLEAR", "a password from another machine needs http.security.protocol=SSL")
     names = request.variables
     return acting.set_password(names["user"], names["mechanism"], call.body, dry_run=call.query.dry_run)
-
-
-def _read(
-    path: str, doc: str, needs: Right, ask: Callable[[Acting, Call], Any], answer: Any, query: Any = None
-) -> Declared[HasActing]:
-    return Declared(method="GET", path=path, doc=doc, needs=needs, handler=_as_caller(ask), answer=answer, query=query)
-
-
-def _change(
-    method: str,
-    path: str,
-    doc: str,
-    needs: Right,
-    ask: Callable[[Acting, Call], Edits],
-    body: Any = None,
-    example: Any = None,
-    query: Any = ChangeQuery,
-) -> Declared[HasActing]:
-    return Declared(
-        method=method,
-        path=path,
-        doc=doc,
-        needs=needs,
-        handler=_as_caller(ask),
-        query=query,
-        body=body,
-        body_bytes_max=0 if body is None else 64 * _KIB,
-        answer=Edits,
-        example=example,
-    )
 
 
 _DESCRIBE: Final = Right(Operation.DESCRIBE)
@@ -422,8 +314,8 @@ _ACL_EXAMPLE: Final = {
 }
 
 RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
-    _read("/v1/users", "Users that log in by SCRAM", _DESCRIBE, lambda acting, _: acting.users(), UserList),
-    _change(
+    read("/v1/users", "Users that log in by SCRAM", _DESCRIBE, lambda acting, _: acting.users(), UserList),
+    change(
         "PUT",
         "/v1/users/{user}/{mechanism}",
         "Create a user, or give it another password; over TLS or from the broker's machine",
@@ -432,7 +324,7 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         NewPassword,
         {"password": "correct horse battery staple"},
     ),
-    _change(
+    change(
         "DELETE",
         "/v1/users/{user}/{mechanism}",
         "Remove a way in which a user logs in; its open connections stay",
@@ -441,8 +333,8 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
             call.request.variables["user"], call.request.variables["mechanism"], dry_run=call.query.dry_run
         ),
     ),
-    _read("/v1/acls", "Access control entries", _DESCRIBE, lambda acting, _: acting.acls(), AclList),
-    _change(
+    read("/v1/acls", "Access control entries", _DESCRIBE, lambda acting, _: acting.acls(), AclList),
+    change(
         "POST",
         "/v1/acls",
         "Add an access control entry",
@@ -451,7 +343,7 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         AclEntry,
         _ACL_EXAMPLE,
     ),
-    _change(
+    change(
         "DELETE",
         "/v1/acls",
         "Remove exactly one access control entry",
@@ -459,8 +351,8 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         lambda acting, call: acting.remove_acl(call.query.entry, dry_run=call.query.dry_run),
         query=RemoveAclQuery,
     ),
-    _read("/v1/quotas", "Quotas", _READ_SETTINGS, lambda acting, _: acting.quotas(), QuotaList),
-    _change(
+    read("/v1/quotas", "Quotas", _READ_SETTINGS, lambda acting, _: acting.quotas(), QuotaList),
+    change(
         "POST",
         "/v1/quotas",
         "Set or remove quotas of an entity",
@@ -469,7 +361,7 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         QuotaChange,
         {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}},
     ),
-    _read(
+    read(
         "/v1/transactions",
         "Transactional ids of the cluster",
         _DESCRIBE,
@@ -477,14 +369,14 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         TransactionList,
         TransactionsQuery,
     ),
-    _read(
+    read(
         "/v1/transactions/{transactional_id}",
         "A transactional id and its transaction",
         _DESCRIBE_TRANSACTION,
         lambda acting, call: acting.transaction(call.request.variables["transactional_id"]),
         DescribedTransaction,
     ),
-    _change(
+    change(
         "POST",
         "/v1/topics/{topic}/transactions/abort",
         "Abort a transaction that hangs in a partition: one that no coordinator ends",
@@ -493,7 +385,7 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         AbortTransaction,
         {"partition": 0, "producer_id": 4711},
     ),
-    _read(
+    read(
         "/v1/settings",
         "Settings of this broker, those of the whole cluster among them",
         _READ_SETTINGS,
@@ -501,7 +393,7 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         SettingList,
         SettingsQuery,
     ),
-    _change(
+    change(
         "POST",
         "/v1/settings",
         "Set or remove settings of brokers while they run",
@@ -510,7 +402,7 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         BrokerSettingsChange,
         {"values": {"log.retention.ms": "604800000"}},
     ),
-    _read(
+    read(
         "/v1/topics/{topic}/settings",
         "Settings of a topic",
         _READ_TOPIC_SETTINGS,
@@ -518,7 +410,7 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         SettingList,
         SettingsQuery,
     ),
-    _change(
+    change(
         "POST",
         "/v1/topics/{topic}/settings",
         "Set or remove settings of a topic",
@@ -529,28 +421,28 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         SettingsChange,
         {"values": {"retention.ms": "604800000"}},
     ),
-    _read(
+    read(
         "/v1/groups/{group}",
         "A group of any kind, with its members",
         _DESCRIBE_GROUP,
         lambda acting, call: acting.group(call.request.variables["group"]),
         DescribedGroup,
     ),
-    _change(
+    change(
         "DELETE",
         "/v1/groups/{group}",
         "Delete a group of any kind that has no members, with its offsets",
         _DELETE_GROUP,
         lambda acting, call: acting.delete_group(call.request.variables["group"], dry_run=call.query.dry_run),
     ),
-    _read(
+    read(
         "/v1/groups/{group}/offsets",
         "Where a group of any kind reads on, and its lag",
         _DESCRIBE_GROUP,
         lambda acting, call: acting.group_offsets(call.request.variables["group"]),
         GroupOffsets,
     ),
-    _change(
+    change(
         "POST",
         "/v1/groups/{group}/offsets",
         "Move a group of any kind that has no members to other offsets",
@@ -561,7 +453,7 @@ RESOURCE_ROUTES: Final[tuple[Declared[Any], ...]] = (
         ResetOffsets,
         {"to": "earliest", "topics": {"orders": [0, 1]}},
     ),
-    _change(
+    change(
         "DELETE",
         "/v1/groups/{group}/offsets",
         "Let a group of any kind forget where it reads on in a topic that no member reads",

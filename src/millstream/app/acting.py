@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
-from millstream.admin import resources
+from millstream.admin import resources, topics
+from millstream.admin.as_caller import Edit, Edits
 from millstream.admin.callers import Caller, check_needs
-from millstream.admin.resources import Edit, Edits
 from millstream.admin.routing import Need, Request
 from millstream.app.own_way import NO_WAY, Connect, OwnWay
 from millstream.client import group_offsets, rights, settings, share_groups, transactions
@@ -26,12 +26,13 @@ from millstream.client.cluster import BROKER_RESOURCE, TOPIC_RESOURCE, Cluster, 
 from millstream.client.rights import Acl, Credential, Entity
 from millstream.client.security import Login
 from millstream.config.settings import Settings
-from millstream.console import facts, shares
+from millstream.console import changes, facts, shares
 from millstream.console.facts import Group, Member
 from millstream.errors import Rejected, Retriable, Unavailable
 from millstream.model.access import Operation, PatternType, Permission, ResourceType, by_name, name_of
 from millstream.model.error_code import ErrorCode
 from millstream.model.principal import ANONYMOUS
+from millstream.wire.messages.metadata import MetadataResponseTopic
 from millstream.wire.sasl import ON_BEHALF
 
 TIMEOUT_S: Final = 8.0
@@ -46,7 +47,9 @@ _CLIENT_ID: Final = "millstream-http"
 
 
 class ActingCluster:
-    """The cluster as one caller sees it. Belongs to the thread of one request. As ``admin.resources.Acting``."""
+    """The cluster as one caller sees it. Belongs to the thread of one request. As ``admin.resources.Acting`` and
+    ``admin.topics.ActingTopics``.
+    """
 
     def __init__(
         self, here: Cluster, everywhere: Callable[[], Cluster], node_id: int, demand: Callable[[Sequence[Need]], None]
@@ -58,6 +61,74 @@ class ActingCluster:
         self._here = here
         self._everywhere = everywhere
         self._node = str(node_id)
+
+    # Topics
+
+    def topic(self, topic: str) -> topics.DescribedTopic:
+        with self._everywhere() as cluster:
+            snapshot = facts.take_snapshot(cluster, [topic])
+            found = _topic(snapshot, topic)
+            spans = facts.spans(cluster, snapshot, [topic])
+        return topics.DescribedTopic(
+            topic,
+            found.is_internal,
+            [
+                topics.DescribedPartition(
+                    one.partition_index,
+                    one.leader_id,
+                    one.replica_nodes,
+                    one.isr_nodes,
+                    *spans.get((topic, one.partition_index), (None, None)),
+                )
+                for one in sorted(found.partitions, key=lambda one: one.partition_index)
+            ],
+        )
+
+    def create_topic(self, topic: str, wanted: topics.NewTopic, *, dry_run: bool) -> Edits:
+        asked = changes.NewTopic(topic, wanted.partitions or -1, wanted.replicas or -1, wanted.settings)
+        made = changes.create_topic(self._here, asked, check=dry_run)
+        after = {
+            "partitions": made.num_partitions,
+            "replicas": made.replication_factor,
+            "settings": dict(wanted.settings),
+        }
+        return Edits(dry_run, [Edit("create", f"topic {topic}", None, after)])
+
+    def delete_topic(self, topic: str, *, dry_run: bool) -> Edits:
+        found = _topic(facts.take_snapshot(self._here, [topic]), topic)
+        if not dry_run:
+            changes.delete_topic(self._here, topic)
+        return Edits(dry_run, [Edit("remove", f"topic {topic}", {"partitions": len(found.partitions)})])
+
+    def add_partitions(self, topic: str, count: int, *, dry_run: bool) -> Edits:
+        before = len(_topic(facts.take_snapshot(self._here, [topic]), topic).partitions)
+        if count == before:
+            return Edits(dry_run, [])
+        changes.add_partitions(self._here, topic, count, check=dry_run)
+        return Edits(dry_run, [Edit("replace", f"partitions of topic {topic}", before, count)])
+
+    def trim(self, topic: str, before: dict[int, int], *, dry_run: bool) -> Edits:
+        with self._everywhere() as cluster:
+            snapshot = facts.take_snapshot(cluster, [topic])
+            _topic(snapshot, topic)
+            spans = facts.spans(cluster, snapshot, [topic])
+            wanted: dict[TopicPartition, int] = {}
+            for number, offset in sorted(before.items()):
+                self._exists(cluster, (topic, number))
+                span = spans.get((topic, number))
+                if span is None:
+                    raise Unavailable(f"{topic}-{number} has no leader now", ErrorCode.LEADER_NOT_AVAILABLE)
+                if offset > span.end:
+                    raise Rejected(f"{topic}-{number} ends at offset {span.end}", ErrorCode.OFFSET_OUT_OF_RANGE)
+                if offset > span.start:
+                    wanted[topic, number] = offset
+            if not dry_run:
+                changes.delete_records(cluster, wanted)
+        starts = {place: spans[place].start for place in wanted}
+        return Edits(
+            dry_run,
+            [Edit("replace", f"start of {place[0]}-{place[1]}", starts[place], wanted[place]) for place in wanted],
+        )
 
     # Users
 
@@ -314,6 +385,13 @@ class ActingCluster:
         found = cluster.metadata([place[0]]).topics.get(place[0])
         if found is None or found.error_code or place[1] not in found.partitions:
             raise Rejected(f"there is no partition {place[0]}-{place[1]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _topic(snapshot: facts.Snapshot, topic: str) -> MetadataResponseTopic:
+    found = snapshot.topics.get(topic)
+    if found is None or found.error_code:
+        raise Rejected(f"there is no topic {topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return found
 
 
 def _found(cluster: Cluster, group: str) -> Group:

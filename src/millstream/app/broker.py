@@ -36,10 +36,10 @@ from millstream.admin.bodies import AuditQuery, LeadAlone, LoggerLevel, RepairAs
 from millstream.admin.endpoints import make_router
 from millstream.admin.http import HttpServer
 from millstream.admin.overview import Facts, Overview
-from millstream.admin.resources import Acting
 from millstream.admin.routing import Request
 from millstream.app import shard_main
 from millstream.app.accepting import Acceptor
+from millstream.app.acting import ActingCluster
 from millstream.app.address_limits import ConnectionLimits, connection_limits
 from millstream.app.audit_file import AUDIT, AuditFile, record_of_http, record_of_reading
 from millstream.app.audit_reading import read_audit
@@ -629,7 +629,7 @@ class Supervisor:
     def loggers(self) -> dict[str, Any]:
         return show_loggers()
 
-    def acting(self, request: Request) -> AbstractContextManager[Acting]:
+    def acting(self, request: Request) -> AbstractContextManager[ActingCluster]:
         return self.clients.acting.of(request)
 
     def set_logger(self, asked: LoggerLevel) -> dict[str, Any]:

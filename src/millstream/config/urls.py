@@ -35,7 +35,7 @@ def file_of(url: str) -> str:
 
 
 def authority_of(url: str) -> str:
-    """``HOST:PORT`` of a URL that a stranger sent, in lower case; empty if there is none. Any text is taken."""
+    """``HOST:PORT`` of a URL that a stranger sent, in lower case; empty without one. Any text is taken."""
     found = _AUTHORITY.match(url)
     return found[1].rpartition("@")[2].lower() if found else ""
 

@@ -1,6 +1,6 @@
 """Names of the console's cookies.
 
-A browser has one set of cookies for a host, whatever the port. Brokers on one machine, and consoles beside them, would
+A browser sends the cookies of a host to each of its ports. Brokers on one machine, and consoles beside them, would
 take each other's logins and forms away, so a name ends with the port that the browser asked.
 """
 
