@@ -1,13 +1,24 @@
 """The container's recipe names files and flags that exist."""
 
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
+import certificates
+from millstream.admin.access import Access
+from millstream.admin.http import HttpServer
+from millstream.admin.routing import Response, Router
+from millstream.app.tls import read_credentials
 from millstream.cli.start import start_parser
 from millstream.config.exposure import check_exposure
+from millstream.config.listeners import HTTP_LISTENER
 from millstream.config.load import load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +47,27 @@ def test_its_command_is_one_that_start_takes():
     assert settings.http_listen.port == 9644
     assert f"VOLUME {settings.data_dir}\n" in RECIPE
     assert "EXPOSE 9092 9644\n" in RECIPE
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("well", [False, True])
+def test_the_health_check_asks_the_port_as_it_is(tmp_path, secure, well):
+    command = json.loads(re.search(r"^HEALTHCHECK CMD (.+)$", RECIPE, re.MULTILINE)[1])
+    tls = None
+    if secure:
+        certificates.write(tmp_path, "broker", hosts=["broker-1"])
+        keystore = f"ssl.keystore.location={tmp_path / 'broker.pem'}"
+        settings = load_settings(None, ["http.security.protocol=SSL", keystore])
+        tls = read_credentials(settings)[HTTP_LISTENER].server()
+    router = Router(lambda: None)
+    router.add("GET", "/healthz", lambda _: Response(b"", 200 if well else 503), needs=None)
+    served = HttpServer(socket.create_server(("127.0.0.1", 0)), router, Access([]), tls)
+    served.start()
+    (tmp_path / "broker.json").write_text(json.dumps({"http": served.url}))
+    environment = {**os.environ, "MILLSTREAM_DATA_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, *command[1:]], env=environment, check=False, capture_output=True)
+    served.stop()
+    assert (done.returncode == 0) == well, done.stderr
 
 
 def test_volumes_begin_as_directories_of_the_user_alone():
