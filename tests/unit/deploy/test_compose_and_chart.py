@@ -17,7 +17,9 @@ from charts import Refused, render
 
 from millstream.admin.access import Access
 from millstream.app.listening import http_names
+from millstream.app.tls import read_credentials
 from millstream.cli.application import Noun, application
+from millstream.cli.key_files import KeyFiles
 from millstream.cli.start import start_parser
 from millstream.config.exposure import check_exposure
 from millstream.config.forms import parse_size
@@ -107,6 +109,31 @@ def test_the_compose_file_is_valid(compose):
     jsonschema.validate(compose, json.loads(schema))
     named = {one.split(":")[0] for service in compose["services"].values() for one in service["volumes"]}
     assert {one for one in named if not one.startswith("./")} == set(compose["volumes"])
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_brokers_of_the_compose_file_are_secure_unless_told_otherwise(compose, tmp_path, plain):
+    """Each reads the key material that `security init` makes for it, at the place where it is mounted."""
+    keys = KeyFiles(tmp_path / "keys")
+    keys.create("admin")
+    more = yaml.safe_load((COMPOSE / "plain.yaml").read_text())["services"]
+    brokers = {name: one for name, one in compose["services"].items() if name.startswith("broker-")}
+    assert brokers.keys() == more.keys()
+    for name, broker in brokers.items():
+        command = shlex.split(broker["command"])
+        config = mapped(command[command.index("--config") + 1], broker["volumes"])
+        assert mapped("/keys", broker["volumes"]) == COMPOSE / "keys" / name
+        made = keys.add_node(name, [], Path("/keys"))
+        own = config.read_text().replace("=/keys/", f"={made}/")
+        (tmp_path / "broker.properties").write_text(own)
+        pairs = [command[at + 1] for at, word in enumerate(command) if word == "--set"]
+        flags = {"node_id": name[-1], "peer_listen": command[command.index("--peer-listen") + 1]}
+        variables = more[name]["environment"] if plain else {}
+        found = load_settings(str(tmp_path / "broker.properties"), pairs, flags, variables)
+        check_exposure(found)
+        assert sorted(read_credentials(found)) == ([] if plain else ["HTTP", "INSIDE", "LOCAL", "PEER"])
+        assert found.insecure_listeners == ("allow" if plain else "refuse")
+        assert found.super_users == ("User:admin",)
 
 
 def test_the_brokers_of_the_compose_file_form_one_cluster_with_a_bucket_and_a_warm_cache(compose):
