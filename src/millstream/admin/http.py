@@ -70,12 +70,17 @@ class HttpServer:
         access: Access,
         tls: ServerTls | None = None,
         callers: Callers | None = None,
+        *,
+        name: str = "",
     ) -> None:
-        """With ``tls`` the port takes TLS only. ``callers`` is None where access is not controlled."""
+        """With ``tls`` the port takes TLS only. ``callers`` is None where access is not controlled. ``name`` is that of
+        the host in ``url``; empty: its address.
+        """
         self._listener = listener
         self._server = _Server(listener, router, access, tls)
         self._server.callers = callers
         host, port = listener.getsockname()[:2]
+        host = name or host
         scheme = "http" if tls is None else "https"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self._thread: threading.Thread | None = None

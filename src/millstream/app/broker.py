@@ -87,7 +87,7 @@ from millstream.cluster.load import load_cluster
 from millstream.cluster.metadata import live_settings
 from millstream.config.carried import warning_about
 from millstream.config.exposure import exposed
-from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER
+from millstream.config.listeners import HTTP_LISTENER, PEER_LISTENER, is_name, name_in
 from millstream.config.relations import remarks, takes_tokens
 from millstream.config.settings import Settings, without_effect
 from millstream.core.controller.requests import AdminRequest
@@ -232,18 +232,18 @@ class Supervisor:
             Access(http_names(settings)),
             None if http_tls is None else http_tls.server(),
             callers,
+            name=name_in((settings.http_listen or settings.listen[0]).host),
         )
         self.identity = self._join_cluster(disk)
         recovery = RecoveryChild(settings, disk)
         served.warm_up()
         recovered = recovery.wait()
         count(recovered, self.stats)
-        addresses = {name: listener.getsockname()[:2] for name, listener in self.listeners.items()}
         about = (self.identity, begin_log_life(settings, self.identity))
         self.shared = Shared(
             settings,
             disk,
-            addresses,
+            self._bound(),
             self.http.url,
             recovered,
             load_cluster(disk, settings),
@@ -547,11 +547,17 @@ class Supervisor:
     def _advertised(self) -> dict[str, str]:
         """The address that clients of each listener get, where it is known before they connect."""
         advertised = {each.name: (each.host, each.port) for each in self.settings.advertised_listeners}
-        bound: dict[str, tuple[str, int]] = {
-            name: listener.getsockname()[:2] for name, listener in self.listeners.items()
-        }
-        addresses = {name: advertised.get(name, at) for name, at in bound.items()}
+        addresses = {name: advertised.get(name, at) for name, at in self._bound().items()}
         return {name: f"{literal(host)}:{port}" for name, (host, port) in addresses.items()}
+
+    def _bound(self) -> dict[str, tuple[str, int]]:
+        """Host and port of each listener. The host is the name in the settings, if it is a name."""
+        named = {each.name: each.host for each in self.settings.listen if is_name(each.host)}
+        found: dict[str, tuple[str, int]] = {}
+        for name, listener in self.listeners.items():
+            address: tuple[str, int] = listener.getsockname()[:2]
+            found[name] = named.get(name, address[0]), address[1]
+        return found
 
     def _watch_stalls(self) -> None:
         self.watch.poll()

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.config.errors import ConfigError
+from millstream.config.forms import exact
 from millstream.config.topic_properties import topic_property
 from millstream.config.yaml_file import Document, InvalidFile, Path, Problem, complaints, converted, read_file
 from millstream.core.access.entry import CLUSTER_NAME, AclEntry
@@ -237,7 +238,7 @@ def _quota_problems(path: Path, quota: Quota) -> Iterator[Problem]:
         yield Problem(path, f"has no quota, expected one of {', '.join(QUOTAS)}")
     for name, value in quota.values.items():
         if not value > 0:
-            yield Problem((*path, name), f"{name} is {value:g}, expected a number above 0")
+            yield Problem((*path, name), f"{name} is {exact(value)}, expected a number above 0")
         elif ("ip" in kinds) != (name == "connection_creation_rate"):
             yield Problem((*path, name), f"{name} is {'not ' if 'ip' in kinds else ''}a quota of addresses alone")
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.apply.model import Loaded, Quota, entries_of, plain_configs
+from millstream.config.forms import exact
 from millstream.config.yaml_file import Path, Problem
 from millstream.core.access.entry import AclEntry
 from millstream.model.access import Operation, PatternType, Permission, ResourceType
@@ -290,4 +291,4 @@ def shown(entry: AclEntry) -> str:
 
 
 def _number(value: Any) -> str:
-    return "none" if value is None else f"{value:g}"
+    return "none" if value is None else exact(value)

@@ -157,7 +157,6 @@ class Sending:
                 if time.monotonic() - began > _PATIENCE_S:
                     self._say_full()
         self.sent += 1
-        self.size += len(record.key or b"") + len(record.value or b"")
         if self.sent % _POLL_EVERY == 0:
             self.producer.poll(0)
 
@@ -230,6 +229,7 @@ class Sending:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.acknowledged += 1
+            self.size += len(message.key() or b"") + len(message.value() or b"")
         elif self.failure is None:
             failure = explain(error, f"topic '{message.topic()}'", self.bootstrap)
             self.failure = self._behind(failure) if error.name() in _TIMED_OUT else failure

@@ -11,6 +11,7 @@ from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option, timeout_option
 from millstream.cli.output import print_json, print_table, remark
 from millstream.client.rights import Entity, entity_of, read_quotas, set_quotas
+from millstream.config.forms import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,7 +82,7 @@ def _set(how: dict[str, Any], data: str | None, bootstrap: str, timeout: float, 
         if not new and not present:
             raise CommandFailed(f"{_shown(entity)} has no quotas: set some by 'millstream quota create'")
         set_quotas(connection, entity, changes)
-    parts = [f"{name} removed" if value is None else f"{name}={value:g}" for name, value in changes.items()]
+    parts = [f"{name} removed" if value is None else f"{name}={exact(value)}" for name, value in changes.items()]
     remark(f"{_shown(entity)}: {', '.join(parts)}")
 
 
@@ -145,5 +146,5 @@ def _show(found: Mapping[Entity, Mapping[str, float]], as_json: bool) -> None:
     if as_json:
         print_json([{"entity": dict(entity), "quotas": values} for entity, values in found.items()])
         return
-    rows = [(_shown(entity), key, f"{value:g}") for entity, values in found.items() for key, value in values.items()]
+    rows = [(_shown(entity), key, exact(value)) for entity, values in found.items() for key, value in values.items()]
     print_table(["ENTITY", "QUOTA", "VALUE"], rows, empty="there are no quotas")

@@ -442,6 +442,11 @@ def parse_duration_ms(text: str) -> int:
     return _parse_time(text, "ms")
 
 
+def exact(number: float) -> str:
+    """All digits of a number, without a fraction of zero."""
+    return repr(float(number)).removesuffix(".0")
+
+
 def human_size(value: int) -> str:
     """The shortest exact form of ``value`` bytes, or one decimal."""
     if abs(value) < 1024:

@@ -6,11 +6,11 @@
     listener.security.protocol.map PLAINTEXT:PLAINTEXT,LAN:PLAINTEXT,SIX:PLAINTEXT
     advertised.listeners           LAN://broker-1.example.org:9093
 
-A client receives the advertised address of the listener that it connected to, or the address that it reached if none is
-advertised. Names and rules are Kafka's: a listener's name is in the protocol map, names and ports are unique (one IPv4
-and one IPv6 address may share a port), and an address that means every interface cannot be advertised, because nobody
-can connect to it. With SSL in its protocol a listener speaks TLS (``secure``), with SASL its clients log in
-(``kafka.logins``).
+A client receives the advertised address of the listener that it connected to; if none is advertised, the listener's own
+host where that is a name, which the certificate has, too, else the address that it reached. Names and rules are
+Kafka's: a listener's name is in the protocol map, names and ports are unique (one IPv4 and one IPv6 address may share a
+port), and an address that means every interface cannot be advertised, because nobody can connect to it. With SSL in its
+protocol a listener speaks TLS (``secure``), with SASL its clients log in (``kafka.logins``).
 """
 
 from __future__ import annotations
@@ -215,6 +215,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_name(host: str) -> bool:
+    """Whether ``host`` is a name, which clients and certificates have, and no address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def name_in(host: str) -> str:
+    """``host`` if it is a name; empty for an address."""
+    return host if is_name(host) else ""
 
 
 def _check_distinct(setting: str, listeners: Iterable[Listener]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from millstream.config.listeners import PEER_LISTENER
+from millstream.config.listeners import PEER_LISTENER, is_name
 from millstream.kafka.context import Node, RequestContext
 from millstream.model.endpoint_setting import HTTP_ENDPOINT
 from millstream.model.error_code import ErrorCode
@@ -30,13 +30,19 @@ _HTTP_DOC: Final = "Where this broker serves /metrics and the list of segments t
 
 
 def advertised(node: Node, ctx: RequestContext) -> tuple[str, int]:
-    """Host and port for the client: the advertised address of its listener, or the address that it connected to."""
-    own = node.metadata.start_settings.peer_listen
+    """Host and port for the client: the advertised address of its listener; else the listener's host if that is a
+    name, and the address that it connected to.
+    """
+    settings = node.metadata.start_settings
+    own = settings.peer_listen
     if ctx.listener == PEER_LISTENER and own is not None:
         return own.host, own.port
-    for name, host, port in node.metadata.start_settings.advertised_listeners:
+    for name, host, port in settings.advertised_listeners:
         if name == ctx.listener:
             return host, port
+    for name, host, _ in settings.listen:
+        if name == ctx.listener and is_name(host):
+            return host, ctx.local_port
     return ctx.local_host, ctx.local_port
 
 

@@ -101,6 +101,7 @@ def test_a_refused_record_is_reported_with_counts(millstream, cluster, stdin):
     assert outcome.code == 1
     assert "larger than topic 't' allows" in outcome.err
     assert "(1 record was stored, 1 not)" in outcome.err
+    assert "1 record, 3 B" in outcome.err
 
 
 def test_json_lines_carry_keys_headers_tombstones_and_objects(millstream, cluster, stdin):

@@ -15,6 +15,7 @@ from millstream.config.forms import (
     HostPort,
     Integer,
     OptionalInteger,
+    exact,
     human_size,
     parse_duration_ms,
     parse_endpoint,
@@ -173,3 +174,10 @@ def test_digits_are_those_that_int_takes():
         for number, line in enumerate(lines, start=1)
         if ".isdigit()" in line and ".isascii()" not in line
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1048576, "1048576"), (1048577.0, "1048577"), (0.5, "0.5"), (123456789.25, "123456789.25")]
+)
+def test_an_exact_number_has_all_its_digits(number, text):
+    assert exact(number) == text

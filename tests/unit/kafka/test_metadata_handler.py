@@ -96,6 +96,14 @@ def test_an_advertised_listener_is_told_instead_of_the_address_that_the_client_u
     assert (broker.host, broker.port) == ("broker.example.org", 19092)
 
 
+def test_a_listener_on_a_name_is_told_by_it_because_certificates_have_names():
+    bench = ControlBench(listen="broker-7.example.org:9092")
+    (broker,) = bench.ask(named()).brokers
+    assert (broker.host, broker.port) == ("broker-7.example.org", 9092)
+    (broker,) = ControlBench(listen="10.1.2.3:9092").ask(named()).brokers
+    assert broker.host == "10.0.0.7", "an address may be translated on the way"
+
+
 def test_topics_are_found_by_id_and_an_unknown_id_is_told():
     bench = ControlBench()
     topic_id = bench.create("t")
