@@ -376,9 +376,10 @@ def test_a_regular_expression_finds_topics_that_its_client_may_describe(alice, r
     assert targets == ["there"]
 
 
-def test_stock_clients_meet_the_errors_of_kafka(broker, rights):
+@pytest.fixture
+def options(broker):
     about = json.loads((broker.data_dir / "broker.json").read_text())
-    options = {
+    return {
         "bootstrap.servers": about["listeners"]["S"],
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-256",
@@ -386,6 +387,55 @@ def test_stock_clients_meet_the_errors_of_kafka(broker, rights):
         "sasl.password": PASSWORD,
         "log_level": 0,
     }
+
+
+def first(consumer):
+    """The first message or error that a consumer polls."""
+    found = None
+    while found is None:
+        found = consumer.poll(60)
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_an_assigned_consumer_needs_the_right_to_its_topic(rights, options, protocol):
+    rights.create(entry(GROUP, Operation.READ, name=protocol))
+    with ExitStack() as stack:
+        consumer = ck.Consumer({**options, "group.id": protocol, "group.protocol": protocol})
+        stack.callback(consumer.close)
+        consumer.assign([ck.TopicPartition("there", 0, ck.OFFSET_BEGINNING)])
+        refused = consumer.list_topics("there", 60).topics["there"].error
+        assert refused.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED
+        assert consumer.poll(0) is None
+        rights.create(entry(TOPIC, Operation.ALL, name="there"))
+        producer = ck.Producer(options)
+        producer.produce("there", b"for an assigned consumer")
+        assert producer.flush(60) == 0
+        assert first(consumer).error() is None
+
+
+@pytest.mark.parametrize("keeps_right", [True, False])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_consumer_leaves_a_group_with_and_without_the_right_to_it(rights, options, protocol, keeps_right):
+    group = f"left-{protocol}-{keeps_right}"
+    to_group = entry(GROUP, Operation.READ, name=group)
+    rights.create(to_group, entry(TOPIC, Operation.ALL, name="there"))
+    producer = ck.Producer(options)
+    producer.produce("there", b"for a group")
+    assert producer.flush(60) == 0
+    more = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = ck.Consumer({**options, **more, "group.id": group, "group.protocol": protocol})
+    consumer.subscribe(["there"])
+    assert first(consumer).error() is None
+    if not keeps_right:
+        rights.delete(to_group)
+    consumer.unsubscribe()
+    consumer.close()
+    members = rights.line.ask(ConsumerGroupDescribeRequest([group], False)).groups[0].members
+    assert bool(members) is (not keeps_right and protocol == "consumer")
+
+
+def test_stock_clients_meet_the_errors_of_kafka(broker, rights, options):
     rights.create(entry(TOPIC, Operation.WRITE, name="there"), entry(TOPIC, Operation.DESCRIBE, name="hidden"))
     failures = {}
     producer = ck.Producer(options)
