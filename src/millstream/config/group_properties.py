@@ -249,7 +249,7 @@ def group_config(configs: Mapping[str, str], settings: Settings) -> dict[str, in
         (StreamsGroupConfig.heartbeat_interval_ms, StreamsGroupConfig.session_timeout_ms),
     ):
         if effective(heartbeat) >= effective(session):
-            raise Rejected(f"{heartbeat.name} must be less than {session.name}", ErrorCode.INVALID_CONFIG)
+            raise Rejected(f"{session.name} must be greater than {heartbeat.name}", ErrorCode.INVALID_CONFIG)
     return values
 
 

@@ -311,3 +311,19 @@ def test_what_is_taken_without_effect_is_said_and_what_promises_too_much_is_refu
 
 def test_the_time_after_which_a_replica_lags_is_a_long_as_in_kafka():
     assert one(describe(ControlBench(), (BROKER, "1", None)), "replica.lag.time.max.ms").config_type == 5
+
+
+def test_a_property_of_a_group_names_every_source_below_its_own():
+    bench = ControlBench(group_consumer_assignment_interval_ms=1_100)
+    setting = "group.consumer.assignment.interval.ms"
+    for broker, value in (("1", "1200"), ("", "1300")):
+        assert alter(bench, (BROKER, broker, [(setting, SET, value)]))[0][0] == "NONE"
+    assert alter(bench, (GROUP, "g", [("consumer.assignment.interval.ms", SET, "1400")]))[0][0] == "NONE"
+    config = one(describe(bench, (GROUP, "g", None), include_synonyms=True), "consumer.assignment.interval.ms")
+    assert [(s.name, s.value, s.source) for s in config.synonyms] == [
+        ("consumer.assignment.interval.ms", "1400", 8),
+        (setting, "1200", 2),
+        (setting, "1300", 3),
+        (setting, "1100", 4),
+        (setting, "1000", 5),
+    ]

@@ -233,21 +233,18 @@ def test_the_cluster_is_described(version):
     assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
 
 
-@pytest.mark.parametrize(
-    ("endpoint_type", "code", "words"),
-    [
-        (
-            2,
-            "MISMATCHED_ENDPOINT_TYPE",
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
-        ),
-        (3, "UNSUPPORTED_ENDPOINT_TYPE", "Unsupported endpoint type 3"),
-    ],
-)
 @pytest.mark.parametrize("version", [1, 2])
-def test_who_wants_controllers_is_told_that_this_is_a_broker(version, endpoint_type, code, words):
-    answer = ControlBench().ask(DescribeClusterRequest(endpoint_type=endpoint_type), version)
-    assert (ErrorCode(answer.error_code).name, answer.error_message) == (code, words)
+def test_brokers_are_the_controllers(version):
+    answer = ControlBench().ask(DescribeClusterRequest(endpoint_type=2), version)
+    assert (answer.error_code, answer.endpoint_type, answer.controller_id) == (0, 2, 1)
+    assert [each.broker_id for each in answer.brokers] == [1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_unknown_kind_of_endpoint_is_refused(version):
+    answer = ControlBench().ask(DescribeClusterRequest(endpoint_type=3), version)
+    said = (ErrorCode(answer.error_code).name, answer.error_message)
+    assert said == ("UNSUPPORTED_ENDPOINT_TYPE", "Unsupported endpoint type 3")
     assert (answer.cluster_id, answer.controller_id, answer.brokers) == ("", -1, [])
 
 

@@ -17,7 +17,7 @@ from millstream.config.errors import ConfigError
 from millstream.config.forms import TYPE_LIST
 from millstream.config.group_properties import SHARE_PREFIX, STREAMS_PREFIX, group_config
 from millstream.config.property import Property
-from millstream.config.settings import NODE_PROPERTIES, Settings, node_property
+from millstream.config.settings import NODE_PROPERTIES, Settings, node_property, split_listener
 from millstream.config.topic_properties import TOPIC_PROPERTIES, TopicConfig, default_of, topic_config
 from millstream.core.controller.commands import (
     CLUSTER_DEFAULT,
@@ -164,7 +164,7 @@ def _altered_node(
 
     wanted = _wanted(resource, before, NODE_PROPERTIES, default, "Config value {} is not allowed for config key: {}")
     after = merged(before, wanted)
-    fixed = [name for name in after if name in NODE_PROPERTIES and not NODE_PROPERTIES[name].live]
+    fixed = [name for name in wanted if name in after and _is_fixed(name)]
     if fixed:
         raise Rejected(f"Cannot update these configs dynamically: [{', '.join(fixed)}]", ErrorCode.INVALID_REQUEST)
     below = {} if resource.node == CLUSTER_DEFAULT else node_configs.get(CLUSTER_DEFAULT, {})
@@ -177,6 +177,15 @@ def _altered_node(
     changes = _differing(wanted, before)
     if changes:
         yield NodeConfigsChanged(resource.node, changes)
+
+
+def _is_fixed(name: str) -> bool:
+    """Whether this is a setting, of the broker or of one of its listeners, that only a start reads."""
+    try:
+        _, plain = split_listener(name)
+    except ConfigError:
+        return False
+    return plain in NODE_PROPERTIES and not NODE_PROPERTIES[plain].live
 
 
 def _altered_client_metrics(state: ControllerState, resource: AlterClientMetrics) -> Iterator[ClientMetricsChanged]:

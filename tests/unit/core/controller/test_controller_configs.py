@@ -74,6 +74,11 @@ def test_brokers_and_every_broker_cannot_contradict_each_other_in_one_request_or
             "INVALID_REQUEST",
             "Cannot update these configs dynamically: [num.part",
         ),
+        (
+            node(1, ("listener.name.internal.ssl.keystore.location", SET, "/a.pem")),
+            "INVALID_REQUEST",
+            "Cannot update these configs dynamically: [listener.name.internal.ssl.keystore.location]",
+        ),
         (node(1, ("log.retention.ms", SET, "abc")), "INVALID_REQUEST", "log.retention.ms"),
         (node(1, ("log.retention.ms", APPEND, "5")), "INVALID_CONFIG", "Config value append is not allowed for config"),
     ],
@@ -85,6 +90,13 @@ def test_a_change_that_cannot_be_made_says_why_and_changes_nothing(bench, reques
     assert result.error.name == code
     assert words in (result.message or "")
     assert bench.state.revision == before
+
+
+def test_a_setting_of_a_listener_that_does_not_exist_is_kept_as_any_other(bench):
+    for name in ("listener.name.internal.foo", "listener.name.internal.log.retention.ms"):
+        (result,) = bench.do(node(1, (name, SET, "1")))
+        assert result.error is ErrorCode.NONE
+        assert bench.state.node_configs[1][name] == "1"
 
 
 def test_one_bad_change_keeps_the_good_ones_of_the_same_resource_from_being_made(bench):

@@ -1,7 +1,8 @@
 """DescribeCluster: the cluster's id, its controller and its brokers.
 
-From version 1 on a client names brokers or controllers as its target. Here it has reached a broker, and a request for
-controllers is refused. From version 2 on it may ask for brokers that are fenced, too: registered, and not alive.
+From version 1 on a client names brokers or controllers as its target. Every broker takes part in the controller and
+takes what is asked of it, so both are answered, and ``--bootstrap-controller`` of Kafka's tools means the brokers. From
+version 2 on a client may ask for brokers that are fenced, too: registered, and not alive.
 """
 
 from typing import Final
@@ -16,22 +17,13 @@ from millstream.wire.messages.describe_cluster import (
 )
 from millstream.wire.messages.operations import OPERATIONS_NOT_ASKED
 
-_BROKERS: Final = 1
-_CONTROLLERS: Final = 2
+_TARGETS: Final = (1, 2)
+"""Brokers, controllers."""
 
 
 def handle(node: Node, ctx: RequestContext, request: DescribeClusterRequest) -> None:
     """Answer from the metadata cache."""
-    if request.endpoint_type == _CONTROLLERS:
-        ctx.respond(
-            DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-                error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
-                "CONTROLLER",
-            )
-        )
-        return
-    if request.endpoint_type != _BROKERS:
+    if request.endpoint_type not in _TARGETS:
         ctx.respond(
             DescribeClusterResponse(
                 error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
@@ -42,6 +34,7 @@ def handle(node: Node, ctx: RequestContext, request: DescribeClusterRequest) -> 
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED
     ctx.respond(
         DescribeClusterResponse(
+            endpoint_type=request.endpoint_type,
             cluster_id=node.metadata.cluster_id,
             controller_id=node.metadata.node_id,
             brokers=[

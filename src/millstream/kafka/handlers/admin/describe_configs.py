@@ -103,7 +103,8 @@ def _entries(node: Node, ctx: RequestContext, resource: DescribeConfigsResource)
             if not name:
                 raise Rejected("Group name must not be empty", ErrorCode.INVALID_REQUEST)
             metadata = node.metadata
-            return describe_group(metadata.state.group_configs.get(name, {}), metadata.settings)
+            entries = describe_group(metadata.state.group_configs.get(name, {}), metadata.settings)
+            return [attributed(node, entry) for entry in entries]
 
 
 def _topic_entries(node: Node, name: str) -> Iterable[ConfigEntry]:
