@@ -1,19 +1,15 @@
-"""Kafka Connect and Kafka Streams, from their jars, as whole applications against the broker.
+"""Programs from Kafka's jars as whole applications against the broker, and Kafka Streams as the first of them.
 
-Connect runs standalone with a file source and a file sink: what is written to one file arrives in the other, through a
-topic, and goes on where it was after a restart. Streams runs its own smoke test: a driver that writes, an application
-of two instances that filters, joins nothing, aggregates, windows and suppresses over changelog and repartition topics,
-and the driver's verification of every result, at least once here and exactly once in ``conformance.transactions``. With
-``group.protocol=streams`` it runs at least once, where ``kafka-streams-groups`` is asked about it, and exactly once
-while an instance and the broker are killed.
+Streams runs its own smoke test: a driver that writes, an application of two instances that filters, joins nothing,
+aggregates, windows and suppresses over changelog and repartition topics, and the driver's verification of every result,
+at least once here and exactly once in ``conformance.transactions``. With ``group.protocol=streams`` it runs at least
+once, where ``kafka-streams-groups`` is asked about it, and exactly once while an instance and the broker are killed.
 """
 
 import contextlib
 import shutil
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +21,6 @@ from conformance.lists import Outcome
 from conformance.suite import Context
 
 POM = Path(__file__).with_name("pom.xml")
-CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 STREAMS = "org.apache.kafka.streams.tests.StreamsSmokeTest"
 STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 STREAMS_PROTOCOL = {"group.protocol": "streams"}
@@ -75,7 +70,9 @@ def started(bench: Bench, command: Sequence[str], said: Path) -> Generator["subp
         bench.note(command, said.read_bytes()[-20_000:])
 
 
-def _wait(what: str, holds: Callable[[], bool], process: "subprocess.Popen[bytes]", said: Path, limit_s: float) -> None:
+def wait_for(
+    what: str, holds: Callable[[], bool], process: "subprocess.Popen[bytes]", said: Path, limit_s: float
+) -> None:
     """Waits until something holds; a program that ended meanwhile is an error with its last words."""
     deadline = time.monotonic() + limit_s
     while not holds():
@@ -87,75 +84,13 @@ def _wait(what: str, holds: Callable[[], bool], process: "subprocess.Popen[bytes
         time.sleep(0.1)
 
 
-def _stop(process: "subprocess.Popen[bytes]", limit_s: float) -> None:
+def stop(process: "subprocess.Popen[bytes]", limit_s: float) -> None:
+    """Asks a program to stop, and waits until it has."""
     process.terminate()
     try:
         process.wait(limit_s)
     except subprocess.TimeoutExpired as error:
         raise CheckFailed(f"did not stop in {limit_s:g} s") from error
-
-
-def connect_copies_a_file_and_continues_after_a_restart(bench: Bench) -> None:
-    source, sink, said = bench.folder / "source.txt", bench.folder / "sink.txt", bench.folder / "connect.log"
-    port = peer.free_port()
-    worker = write_properties(
-        bench.folder / "worker.properties",
-        {
-            "bootstrap.servers": bench.bootstrap,
-            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-            "value.converter.schemas.enable": "true",
-            "offset.storage.file.filename": str(bench.folder / "connect.offsets"),
-            "offset.flush.interval.ms": "1000",
-            "listeners": f"http://127.0.0.1:{port}",
-        },
-    )
-    reading = write_properties(
-        bench.folder / "source.properties",
-        {
-            "name": "file-source",
-            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
-            "tasks.max": "1",
-            "file": str(source),
-            "topic": "connected",
-        },
-    )
-    writing = write_properties(
-        bench.folder / "sink.properties",
-        {
-            "name": "file-sink",
-            "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
-            "tasks.max": "1",
-            "file": str(sink),
-            "topics": "connected",
-        },
-    )
-    command = application_command(bench, CONNECT, worker, reading, writing)
-    limit_s = WAIT_S * bench.patience
-    lines = [f"line {i}" for i in range(200)]
-    for begin in (0, 100):
-        with open(source, "a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines[begin : begin + 100])
-        with started(bench, command, said) as process:
-            expected = lines[: begin + 100]
-            _wait("the lines were copied", lambda wanted=expected: _lines(sink) >= wanted, process, said, limit_s)
-            if begin == 0:
-                _wait("a task runs", lambda: "RUNNING" in _get(port, "file-sink"), process, said, limit_s)
-            _stop(process, limit_s)
-        assert _lines(sink) == expected, "a clean restart copies nothing twice and loses nothing"
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-
-
-def _get(port: int, connector: str) -> str:
-    """What Connect says of a connector over HTTP, nothing while it does not listen yet."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/connectors/{connector}/status", timeout=5) as answer:
-            return answer.read().decode()
-    except (urllib.error.URLError, OSError):
-        return ""
 
 
 TOPICS = ("data", "echo", "max", "min", "min-suppressed", "min-raw", "dif", "sum", "sws-raw", "sws-suppressed")
@@ -223,7 +158,7 @@ def smoke_test_of_streams(
             process = stack.enter_context(started(bench, command, said))
             instances.append((process, command, said))
             running = _started_streams(said)
-            _wait("the application runs", running, process, said, WAIT_S * bench.patience)
+            wait_for("the application runs", running, process, said, WAIT_S * bench.patience)
         if look is not None:
             look(bench)
         driver = application_command(bench, STREAMS, properties, "run")
@@ -249,7 +184,7 @@ def _driven_through_kills(
     with started(bench, driver, heard) as driving:
         for kill in range(kills):
             written = heard.stat().st_size
-            _wait("the driver writes", lambda known=written: heard.stat().st_size > known, driving, heard, limit_s)
+            wait_for("the driver writes", lambda known=written: heard.stat().st_size > known, driving, heard, limit_s)
             if kill % 2:
                 bench.broker.kill()
                 bench.broker.restart()
@@ -265,9 +200,9 @@ def _started_streams(said: Path) -> Callable[[], bool]:
     return lambda: "REBALANCING -> RUNNING" in said.read_text(encoding="utf-8", errors="replace")
 
 
-class Connect(Checks):
-    name = "connect"
-    about = "Kafka Connect standalone"
+class JavaApps(Checks):
+    """A suite of programs from the jars."""
+
     fast = False
 
     def prepare(self) -> str:
@@ -275,11 +210,8 @@ class Connect(Checks):
         tools.cached(FOLDER, build)
         return peer.KAFKA_VERSION
 
-    def checks(self) -> Sequence[Check]:
-        return (connect_copies_a_file_and_continues_after_a_restart,)
 
-
-class Streams(Connect):
+class Streams(JavaApps):
     name = "streams"
     about = "the smoke test of Kafka Streams"
 

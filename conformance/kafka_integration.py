@@ -1,12 +1,15 @@
-"""Apache Kafka's own client integration tests, from the test jar that Kafka publishes, against brokers of ours.
+"""Apache Kafka's own integration tests, from the test jars that Kafka publishes, against brokers of ours.
 
-The tests run unmodified in a JVM. Two classes in ``external_cluster`` come before Kafka's on the class path and give
-each test fresh broker processes with the settings of its annotations. With ``--peer kafka`` these two are left out, so
-that the same tests run on Kafka inside their own JVM.
+The tests run unmodified in a JVM. Classes in ``external_cluster`` come before Kafka's on the class path and give each
+test fresh broker processes with the settings of its annotations. With ``--peer kafka`` these are left out, so that the
+same tests run on Kafka inside their own JVM. ``classes.txt`` lists the classes that run,
+``left-out.txt`` those that do not, with the reason. A class of the jars that starts a cluster and that neither of them
+names is a complaint.
 
 - A test that needs something that only a broker's own JVM has is *aborted* with its reason, and counts as skipped.
   ``kafka-integration.aborted.txt`` lists each of them. The list only shrinks: an abort that it does not name is a
   complaint, so no failure can hide behind one.
+- A test that fails for a decision, listed with the reason in ``kafka-integration.left-out.txt``, is skipped, too.
 - An ERROR line of a broker, and a broker that ended without being stopped, are complaints as in every suite.
 - Each class has a time limit; brokers that are left over then are killed.
 """
@@ -19,19 +22,20 @@ import shutil
 import signal
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 
 from bench.peers import kafka as peer
 
-from conformance import lists, tools
+from conformance import class_files, lists, tools
 from conformance.lists import FAILED, PASSED, SKIPPED, Outcome
 from conformance.suite import Context, Suite
 
 SOURCES = Path(__file__).with_name("external_cluster")
-FOLDER = f"kafka-integration-tests-{peer.KAFKA_VERSION}-1"
+FOLDER = f"kafka-integration-tests-{peer.KAFKA_VERSION}-2"
 """Of the class path in the cache. The last number changes with ``external_cluster/pom.xml``."""
-PACKAGE = "org.apache.kafka."
 LAUNCHER = "org.junit.platform.console.ConsoleLauncher"
 CLASS_LIMIT_S = 900.0
 TEST_LIMIT_S = 150.0
@@ -53,10 +57,23 @@ def build(folder: Path) -> None:
 
 
 def classes() -> dict[str, bool]:
-    """Class below ``PACKAGE`` → whether it belongs to the fast part."""
+    """Class → whether it belongs to the fast part."""
     text = (SOURCES / "classes.txt").read_text(encoding="utf-8")
     lines = (line.split("#")[0].split() for line in text.splitlines())
     return {words[0]: words[1:] == ["fast"] for words in lines if words}
+
+
+def left_out() -> list[tuple[str, str]]:
+    """(pattern of full names, reason) of the classes that do not run."""
+    lines = (SOURCES / "left-out.txt").read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("  ", 1) for line in lines if line and not line.startswith("#"))
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
+def unlisted(starters: Collection[str]) -> list[str]:
+    """Classes that start a cluster and that are neither listed nor left out."""
+    patterns = left_out()
+    return sorted(name for name in set(starters) - set(classes()) if not lists.reason_left_out(name, patterns))
 
 
 def outcomes(report: Path) -> list[Outcome]:
@@ -80,6 +97,12 @@ def outcomes(report: Path) -> list[Outcome]:
     return found
 
 
+def decided(outcome: Outcome, decisions: Sequence[tuple[str, str]]) -> Outcome:
+    """A test that fails for a decision is skipped, with its reason."""
+    reason = lists.reason_left_out(outcome.name, decisions) if outcome.state == FAILED else ""
+    return replace(outcome, state=SKIPPED, reason=f"decision: {reason}") if reason else outcome
+
+
 class KafkaIntegration(Suite):
     """The suite; every test starts brokers of its own, one or several as Kafka's annotations ask."""
 
@@ -101,25 +124,27 @@ class KafkaIntegration(Suite):
     def run(self, context: Context) -> Iterator[Outcome]:
         home = context.scratch / "home"
         home.mkdir()
-        compiled = home / "classes"
         libraries = tools.cached(FOLDER, build)
         sources = sorted(str(path) for path in SOURCES.glob("*.java"))
-        tools.run(["javac", "-d", str(compiled), "-cp", f"{libraries}/*", *sources], home)
+        tools.run(["javac", "-d", str(home / "classes"), "-cp", f"{libraries}/*", *sources], home)
         self._write_settings(home)
         known = None if context.peer else lists.aborted(self.name)
+        decisions = [] if context.peer else lists.left_out(self.name)
+        starters = class_files.starters(sorted(libraries.glob("*-test.jar")))
+        context.complaints += [
+            f"{name} starts a cluster and is neither listed nor left out" for name in unlisted(starters)
+        ]
         chosen = {name.partition(".")[0] for name in context.chosen}
-        for full in classes():
-            short = full.rpartition(".")[2]
-            if short not in chosen:
-                continue
-            context.say(short)
-            for outcome in self._run_class(context, home, full):
-                whole = f"{short}.*" in context.chosen
-                if not whole and outcome.name not in context.chosen:
-                    continue
-                if outcome.state == SKIPPED and known is not None and outcome.name not in known:
-                    context.complaints.append(f"{outcome.name} was aborted and is not listed: {outcome.reason}")
-                yield outcome
+        running = [full for full in classes() if full.rpartition(".")[2] in chosen]
+        with ThreadPoolExecutor(context.jobs) as pool:
+            jobs = {pool.submit(self._run_class, context, home, full): full for full in running}
+            for ended in as_completed(jobs):
+                for outcome in ended.result():
+                    if starters.get(jobs[ended]) and outcome.name.endswith(")"):
+                        continue  # a plain test of a class whose other tests have clusters
+                    if outcome.state == SKIPPED and known is not None and outcome.name not in known:
+                        context.complaints.append(f"{outcome.name} was aborted and is not listed: {outcome.reason}")
+                    yield decided(outcome, decisions)
 
     def _write_settings(self, home: Path) -> None:
         """Names of the settings that our broker has, which the harness reads."""
@@ -127,14 +152,19 @@ class KafkaIntegration(Suite):
         (home / "settings.txt").write_text("".join(f"{entry['name']}\n" for entry in json.loads(listed)))
 
     def _run_class(self, context: Context, home: Path, full: str) -> list[Outcome]:
-        """Runs a class in a JVM of its own. A class that writes no report in its time has failed as a whole."""
+        """Runs a class, or those of its tests that are chosen, in a JVM of its own. A class that writes no report in
+        its time has failed as a whole.
+        """
         short = full.rpartition(".")[2]
-        reports = home / "reports" / short
-        notes = home / "notes.txt"
-        notes.unlink(missing_ok=True)
-        command = self._command(context, home, full, reports)
-        code = tools.run_capped(command, context.logs / f"{short}.log", CLASS_LIMIT_S * context.patience, cwd=home)
-        _kill_left_over(home)
+        context.say(short)
+        place = home / "run" / short
+        place.mkdir(parents=True)
+        reports, notes = place / "reports", place / "notes.txt"
+        whole = f"{short}.*" in context.chosen
+        methods = () if whole else sorted({_method(name) for name in context.chosen if name.startswith(f"{short}.")})
+        command = self._command(context, home, full, methods)
+        code = tools.run_capped(command, context.logs / f"{short}.log", CLASS_LIMIT_S * context.patience, cwd=place)
+        _kill_left_over(place)
         if notes.exists():
             text = notes.read_text(encoding="utf-8")
             (context.logs / f"{short}.notes").write_text(text, encoding="utf-8")
@@ -145,13 +175,14 @@ class KafkaIntegration(Suite):
         if not report.exists():
             said = "its time was over" if code is None else f"the JVM ended with {code}"
             return [Outcome(f"{short}.*", FAILED, reason=f"no report: {said}")]
-        return outcomes(report)
+        return [outcome for outcome in outcomes(report) if whole or outcome.name in context.chosen]
 
-    def _command(self, context: Context, home: Path, full: str, reports: Path) -> list[str]:
+    def _command(self, context: Context, home: Path, full: str, methods: Collection[str]) -> list[str]:
         libraries = tools.cached(FOLDER, build)
         class_path = f"{libraries}/*" if context.peer else f"{home / 'classes'}:{libraries}/*"
-        scratch = home / "tmp"
-        scratch.mkdir(exist_ok=True)
+        place = home / "run" / full.rpartition(".")[2]
+        scratch = place / "tmp"
+        scratch.mkdir()
         return [
             peer.java(),
             "-Xmx1200m",
@@ -163,16 +194,23 @@ class KafkaIntegration(Suite):
             "-Djunit.jupiter.extensions.autodetection.enabled=true",
             f"-Djunit.jupiter.execution.timeout.default={int(TEST_LIMIT_S * context.patience)}s",
             f"-Dexternal.program={_program()}",
-            f"-Dexternal.home={home}",
+            f"-Dexternal.home={place}",
+            f"-Dexternal.settings={home / 'settings.txt'}",
             "-cp",
             class_path,
             LAUNCHER,
             "execute",
             "--disable-banner",
             "--disable-ansi-colors",
-            f"--reports-dir={reports}",
-            f"--select-class={PACKAGE}{full}",
+            f"--reports-dir={place / 'reports'}",
+            f"--select-class={full}",
+            *(f"--include-methodname=.*\\.{re.escape(method)}" for method in methods),
         ]
+
+
+def _method(name: str) -> str:
+    """``Class.method(Type)[1]`` → ``method``."""
+    return name.partition(".")[2].partition("(")[0]
 
 
 def _program() -> Path:
@@ -181,7 +219,7 @@ def _program() -> Path:
 
 def _kill_left_over(home: Path) -> None:
     """Kills the brokers whose data lies below ``home``: they lead sessions of their own and outlive a JVM's end."""
-    mark = str(home).encode()
+    mark = f"{home}/".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from conformance.checks import Bench, Check, CheckFailed
-from conformance.java_apps import Connect, application_command, started, write_properties
+from conformance.java_apps import JavaApps, application_command, started, write_properties
 from millstream.testing import broker
 
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -185,7 +185,7 @@ def _values(bootstrap: str, copy: str) -> list[bytes]:
     return found
 
 
-class MirrorMaker(Connect):
+class MirrorMaker(JavaApps):
     """The suite."""
 
     name = "mirror-maker"

@@ -3,8 +3,9 @@
 from typing import Final
 
 from conformance.clients import Clients
+from conformance.connect import Connect
 from conformance.franz_go import FranzGo
-from conformance.java_apps import Connect, Streams
+from conformance.java_apps import Streams
 from conformance.java_tools import JavaTools
 from conformance.kafka_integration import KafkaIntegration
 from conformance.kafka_python import KafkaPython

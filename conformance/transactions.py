@@ -17,7 +17,7 @@ from bench.peers import kafka as peer
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from conformance.checks import Bench, Check, CheckFailed
-from conformance.java_apps import Connect, smoke_test_of_streams, started
+from conformance.java_apps import JavaApps, smoke_test_of_streams, started
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 COUNT = 1_200
@@ -45,7 +45,7 @@ def a_chain_of_copiers_loses_and_repeats_nothing_through_kills(bench: Bench) -> 
     assert producer.flush(60) == 0, "the records to copy were not written"
     for source, target in pairwise(topics):
         _copy(bench, source, target)
-    found = _committed(bench.bootstrap, topics[-1], 60 * bench.patience)
+    found = committed(bench.bootstrap, topics[-1], 60 * bench.patience)
     assert len(found) == COUNT, f"{len(found)} records arrived, {len(set(found))} different ones, {COUNT} were written"
     assert found == expected, "the order changed"
 
@@ -74,7 +74,7 @@ def _copy(bench: Bench, source: str, target: str) -> None:
                         bench.broker.restart()
                 else:
                     _pause(process, 2.0)
-                    if len(_committed(bench.bootstrap, target, LIMIT_S * bench.patience)) >= COUNT:
+                    if len(committed(bench.bootstrap, target, LIMIT_S * bench.patience)) >= COUNT:
                         return
         if process.returncode == 0:
             return  # it had reached the end
@@ -107,8 +107,8 @@ def _last_words(said: Path) -> str:
     return said.read_text(encoding="utf-8", errors="replace")[-300:]
 
 
-def _committed(bootstrap: str, topic: str, limit_s: float) -> list[bytes]:
-    """All committed records of a partition, in order."""
+def committed(bootstrap: str, topic: str, limit_s: float) -> list[bytes]:
+    """All committed records of a topic of one partition, in order."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -134,7 +134,7 @@ def _committed(bootstrap: str, topic: str, limit_s: float) -> list[bytes]:
     raise CheckFailed(f"the end of {topic} was not reached; {len(found)} records so far")
 
 
-class Transactions(Connect):
+class Transactions(JavaApps):
     """The suite; everything runs on one broker."""
 
     name = "transactions"

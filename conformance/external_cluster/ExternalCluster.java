@@ -2,10 +2,8 @@ package org.apache.kafka.common.test.junit;
 
 import java.io.File;
 import java.io.IOException;
-import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
-import java.lang.reflect.Proxy;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -21,20 +19,26 @@ import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
+import kafka.raft.KafkaRaftManager;
+import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
+import kafka.server.SharedServer;
 
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.FinalizedVersionRange;
+import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.ScramCredentialInfo;
 import org.apache.kafka.clients.admin.ScramMechanism;
 import org.apache.kafka.clients.admin.TopicDescription;
@@ -44,18 +48,28 @@ import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AclBinding;
+import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.controller.Controller;
+import org.apache.kafka.controller.ControllerRequestContext;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
+import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.LeaderAndIsr;
-import org.apache.kafka.metadata.MetadataCache;
+import org.apache.kafka.metadata.KRaftMetadataCache;
 import org.apache.kafka.server.common.Feature;
 import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.fault.FaultHandlerException;
+import org.mockito.Answers;
+import org.mockito.Mockito;
+import org.mockito.stubbing.Answer;
 import org.opentest4j.TestAbortedException;
 
 /**
@@ -73,7 +87,7 @@ import org.opentest4j.TestAbortedException;
  * <p>Lines for the runner go to {@code notes.txt}: settings that a test asked for and the broker lacks, ERROR lines of
  * broker logs, and brokers that ended without being stopped.
  */
-class ExternalCluster implements ClusterInstance {
+public class ExternalCluster implements ClusterInstance {
     private static final String PROGRAM = System.getProperty("external.program");
     private static final Path HOME = Path.of(System.getProperty("external.home"));
     private static final Set<String> KNOWN = known();
@@ -83,24 +97,27 @@ class ExternalCluster implements ClusterInstance {
     /** Settings of brokers that demand a login, and what they mean here is what they mean in Kafka. */
     private static final Set<String> OF_LOGINS = Set.of("sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol", "super.users");
     private static final String AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+    private static final Set<ConfigEntry.ConfigSource> OF_CHANGES = Set.of(
+        ConfigEntry.ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigEntry.ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG);
     private static final AtomicInteger COUNT = new AtomicInteger();
     private static final long START_LIMIT_MS = 60_000;
 
     private final ClusterConfig config;
     private final Type type;
     private final TreeMap<Integer, Member> members = new TreeMap<>();
+    private final TreeMap<Integer, BrokerServer> views = new TreeMap<>();
     private final Path folder = HOME.resolve("run").resolve(ProcessHandle.current().pid() + "-" + COUNT.incrementAndGet());
     private String name = "?";
     private boolean started;
     private boolean stopped;
 
-    ExternalCluster(ClusterConfig config, Type type) {
+    public ExternalCluster(ClusterConfig config, Type type) {
         this.config = config;
         this.type = type;
     }
 
     private static Set<String> known() {
-        try (Stream<String> lines = Files.lines(HOME.resolve("settings.txt"))) {
+        try (Stream<String> lines = Files.lines(Path.of(System.getProperty("external.settings")))) {
             return lines.collect(Collectors.toSet());
         } catch (IOException e) {
             throw new IllegalStateException(e);
@@ -111,19 +128,16 @@ class ExternalCluster implements ClusterInstance {
         return config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT;
     }
 
-    void named(String name) {
+    public void named(String name) {
         this.name = name;
     }
 
-    void refuseWhatCannotBe() {
+    public void refuseWhatCannotBe() {
         if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT && !demandsLogin()) {
             throw new TestAbortedException("security: " + config.brokerSecurityProtocol());
         }
         if (config.metadataVersion() != MetadataVersion.latestTesting()) {
             throw new TestAbortedException("feature: metadata.version " + config.metadataVersion());
-        }
-        if (config.numDisksPerBroker() > 1) {
-            throw new TestAbortedException("harness: " + config.numDisksPerBroker() + " disks a broker");
         }
         Stream.concat(Stream.of(config.serverProperties()), config.perServerOverrideProperties().entrySet().stream()
             .filter(e -> e.getKey() < 3000).map(Map.Entry::getValue)).flatMap(m -> m.entrySet().stream()).forEach(e -> {
@@ -141,13 +155,13 @@ class ExternalCluster implements ClusterInstance {
         final int id;
         final int peerPort;
         final Path data;
-        int port;
-        String httpAddress = "127.0.0.1:0";
+        final int port;
         Process process;
 
         Member(int id) {
             this.id = id;
             this.peerPort = freePort();
+            this.port = freePort();
             this.data = folder.resolve(Integer.toString(id));
         }
 
@@ -161,10 +175,12 @@ class ExternalCluster implements ClusterInstance {
             if (config.numBrokers() > 1) {
                 command.addAll(List.of("--seeds", seeds, "--peer-listen", "127.0.0.1:" + peerPort));
             }
-            Map<String, String> settings = new TreeMap<>(Map.of("shards.pin", "false"));
+            Map<String, String> settings = new TreeMap<>(Map.of("shards.pin", "false",
+                "advertised.listeners", (demandsLogin() ? "S" : "PLAINTEXT") + "://localhost:" + port));
             if (demandsLogin()) {
                 settings.put("listener.security.protocol.map", "S:SASL_PLAINTEXT");
                 settings.put("sasl.enabled.mechanisms", "PLAIN");
+                settings.put("super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN);
                 settings.put("allow.everyone.if.no.acl.found", Boolean.toString(!config.serverProperties().containsKey("authorizer.class.name")));
             }
             // Every broker is a controller as well, so settings for Kafka's controllers (ids from 3000) apply to each broker.
@@ -175,6 +191,8 @@ class ExternalCluster implements ClusterInstance {
             });
             settings.putAll(config.serverProperties());
             settings.putAll(config.perServerOverrideProperties().getOrDefault(id, Map.of()));
+            // Refused by decision. Many tests set it for a cluster that never needs it.
+            settings.remove("unclean.leader.election.enable", "true");
             settings.forEach((key, value) -> {
                 if (KNOWN.contains(key)) {
                     command.addAll(List.of("--set", key + "=" + value));
@@ -196,18 +214,18 @@ class ExternalCluster implements ClusterInstance {
 
         void await() throws IOException, InterruptedException {
             long end = System.currentTimeMillis() + START_LIMIT_MS;
-            Pattern address = Pattern.compile("\"bootstrap\": \"127.0.0.1:(\\d+)\"");
             while (System.currentTimeMillis() < end) {
+                for (Member m : members.values()) {
+                    if (m.process != null && !m.process.isAlive() && m.process.exitValue() != 0 && !started) {
+                        throw new IllegalStateException("broker " + m.id + " ended at its start: " + tail(m.id));
+                    }
+                }
                 if (!process.isAlive()) {
                     throw new IllegalStateException("broker " + id + " ended at its start: " + tail(id));
                 }
                 Path about = data.resolve("broker.json");
                 if (Files.exists(about)) {
-                    Matcher found = address.matcher(Files.readString(about));
-                    if (found.find()) {
-                        port = Integer.parseInt(found.group(1));
-                        return;
-                    }
+                    return;
                 }
                 Thread.sleep(20);
             }
@@ -235,11 +253,15 @@ class ExternalCluster implements ClusterInstance {
         }
     }
 
+    /** A port that is free now, and that no outgoing connection gets meanwhile. */
     private static int freePort() {
-        try (ServerSocket socket = new ServerSocket(0)) {
-            return socket.getLocalPort();
-        } catch (IOException e) {
-            throw new IllegalStateException(e);
+        while (true) {
+            int port = ThreadLocalRandom.current().nextInt(15_000, 32_000);
+            try (ServerSocket socket = new ServerSocket(port)) {
+                return socket.getLocalPort();
+            } catch (IOException e) {
+                // It is taken.
+            }
         }
     }
 
@@ -264,7 +286,8 @@ class ExternalCluster implements ClusterInstance {
         return members.values().stream().map(m -> "127.0.0.1:" + m.peerPort).collect(Collectors.joining(","));
     }
 
-    private TestAbortedException inside(String what) {
+    /** What a test gets that reads what only a broker inside its own JVM has. */
+    public static TestAbortedException inside(String what) {
         return new TestAbortedException("inside: " + what);
     }
 
@@ -428,9 +451,10 @@ class ExternalCluster implements ClusterInstance {
         return type == Type.CO_KRAFT ? members.keySet() : Set.of(3000);
     }
 
+    /** Every broker is a controller; the harness asks one of them about topics, and waits until brokers have what it has. */
     @Override
     public Map<Integer, ControllerServer> controllers() {
-        return Map.of();
+        return controllerIds().stream().collect(Collectors.toMap(id -> id, id -> view(ControllerServer.class, new ControllerView())));
     }
 
     @Override
@@ -450,12 +474,12 @@ class ExternalCluster implements ClusterInstance {
 
     @Override
     public String bootstrapServers() {
-        return members.values().stream().map(m -> "127.0.0.1:" + m.port).collect(Collectors.joining(","));
+        return members.values().stream().map(m -> "localhost:" + m.port).collect(Collectors.joining(","));
     }
 
     @Override
     public String bootstrapControllers() {
-        throw inside("bootstrapControllers");
+        return bootstrapServers();
     }
 
     @Override
@@ -510,8 +534,8 @@ class ExternalCluster implements ClusterInstance {
     }
 
     private Optional<TopicDescription> described(Member m, String topic) throws Exception {
-        try (Admin admin = admin(Map.of("bootstrap.servers", "127.0.0.1:" + m.port))) {
-            if (!admin.listTopics(new org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(true)).names().get().contains(topic)) {
+        try (Admin admin = admin(Map.of("bootstrap.servers", "localhost:" + m.port))) {
+            if (!admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get().contains(topic)) {
                 return Optional.empty();
             }
             return Optional.of(admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic));
@@ -545,6 +569,20 @@ class ExternalCluster implements ClusterInstance {
     }
 
     @Override
+    public void waitAcls(AclBindingFilter filter, Collection<AccessControlEntry> entries) throws InterruptedException {
+        Set<AccessControlEntry> wanted = Set.copyOf(entries);
+        for (Member m : members.values()) {
+            if (m.runs()) {
+                waitUntil(() -> {
+                    try (Admin admin = admin(Map.of("bootstrap.servers", "localhost:" + m.port))) {
+                        return admin.describeAcls(filter).values().get().stream().map(AclBinding::entry).collect(Collectors.toSet()).equals(wanted);
+                    }
+                }, "broker " + m.id + " lacks entries for " + filter);
+            }
+        }
+    }
+
+    @Override
     public void ensureConsistentMetadata() {
     }
 
@@ -556,59 +594,91 @@ class ExternalCluster implements ClusterInstance {
 
     @Override
     public Map<Integer, KafkaBroker> brokers() {
-        Map<Integer, KafkaBroker> all = new TreeMap<>();
-        members.forEach((id, m) -> all.put(id, proxy(KafkaBroker.class, new BrokerView(m))));
-        return all;
+        return new TreeMap<>(brokerServers());
     }
 
-    private <T> T proxy(Class<T> type, Object view) {
-        InvocationHandler handler = (self, method, arguments) -> {
-            switch (method.getName()) {
-                case "hashCode": return System.identityHashCode(view);
-                case "equals": return self == arguments[0];
-                case "toString": return view.toString();
-                default:
+    /** The same as the class that Kafka's harness casts them to. */
+    public Map<Integer, BrokerServer> brokerServers() {
+        for (int id = 0; id < config.numBrokers(); id++) {
+            views.computeIfAbsent(id, known -> view(BrokerServer.class, new BrokerView(known)));
+        }
+        return views;
+    }
+
+    /** An object of {@code type} whose methods are those of {@code view}. A method that {@code view} lacks aborts the test. */
+    private static <T> T view(Class<T> type, Object view) {
+        Answer<Object> answer = call -> {
+            Method method = call.getMethod();
+            if (method.getName().equals("toString")) {
+                return view.toString();
             }
             Method own;
             try {
                 own = view.getClass().getDeclaredMethod(method.getName(), method.getParameterTypes());
             } catch (NoSuchMethodException e) {
-                throw inside(type.getSimpleName() + "." + method.getName());
+                throw inside(type.getSimpleName().replace("BrokerServer", "KafkaBroker") + "." + method.getName());
             }
             try {
                 own.setAccessible(true);
-                return own.invoke(view, arguments);
+                return own.invoke(view, call.getArguments());
             } catch (InvocationTargetException e) {
                 throw e.getCause();
             }
         };
-        return type.cast(Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, handler));
+        return Mockito.mock(type, Mockito.withSettings().stubOnly().defaultAnswer(answer));
+    }
+
+    private final class ControllerView {
+        Controller controller() {
+            return view(Controller.class, this);
+        }
+
+        CompletableFuture<Map<String, Uuid>> findAllTopicIds(ControllerRequestContext context) throws Exception {
+            try (Admin admin = admin()) {
+                return CompletableFuture.completedFuture(admin.listTopics(new ListTopicsOptions().listInternal(true)).namesToListings().get()
+                    .entrySet().stream().collect(Collectors.toMap(Map.Entry::getKey, e -> e.getValue().topicId())));
+            }
+        }
+
+        /** Its log ends at offset 0, which every broker has. */
+        KafkaRaftManager<?> raftManager() {
+            return Mockito.mock(KafkaRaftManager.class, Answers.RETURNS_DEEP_STUBS);
+        }
     }
 
     private final class BrokerView {
-        private final Member m;
+        private final int id;
 
-        BrokerView(Member m) {
-            this.m = m;
+        BrokerView(int id) {
+            this.id = id;
         }
 
         boolean isShutdown() {
-            return !m.runs();
+            return !member(id).runs();
+        }
+
+        BrokerState brokerState() {
+            return isShutdown() ? BrokerState.NOT_RUNNING : BrokerState.RUNNING;
+        }
+
+        /** What it has read of the controller's log is never asked of a server without a loader. */
+        SharedServer sharedServer() {
+            return Mockito.mock(SharedServer.class);
         }
 
         void shutdown() {
-            m.end(true);
+            shutdownBroker(id);
         }
 
         void awaitShutdown() {
         }
 
         void startup() {
-            startBroker(m.id);
+            startBroker(id);
         }
 
         int boundPort(ListenerName listener) {
-            return m.port;
+            return member(id).port;
         }
 
         String clusterId() {
@@ -618,25 +688,38 @@ class ExternalCluster implements ClusterInstance {
         KafkaConfig config() {
             Properties properties = new Properties();
             Map<String, String> all = new HashMap<>(config.serverProperties());
-            all.putAll(config.perServerOverrideProperties().getOrDefault(m.id, Map.of()));
-            all.putAll(Map.of("process.roles", "broker", "node.id", Integer.toString(m.id), "controller.quorum.voters", "3000@127.0.0.1:1",
-                "controller.listener.names", "CONTROLLER", "listeners", "EXTERNAL://127.0.0.1:" + m.port, "inter.broker.listener.name", "EXTERNAL",
-                "listener.security.protocol.map", "EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT", "log.dirs", m.data.toString()));
+            all.putAll(config.perServerOverrideProperties().getOrDefault(id, Map.of()));
+            all.putAll(Map.of("process.roles", "broker", "node.id", Integer.toString(id), "controller.quorum.voters", "3000@127.0.0.1:1",
+                "controller.listener.names", "CONTROLLER", "listeners", "EXTERNAL://127.0.0.1:" + member(id).port, "inter.broker.listener.name", "EXTERNAL",
+                "listener.security.protocol.map", "EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT", "log.dirs", member(id).data.toString()));
             properties.putAll(all);
+            properties.putAll(changed());
             return new KafkaConfig(properties);
         }
 
-        GroupCoordinator groupCoordinator() {
-            return proxy(GroupCoordinator.class, new GroupsView());
+        /** What was set while it runs, for it or for all brokers. */
+        private Map<String, String> changed() {
+            ConfigResource resource = new ConfigResource(ConfigResource.Type.BROKER, Integer.toString(id));
+            try (Admin admin = admin(Map.of("default.api.timeout.ms", "5000", "request.timeout.ms", "5000"))) {
+                return isShutdown() ? Map.of() : admin.describeConfigs(List.of(resource)).all().get().get(resource).entries().stream()
+                    .filter(e -> e.value() != null && OF_CHANGES.contains(e.source()))
+                    .collect(Collectors.toMap(ConfigEntry::name, ConfigEntry::value));
+            } catch (InterruptedException | java.util.concurrent.ExecutionException e) {
+                return Map.of();
+            }
         }
 
-        MetadataCache metadataCache() {
-            return proxy(MetadataCache.class, new MetadataView(m));
+        GroupCoordinator groupCoordinator() {
+            return view(GroupCoordinator.class, new GroupsView());
+        }
+
+        KRaftMetadataCache metadataCache() {
+            return view(KRaftMetadataCache.class, new MetadataView(member(id)));
         }
 
         @Override
         public String toString() {
-            return "broker " + m.id;
+            return "broker " + id;
         }
     }
 
@@ -678,7 +761,7 @@ class ExternalCluster implements ClusterInstance {
         }
 
         List<Node> getAliveBrokerNodes(ListenerName listener) throws Exception {
-            try (Admin admin = admin(Map.of("bootstrap.servers", "127.0.0.1:" + m.port))) {
+            try (Admin admin = admin(Map.of("bootstrap.servers", "localhost:" + m.port))) {
                 return new ArrayList<>(admin.describeCluster().nodes().get());
             }
         }

@@ -8,6 +8,7 @@ differential runs to it. Only Kafka's own version ranges and the results of othe
 
 import json
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ limit below, not by its length.
 CLIENTS = """\
 Suites written by others, run unmodified by `make conformance` ([how they are judged](conformance.md)).
 """
+KAFKA_TESTS = """\
+Of the tests that Apache Kafka {version} publishes and that start a cluster, {count} must pass against brokers of ours.
+*Aborted* tests read what only a broker inside their own JVM has; *by decision* are tests of what Millstream does
+another way on purpose. Both counts have their reasons below the table, and so have the classes that do not run.
+"""
 DIFFERENCES = """\
 `make differential` asks this broker and a real Apache Kafka the same, byte for byte, and compares. It fails on any
 difference that is not one of these.
@@ -57,6 +63,7 @@ def compatibility_page() -> str:
         f"## Topic configurations\n\n{CONFIGS}\n{configurations_table()}",
         f"## Limits\n\n{LIMITS}\n{limits_table()}",
         f"## Clients and tools\n\n{CLIENTS}\n{clients_table(clients)}",
+        f"## Apache Kafka's own tests\n\n{kafka_tests(kafka['version'])}",
         f"## Known differences\n\n{DIFFERENCES}\n{differences_table()}",
     ]
     return "\n".join(parts)
@@ -163,6 +170,31 @@ def clients_table(clients: dict[str, Any]) -> str:
     text = table("Suite", "Version", "Passed", "Failed", "Not run", "Date")
     for suite, run in sorted(clients.items()):
         text += row(suite, run["version"], run["passed"], run["failed"], run["skipped"], run["date"])
+    return text
+
+
+def kafka_tests(version: str) -> str:
+    """By class, from the lists that ``make conformance`` holds the tests to; then the reasons."""
+    from conformance import kafka_integration, lists
+
+    suite = kafka_integration.KafkaIntegration.name
+    passing, aborted, decided = lists.must_pass(suite), lists.aborted(suite), lists.left_out(suite)
+    counts = [Counter(name.partition(".")[0] for name in names) for names in (passing, aborted, dict(decided))]
+    text = KAFKA_TESTS.format(version=version, count=len(passing)) + "\n"
+    text += table("Class", "Must pass", "Aborted", "By decision")
+    for name in kafka_integration.classes():
+        short = name.rpartition(".")[2]
+        text += row(f"`{short}`", *(each[short] for each in counts))
+    for title, reasons in (
+        ("Aborted", aborted.items()),
+        ("By decision", decided),
+        ("Classes that do not run", kafka_integration.left_out()),
+    ):
+        text += f"\n{title}:\n\n"
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in reasons:
+            by_reason.setdefault(reason, []).append(f"`{name.split('(')[0]}`")
+        text += "".join(f"- {reason}: {', '.join(dict.fromkeys(names))}\n" for reason, names in by_reason.items())
     return text
 
 

@@ -52,11 +52,29 @@ def test_the_second_of_two_equal_runs_is_not_counted(report):
     assert [one.name for one in report(case("a()[1]"), case("a()[2]", twin))] == ["T.a()[1]"]
 
 
+def test_a_failure_that_a_decision_explains_is_none():
+    decisions = [("T.a*", "the controller is a part of each broker")]
+    found = [kafka_integration.decided(Outcome(f"T.{name}()[1]", FAILED, reason="no"), decisions) for name in "ab"]
+    assert [(one.state, one.reason) for one in found] == [
+        (SKIPPED, "decision: the controller is a part of each broker"),
+        (FAILED, "no"),
+    ]
+    passed = Outcome("T.a()[1]", PASSED)
+    assert kafka_integration.decided(passed, decisions) == passed
+
+
+def test_a_class_that_starts_a_cluster_and_is_neither_listed_nor_left_out_is_named():
+    listed, left_out = "org.apache.kafka.clients.consumer.ShareConsumerTest", "kafka.api.AuthorizerTest"
+    assert listed in kafka_integration.classes()
+    assert kafka_integration.unlisted({listed, left_out, "org.example.NewTest"}) == ["org.example.NewTest"]
+
+
 def test_every_listed_test_is_of_a_class_that_runs_and_no_test_is_on_both_lists():
     classes = {name.rpartition(".")[2] for name in kafka_integration.classes()}
     passing, aborting = must_pass("kafka-integration"), aborted("kafka-integration")
     assert {name.partition(".")[0] for name in [*passing, *aborting]} <= classes
     assert not set(passing) & set(aborting)
     assert all(
-        reason.partition(": ")[0] in ("inside", "setting", "feature", "security") for reason in aborting.values()
+        reason.partition(": ")[0] in ("inside", "setting", "feature", "security", "harness")
+        for reason in aborting.values()
     )
