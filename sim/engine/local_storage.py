@@ -79,6 +79,7 @@ _TOPIC: dict[str, Any] = {
     "segment_ms": 7 * 86_400_000,
     "segment_jitter_ms": 0,
     "has_events": False,
+    "is_archived": False,
     "index_interval_bytes": 4096,
     "cleanup_policy": ("delete",),
     "retention_ms": -1,

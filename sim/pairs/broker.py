@@ -158,7 +158,9 @@ class Broker:
                     events, number = config.has_events, PartitionIndex(index)
                     directory = log_directory(DATA_DIR, topic.topic_id, topic.name, number, events=events)
                     limits = limits_of(config) if events else None
-                    return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes, chunk_limits=limits)
+                    return LogPlace(
+                        directory, f"{topic.name}/{index}", config.segment_bytes, False, limits, config.is_archived
+                    )
         return None
 
     def open(self, name: str, index: int, *, fresh: bool) -> None:

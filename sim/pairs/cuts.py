@@ -7,6 +7,7 @@ fail, at any moment or at a step of its disk.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.admin.bodies import RepairAsked
@@ -79,9 +80,7 @@ def _taken_down(several: Several, named: Member, durable: int) -> _Named | None:
     partition = named.table.find(TOPIC, 0)
     if not isinstance(partition, Partition):
         return None  # another operation has taken it elsewhere
-    config = partition.config
-    has_others = len(several.controller.topics[TOPIC].partitions[0].replicas) > 1
-    if has_others and not config.is_tiered and not config.has_events and several.chance.random() < 0.3:
+    if several.chance.random() < 0.3:
         _lose_epochs(several, named, partition)
     else:
         several.fail(named)
@@ -97,10 +96,16 @@ def _lose_epochs(several: Several, member: Member, partition: Partition) -> None
     assert member.shard is not None
     member.shard.storage.checkpoint(lambda: done.append(1))
     several.until(lambda: bool(done), "a checkpoint does not end")
+    if several.chance.random() < 0.5:
+        with suppress(Refused):  # a majority may be away already
+            several.produce([several.record() for _ in range(3)])
     member.crash(torn=several.chance.random() < 0.5)
     path = f"{partition.log.directory}/{EPOCHS_FILE}"
     if exists(member.files, path):
-        member.disk.damage(path, 0, b"\xff" * 64)
+        if several.chance.random() < 0.5:
+            member.disk.damage(path, 0, b"\xff" * 64)
+        else:
+            member.disk.unlink(path)
         several.expected.append(path)
     member.start()
 

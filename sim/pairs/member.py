@@ -28,7 +28,7 @@ from millstream.cluster.leading_brokers import LeadingBrokers
 from millstream.cluster.metadata import MetadataListener, resolved_config
 from millstream.cluster.producer_ids import ProducerIds
 from millstream.cluster.revision_marks import read_note
-from millstream.cluster.state_files import groups_in_log
+from millstream.cluster.state_files import KnownGroups, look_at_groups
 from millstream.cluster.transfers import Transfers
 from millstream.coordinator.across_brokers import AcrossBrokers
 from millstream.coordinator.local_groups import LocalGroups
@@ -182,22 +182,21 @@ class Member(ControlledBroker):
 
     def recover(self) -> RecoveryReport:
         """As `app.recovery`."""
-        disk, settings, groups = self.files, self.settings, dict[int, Any]()
-        node, read = node_of(self.replica), False
+        disk, settings, known = self.files, self.settings, list[KnownGroups]()
+        node = node_of(self.replica)
 
         def locate(group: int) -> LogPlace | None:
-            nonlocal groups, read
-            if not read:
-                groups, read = groups_in_log(disk, DATA_DIR, node), True
-            if group not in groups:
+            if not known:
+                known.append(look_at_groups(disk, DATA_DIR, node))
+            if group not in known[0].held:
                 return None
-            topic, index = groups[group]
+            topic, index = known[0].held[group]
             config = resolved_config(topic.name, topic.configs, settings)
             events, place = config.has_events, PartitionIndex(index)
             directory = log_directory(DATA_DIR, topic.topic_id, topic.name, place, events=events)
             limits = limits_of(config) if events else None
-            replicated = len(topic.partitions[index].replicas) > 1
-            return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes, replicated, limits)
+            name, is_elected = f"{topic.name}/{index}", group in known[0].elected
+            return LogPlace(directory, name, config.segment_bytes, is_elected, limits, config.is_archived)
 
         now_ms = self.cluster.now // 1000 + self.jump_ms
         report = recover(disk, DATA_DIR, locate, shards=1, now_ms=now_ms, in_cluster=True)

@@ -8,10 +8,11 @@ its producer is idempotent. What needs a majority of replicas that are away is r
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.admin.bodies import RepairAsked
+from millstream.app.repairs import Repair
 from millstream.config.settings import Settings
 from millstream.coordinator.transactions import ask_or_refuse
 from millstream.core.controller import requests
@@ -244,19 +245,18 @@ class Several(World):
         """As ``millstream topic repair`` does, of each replica of a broker that has failed."""
         shard = member.shard
         assert shard is not None
-        checkpointer = shard.storage.checkpointer
         for entry in list(member.table.failed.values()):
-            member.partitions.stop_voting(entry)
-            shard.storage.checkpoint(_nothing)
+            if entry.raft_group in member.partitions.repairing:
+                continue
+            answers: list[Any] = []
+            asked = RepairAsked(entry.name, entry.index, execute=True)
+            Repair(shard.context.reactor, shard.storage, member.partitions, entry, asked, answers.append).begin()
             member.idle = False
-            set_aside = partial(checkpointer.failed_logs.__contains__, entry.raft_group)
-            self.until(lambda set_aside=set_aside: not set_aside(), "a replica that failed is not put aside")
-            forgotten: list[int] = []
-            shard.storage.forget_files(entry.directory, partial(forgotten.append, 1))
-            self.until(lambda forgotten=forgotten: bool(forgotten), "files are not forgotten")
-            opened = member.partitions.reopen(entry)
-            if not isinstance(opened, Partition):
-                raise Violation(f"a replica that failed is not opened again: {opened.reason}")
+            self.until(lambda answers=answers: bool(answers), "a repair is not answered")
+            if isinstance(answers[0], MillstreamError):
+                raise Violation(f"a replica that failed is not repaired: {answers[0].message}")
+            if answers[0]["lost"]:
+                raise Violation(f"a repair has lost {answers[0]['lost']} records")
 
     def connects(self, member: Member) -> None:
         """A broker opens its connections."""
@@ -429,10 +429,6 @@ class _Planted(Exception):
 
 def _raise() -> None:
     raise _Planted
-
-
-def _nothing() -> None:
-    """A checkpoint needs no answer."""
 
 
 def _batches(data: memoryview) -> Iterator[tuple[int, int]]:

@@ -102,3 +102,27 @@ def test_a_store_that_is_away_is_said_before_anything_is_decided() -> None:
         answer = asked(several, several.members[0])
     assert isinstance(answer, Unavailable), answer
     assert not several.controller.cuts
+
+
+def test_a_leader_that_is_elected_while_the_store_is_asked_keeps_its_log() -> None:
+    several = Several("elected", KINDS["tiered, three replicas"])
+    with _listening([]):
+        fill(several, 6)
+        several.until(lambda: not several.lag(TOPIC, 0), "replicas do not catch up")
+        named, *others = several.members
+        for one in others:
+            several.stop_one(one)
+        several.slow_us = 30_000_000
+        answers: list[object] = []
+        several.until(lambda: not named.table.find(TOPIC, 0).group.is_serving, "a leader without followers stays")
+        several.wait(5_000_000)
+        cuts._ask(named, answers)
+        several.wait(1_000_000)
+        assert not answers, "the store is slow"
+        for one in others:
+            one.start()
+        several.until(lambda: bool(answers), "no answer")
+        several.slow_us = 0
+    assert isinstance(answers[0], MillstreamError) and "is led by" in answers[0].message, answers
+    assert not several.controller.cuts
+    judge(several)

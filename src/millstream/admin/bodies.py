@@ -129,7 +129,7 @@ class Repaired(msgspec.Struct, frozen=True):
     reason: str
     """Why it is not served."""
     step: str
-    """``open``, ``install``, ``cut`` or ``unclean``."""
+    """``open``, ``install``, ``cut``, ``derive`` or ``unclean``."""
     end_offset: int
     """Where the log ends afterwards; -1 if that is not known."""
     lost: int

@@ -8,6 +8,7 @@ same to clients; of several replicas the one that is elected reports itself (``p
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from uuid import UUID
 
 from millstream.cluster.follower import Follower
 from millstream.cluster.metadata import MetadataCache, MetadataListener, Steps, TopicMeta
@@ -15,9 +16,12 @@ from millstream.cluster.placement import ELSEWHERE
 from millstream.config.settings import Settings
 from millstream.config.topic_properties import TopicConfig
 from millstream.core.controller.cuts import Cut
+from millstream.errors import MillstreamError
+from millstream.format.epochs import LogState
+from millstream.format.manifest import ArchiveId
 from millstream.model.cluster import NodeId
 from millstream.model.events import PartitionIndex
-from millstream.model.quantities import RaftGroupId
+from millstream.model.quantities import Offset, RaftGroupId
 from millstream.model.replication import ReplicaId, Term
 from millstream.partition.lifecycle import Lifecycle
 from millstream.partition.partition import Partition
@@ -28,6 +32,8 @@ from millstream.partition.table import Faulty, PartitionTable
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.shard.context import Shard
 from millstream.storage.shard_storage import ShardStorage
+from millstream.tiers.hot_tier.provider import EVERY_OFFSET
+from millstream.tiers.messages import Newest
 
 
 class Partitions(MetadataListener):
@@ -104,9 +110,42 @@ class Partitions(MetadataListener):
         self._lifecycle.stop_voting(entry.raft_group)
 
     def has_others(self, entry: Faulty) -> bool:
-        """Whether other brokers hold the partition, too."""
+        """Whether other brokers have the partition's records, too. While it moves from this broker alone only another
+        leader tells.
+        """
+        part = self._metadata.partition(entry.name, entry.index)
+        if part is None:
+            return False
+        move, me = self._metadata.state.moves.get(part.raft_group), self._metadata.node_id
+        if move is not None and move.before == (me,):
+            return part.leader != me
+        return any(node != me for node in part.replicas)
+
+    def known_term(self, entry: Faulty) -> Term:
+        """The newest term in which the partition was led or cut, as far as this broker knows."""
+        part, cut = self._metadata.partition(entry.name, entry.index), self.cut_of(entry.raft_group)
+        return Term(max(0, 0 if part is None else part.leader_epoch, 0 if cut is None else cut.term))
+
+    def replay_set_aside(self, entry: Faulty) -> None:
+        """Put what was set aside of a partition into its segments. Raises Corruption if it does not follow, OSError."""
+        name, is_elected = f"{entry.name}/{entry.index}", self._members_of(entry).elect
+        registry = self._storage.registry
+        registry.replay_set_aside(entry.directory, name, self.config_of(entry), replicated=is_elected)
+
+    def ask_store(self, entry: Faulty, known: LogState, done: Callable[[Newest | MillstreamError], None]) -> None:
+        """Ask what the object store has of a partition of an archived topic (`tiers.newest`), whose end will be another
+        one. ``known`` is what its ``epochs`` file says.
+        """
+        topic, archiver = self._metadata.topic(entry.name), self._lifecycle.archiver
+        assert topic is not None and archiver is not None, "an archived topic without an archive process"
+        owner = ArchiveId(UUID(bytes=topic.topic_id), PartitionIndex(entry.index))
+        archiver.link.forget(owner, Offset(0), EVERY_OFFSET)  # at offsets that are given up other blocks may start
+        archiver.link.ask_newest(owner, known, done, shared=topic.config.is_shared)
+
+    def _members_of(self, entry: Faulty) -> Members:
         topic = self._metadata.topic(entry.name)
-        return topic is not None and len(topic.partitions[entry.index].replicas) > 1
+        assert topic is not None, "a deleted topic has no entry"
+        return self._members(topic, entry.index)
 
     def topic_created(self, topic: TopicMeta) -> Steps:
         return self._open_from(topic, 0)
@@ -216,6 +255,8 @@ class Partitions(MetadataListener):
         restores = alone and self._lifecycle.waits_for_store(topic.config)
         if origin is None and len(part.replicas) == 1 and now in ((), (self._me,)):
             return Members(restores=restores)
+        if alone and part.replicas:
+            return Members((self._me,), is_alone=True, restores=restores)
         first = now if origin is None else origin.voters
         if self._me not in first or (origin is not None and self._metadata.node_id in origin.departed):
             return Members(now, learns=True, restores=restores)

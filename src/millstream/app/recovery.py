@@ -19,9 +19,8 @@ from millstream.app.missing_parts import check_parts
 from millstream.app.stale_topics import forget_note, remove_left_partitions, remove_stale_topics
 from millstream.cluster.metadata import resolved_config
 from millstream.cluster.revision_marks import read_note
-from millstream.cluster.state_files import groups_in_log, load_state
+from millstream.cluster.state_files import KnownGroups, load_state, look_at_groups
 from millstream.config.settings import Settings
-from millstream.core.controller.state import TopicState
 from millstream.errors import MillstreamError, Unavailable
 from millstream.format.events.chunk import log_directory
 from millstream.model.events import PartitionIndex
@@ -106,13 +105,13 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
     """In the child: replay, and log the result."""
     begun = time.monotonic()
     check_parts(disk, settings.data_dir)
-    groups: dict[int, tuple[TopicState, int]] | None = None
+    known: KnownGroups | None = None
 
     def locate(group: int) -> LogPlace | None:
-        nonlocal groups
-        if groups is None:  # the controller's log has been recovered by now
-            groups = _groups(settings, disk)
-        found = groups.get(group)
+        nonlocal known
+        if known is None:  # the controller's log has been recovered by now
+            known = _groups(settings, disk)
+        found = known.held.get(group)
         if found is None:
             return None
         topic, index = found
@@ -120,8 +119,8 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
         events = config.has_events
         directory = log_directory(settings.data_dir, topic.topic_id, topic.name, PartitionIndex(index), events=events)
         limits = limits_of(config) if events else None
-        replicated = len(topic.partitions[index].replicas) > 1
-        return LogPlace(directory, f"{topic.name}/{index}", config.segment_bytes, replicated, limits)
+        name, is_elected = f"{topic.name}/{index}", group in known.elected
+        return LogPlace(directory, name, config.segment_bytes, is_elected, limits, config.is_archived)
 
     report = recover(disk, settings.data_dir, locate, shards=settings.shards, in_cluster=bool(settings.seeds))
     in_cluster = bool(settings.seeds)
@@ -151,12 +150,12 @@ def _recover(settings: Settings, disk: Disk) -> RecoveryReport:
     return report
 
 
-def _groups(settings: Settings, disk: Disk) -> dict[int, tuple[TopicState, int]]:
-    """The topic and partition of every Raft group that may have records in the write-ahead log."""
+def _groups(settings: Settings, disk: Disk) -> KnownGroups:
+    """The Raft groups that may have records in the write-ahead log."""
     if settings.seeds:
-        return groups_in_log(disk, settings.data_dir, settings.node_id)
+        return look_at_groups(disk, settings.data_dir, settings.node_id)
     state, _ = load_state(disk, settings.data_dir)
-    return state.groups()
+    return KnownGroups(state.groups(), state.groups(), frozenset(), is_complete=True)
 
 
 def tell_repairs(repairs: Sequence[Repair]) -> None:

@@ -6,9 +6,12 @@
                                                                                      │
        failed in a verb                 opened again, with what was put aside of it ─┤ loses nothing
        damaged, one of several replicas put aside, starts empty; its leader fills it ┤ loses nothing
+       ``epochs`` of the only replica   derived from its batches and the store ──────┤ loses what the plan says
        damaged, the only replica        cut back to its last sound batch ────────────┘ loses what the plan says
 
-No replica leads, and none will: `unclean_cuts`.
+The only replica leads in a new term after the last two, above each that it may have led in. What is archived of it
+the object store says. Records that were put aside stay if they follow its last sound batch. No replica leads, and none
+will: `unclean_cuts`.
 
 A plan changes nothing. A repair first opens the partition again, because the damage may be gone; only then it does what
 the plan says. It waits until the write-ahead log holds nothing of the partition.
@@ -24,17 +27,22 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from millstream.admin.bodies import RepairAsked, Repaired
-from millstream.errors import MillstreamError, Rejected, Retriable
-from millstream.format.epochs import LogState
+from millstream.core.controller.cutting import TERM_GAP
+from millstream.errors import Corruption, MillstreamError, Rejected, Retriable
+from millstream.format.epochs import LogState, decode_log_state
+from millstream.format.names import DAMAGED_SUFFIX
 from millstream.model.error_code import ErrorCode
+from millstream.model.replication import Term
 from millstream.partition.boundary import words_of
 from millstream.partition.partition import Partition
 from millstream.partition.table import Faulty, Remote
 from millstream.storage.chunks import holds_chunks
-from millstream.storage.log.lost import mark_lost, put_aside
-from millstream.storage.log.opening import repair_note
+from millstream.storage.log.lost import put_aside
+from millstream.storage.log.opening import fence, repair_note, unfence
 from millstream.storage.recovery.cut_back import Kept, cut_back, look
-from millstream.storage.recovery.set_aside import vote_set_aside
+from millstream.storage.recovery.set_aside import is_set_aside, keep_batches, vote_set_aside
+from millstream.storage.recovery.unclean import lost_with_copy, settle, stored_state, take_back
+from millstream.storage.segments.files import names_in
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from millstream.shard.control import ControlEnd
     from millstream.shard.reactor import Reactor
     from millstream.storage.shard_storage import ShardStorage
+    from millstream.tiers.messages import Newest
 
 REPAIR: Final = "repair"
 """The question on the control channel."""
@@ -81,7 +90,7 @@ def serve_repairs(
         elif entry.raft_group in partitions.repairing:
             raise Retriable(f"{asked.topic}:{asked.partition} is being repaired")
         else:
-            _Repair(reactor, storage, partitions, entry, asked, answer).begin()
+            Repair(reactor, storage, partitions, entry, asked, answer).begin()
 
     control.serve(REPAIR, repair)
 
@@ -89,7 +98,7 @@ def serve_repairs(
 _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class _Repair:
+class Repair:
     """One repair, from the question to the answer."""
 
     def __init__(
@@ -108,6 +117,8 @@ class _Repair:
         self._asked = asked
         self._reply = answer
         self._found: list[Kept] = []
+        self._known_end = 0
+        """The log went to here before the repair, exclusive, as far as its files say."""
         self._step = "open"
         partitions.repairing.add(entry.raft_group)
 
@@ -130,7 +141,13 @@ class _Repair:
     def _look(self) -> None:
         """No helper has anything of its files in memory: open it, or plan."""
         if not self._asked.execute or not self._reopened():
-            self._reactor.background("other", self._plan(), _SHARE, self._planned)
+            self._try(self._begin_plan)
+
+    def _begin_plan(self) -> None:
+        entry = self._entry
+        if self._asked.execute and not self._partitions.has_others(entry):
+            take_back(self._storage.disk, entry.directory)
+        self._reactor.background("other", self._plan(), _SHARE, self._planned)
 
     def _reopened(self) -> bool:
         """Open the partition again, as it is; whether that was all."""
@@ -147,49 +164,116 @@ class _Repair:
         return False
 
     def _plan(self) -> Generator[None, None, None]:
-        entry = self._entry
-        if entry.damaged and self._partitions.has_others(entry):
+        entry, disk = self._entry, self._storage.disk
+        is_away = lost_with_copy(disk, entry.directory)
+        if not entry.damaged and not is_away:
+            return
+        if self._partitions.has_others(entry):
             self._step = "install"
-        elif entry.damaged and holds_chunks(entry.directory):
+            return
+        directory = entry.directory + (DAMAGED_SUFFIX if is_away else "")
+        self._step = "derive" if stored_state(disk, directory) is None else "cut"
+        yield from self._look_in(directory)
+        if holds_chunks(directory) and (self._step == "cut" or not self._found or self._found[0].needs_cut):
             self._step = "open"  # chunks are not cut; a backup has them
-        elif entry.damaged:
-            self._step = "cut"
-            try:
-                yield from look(self._storage.disk, entry.directory, self._found)
-            except (OSError, MillstreamError) as error:
-                operator_log.at(entry.name).warning("its files tell nothing: %s", words_of(error))
-        yield
+
+    def _look_in(self, directory: str) -> Generator[None, None, None]:
+        self._found.clear()
+        try:
+            if names_in(self._storage.disk, directory) or self._is_archived():
+                yield from look(self._storage.disk, directory, self._found)
+                self._known_end = max(self._known_end, *(one.known_end for one in self._found))
+        except (OSError, MillstreamError) as error:
+            operator_log.at(self._entry.name).warning("its files tell nothing: %s", words_of(error))
+
+    def _is_archived(self) -> bool:
+        return self._partitions.config_of(self._entry).is_archived
 
     def _planned(self) -> None:
         if not self._asked.execute:
-            self._tell(done=False, end_offset=self._found[0].end_offset if self._found else -1)
-            return
-        entry, disk = self._entry, self._storage.disk
-        if self._step == "open":
-            self._answer(Rejected(f"it cannot be opened: {entry.reason}", ErrorCode.KAFKA_STORAGE_ERROR))
-            return
+            is_known = self._found and (self._found[0].segment or not self._is_archived())
+            self._tell(done=False, end_offset=self._found[0].replayed_end if is_known else -1)
+        elif self._step == "open":
+            self._answer(Rejected(f"it cannot be opened: {self._entry.reason}", ErrorCode.KAFKA_STORAGE_ERROR))
+        elif self._step == "install":
+            self._try(self._install)
+        elif not self._found:
+            self._answer(Rejected("its files tell nothing; restore them from a backup", ErrorCode.KAFKA_STORAGE_ERROR))
+        else:
+            self._try(self._cut)
+
+    def _try(self, step: Callable[..., None], *arguments: object) -> None:
         try:
-            if self._step == "install":
-                note = repair_note(f"{entry.name}/{entry.index}", self._storage.stats)
-                vote = vote_set_aside(disk, entry.directory)
-                put_aside(disk, entry.directory, entry.reason, note)
-                if vote is not None:  # newer than what its files said
-                    mark_lost(disk, entry.directory, LogState(vote=vote))
-            elif not self._found:
-                raise Rejected("its files tell nothing; restore them from a backup", ErrorCode.KAFKA_STORAGE_ERROR)
-            else:
-                cut_back(disk, entry.directory, self._found[0])
+            step(*arguments)
         except OSError as error:
             self._answer(Retriable(f"the disk failed: {error}"))
-            return
         except MillstreamError as error:
             self._answer(error)
-            return
+
+    def _install(self) -> None:
+        entry, disk = self._entry, self._storage.disk
+        note = repair_note(f"{entry.name}/{entry.index}", self._storage.stats)
+        put_aside(disk, entry.directory, entry.reason, note, vote_set_aside(disk, entry.directory))
+        self._open()
+
+    def _open(self) -> None:
+        unfence(self._storage.disk, self._entry.directory)
         if not self._reopened():
             self._answer(Rejected(f"it is not served yet: {self._entry.reason}", ErrorCode.KAFKA_STORAGE_ERROR))
 
+    def _cut(self) -> None:
+        """Let the segments end at the last sound batch, and ask what is archived."""
+        entry, disk = self._entry, self._storage.disk
+        fence(disk, entry.directory, entry.reason)  # until its state is whole
+        if self._step == "derive":
+            keep_batches(disk, entry.directory)
+        if not holds_chunks(entry.directory):
+            cut_back(disk, entry.directory, self._found[0], keeps_set_aside=True)
+        if self._is_archived():
+            self._partitions.ask_store(entry, stored_state(disk, entry.directory) or LogState(), self._stored)
+        else:
+            self._settle(None)
+
+    def _stored(self, result: Newest | MillstreamError) -> None:
+        if isinstance(result, MillstreamError):
+            self._answer(result)
+        else:
+            state = decode_log_state(result.state)
+            self._try(self._settle, state if state.local_start or not self._found[0].segment else None)
+
+    def _settle(self, stored: LogState | None) -> None:
+        self._settle_log(stored)
+        if not is_set_aside(self._storage.disk, self._entry.directory):
+            self._open()
+            return
+        entry = self._entry
+        try:
+            self._partitions.replay_set_aside(entry)
+        except Corruption as error:
+            operator_log.at(entry.name).warning("what was set aside of it does not follow: %s", error.message)
+            cut_back(self._storage.disk, entry.directory, self._found[0])
+            self._settle_again(stored)
+            return
+        self._reactor.background(
+            "other", self._look_in(entry.directory), _SHARE, lambda: self._try(self._settle_again, stored)
+        )
+
+    def _settle_again(self, stored: LogState | None) -> None:
+        """What was set aside is in the segments."""
+        self._settle_log(stored)
+        self._open()
+
+    def _settle_log(self, stored: LogState | None) -> None:
+        entry = self._entry
+        if not self._found:
+            raise Rejected("its files tell nothing; restore them from a backup", ErrorCode.KAFKA_STORAGE_ERROR)
+        if self._found[0].needs_cut and holds_chunks(entry.directory):
+            raise Rejected("its chunks are damaged, and chunks are not cut", ErrorCode.KAFKA_STORAGE_ERROR)
+        term = Term(self._partitions.known_term(entry) + (TERM_GAP if self._step == "derive" else 0))
+        settle(self._storage.disk, entry.directory, self._found[0], term, stored, alone=True)
+
     def _tell(self, *, done: bool, end_offset: int) -> None:
-        lost = self._found[0].lost if self._found and self._step == "cut" else 0
+        lost = max(0, self._known_end - end_offset) if end_offset >= 0 else 0
         asked = self._asked
         repaired = Repaired(asked.topic, asked.partition, self._entry.reason, self._step, end_offset, lost, done)
         self._answer(msgspec.to_builtins(repaired))

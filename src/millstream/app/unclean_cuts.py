@@ -101,17 +101,25 @@ class UncleanCuts:
         if self.metadata.state.feature_level < CUTTING_PARTITIONS:
             words = too_low(self.metadata.state, "partitions are cut uncleanly", CUTTING_PARTITIONS)
             raise Rejected(words, ErrorCode.UNSUPPORTED_VERSION)
+        if entry.raft_group in self.partitions.repairing:
+            raise Retriable(f"{where} is being repaired")
+        self.ask_who_leads(entry, asked, _Unclean(self, entry, asked, answer).heard)
+
+    def ask_who_leads(self, entry: Partition | Faulty, asked: RepairAsked, heard: Callable[[Answers], None]) -> None:
+        """Ask the other brokers that are alive whether they lead. Raises Rejected if this one knows a leader."""
+        where = f"{asked.topic}:{asked.partition}"
+        part = self.metadata.partition(asked.topic, asked.partition)
+        if part is None or self.table.find(asked.topic, asked.partition) is not entry:
+            raise Retriable(f"{where} is being opened, closed or deleted: try again")
         if isinstance(entry, Partition):
             group = entry.group
             if group.is_serving:
                 raise Rejected(f"{where} is led by this broker; there is nothing to cut")
             if isinstance(group, ReplicatedGroup) and group.leader != NO_REPLICA:
                 raise Rejected(f"{where} is led by broker {node_of(group.leader)}; there is nothing to cut")
-        if entry.raft_group in self.partitions.repairing:
-            raise Retriable(f"{where} is being repaired")
-        others = [NodeId(each) for each in part.replicas if each != node and self.metadata.is_alive(each)]
-        cut = _Unclean(self, entry, asked, answer)
-        self.leading.ask(part.raft_group, others, cut.heard)
+        me = self.metadata.node_id
+        others = [NodeId(each) for each in part.replicas if each != me and self.metadata.is_alive(each)]
+        self.leading.ask(part.raft_group, others, heard)
 
 
 class _Unclean:
@@ -127,6 +135,8 @@ class _Unclean:
         self._found: list[Kept] = []
         self._where = f"{asked.topic}:{asked.partition}"
         self._left_us = _LED_US
+        self._end: Offset | None = None
+        """Where the log would end, once that is known."""
         self._missing = 0
 
     def heard(self, said: Answers) -> None:
@@ -138,8 +148,10 @@ class _Unclean:
             silent = said.silent[0]
             words = f"broker {silent} is alive and does not say whether it leads {self._where}: try again, or stop it"
             self._answer(Retriable(words, ErrorCode.BROKER_NOT_AVAILABLE))
-        else:
+        elif self._end is None:
             self._cuts.reactor.background("other", self._look(), _SHARE, self._planned)
+        else:
+            self._submit(self._end)
 
     def _directory(self) -> str | None:
         """Where the replica's log is, if that has to be read."""
@@ -164,15 +176,15 @@ class _Unclean:
     def _planned(self) -> None:
         entry = self._entry
         directory = self._directory()
-        if directory is not None and (not self._found or holds_chunks(directory)):
+        if directory is not None and (not self._found or (holds_chunks(directory) and self._found[0].needs_cut)):
             why = "chunks are not cut" if holds_chunks(directory) else "its files tell nothing"
             words = f"this broker's replica of {self._where} cannot be taken: {why}"
             self._answer(Rejected(words, ErrorCode.KAFKA_STORAGE_ERROR))
             return
         if self._found:
-            end = self._found[0].end_offset
+            end = self._found[0].replayed_end
         else:
-            end = entry.log.next_offset if isinstance(entry, Partition) else Offset(-1)
+            end = entry.log.durable_offset if isinstance(entry, Partition) else Offset(-1)
         if self._cuts.metadata.topic_config(self._asked.topic).is_archived:
             self._ask_store(end, directory)
         else:
@@ -216,6 +228,15 @@ class _Unclean:
         if not self._asked.execute:
             self._tell(end, done=False)
             return
+        self._end = end
+        try:  # a leader may have been elected since, and may have cut this log
+            self._cuts.ask_who_leads(entry, self._asked, self.heard)
+        except MillstreamError as error:
+            self._answer(error)
+
+    def _submit(self, end: Offset) -> None:
+        """No other broker leads now: have the cut decided."""
+        entry = self._entry
         term = entry.group.term if isinstance(entry, Partition) else 0
         part = self._cuts.metadata.partition(self._asked.topic, self._asked.partition)
         known = max(term, part.leader_epoch if part is not None else 0)

@@ -28,11 +28,13 @@ _STEPS = {
     "open": "open it again, with its records that were put aside: nothing is lost",
     "install": "put its files aside and have the replica filled by the partition's leader: nothing is lost",
     "cut": "cut it back to its last sound batch",
+    "derive": "derive its file 'epochs' from its batches, and from the object store if it is archived",
 }
 _DONE = {
     "open": "it was opened again; nothing is lost",
     "install": "its files were put aside; the partition's leader fills the replica",
     "cut": "it was cut back to its last sound batch",
+    "derive": "its file 'epochs' was derived; it is led in a new term",
 }
 
 
@@ -76,7 +78,7 @@ def _show(place: str, answer: dict[str, Any]) -> None:
     remark(f"{place} is not served: {answer['reason']}" if not answer["done"] else f"{place} is served again")
     step = answer["step"]
     remark(f"{'done' if answer['done'] else 'a repair would'}: {(_DONE if answer['done'] else _STEPS)[step]}")
-    if step == "cut":
+    if step in ("cut", "derive"):
         end = f"; it ends at offset {answer['end_offset']}" if answer["end_offset"] >= 0 else ""
         remark(f"{answer['lost']} records {'are' if answer['done'] else 'would be'} lost{end}")
     if not answer["done"]:

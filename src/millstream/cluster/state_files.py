@@ -115,6 +115,9 @@ class KnownGroups(NamedTuple):
     held: dict[int, tuple[TopicState, int]]
     """Those that a broker holds, or has held since what it has noted as committed."""
 
+    elected: frozenset[int]
+    """Those that elect their leader: several brokers hold the partition, or have held it."""
+
     is_complete: bool
     """Whether the log reaches what this broker has noted as committed."""
 
@@ -138,7 +141,8 @@ def look_at_groups(disk: Disk, data_dir: str, node: int | None) -> KnownGroups:
 
     _replay(disk, controller_log_directory(data_dir), state, note)
     take()
-    return KnownGroups(groups, held, state.revision >= mark)
+    several = [group for group, (topic, index) in groups.items() if len(topic.partitions[index].replicas) > 1]
+    return KnownGroups(groups, held, frozenset((*several, *state.origins)), state.revision >= mark)
 
 
 def apply_following(state: ControllerState, batches: Iterable[bytes]) -> None:

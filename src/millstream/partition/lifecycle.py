@@ -274,7 +274,7 @@ class Lifecycle:
         if members.elect:
             producers.keep_changes()
         try:
-            cut = members.cut if members.elect else None
+            cut = members.cut if members.elect and not members.is_alone else None
             if cut is not None and cut.is_to_lead(self.me):
                 least_term = max(least_term, cut.others_term)
             emptied = cut is not None and self._begin_empty(name, topic_id, index, config, members, cut)
@@ -285,8 +285,9 @@ class Lifecycle:
                 index,
                 config,
                 clean=(self._clean or fresh) and not emptied,
-                replicated=len(members.voters) > 1,
-                expected=members.elect and not fresh and not members.was_alone,
+                replicated=len(members.voters) > 1 or members.is_alone,
+                expected=members.elect and not fresh and not members.was_alone and not members.is_alone,
+                alone=members.is_alone and not fresh,
             )
             replay_producers(log, producers, self._shard.reactor.wall_ms())
             group = self._open_group(raft_group, log, members, least_term, fresh=fresh)

@@ -33,7 +33,9 @@ from millstream.partition.partition import Partition
 from millstream.partition.table import Adopting, Faulty, Waiting
 from millstream.raft.replicated import ReplicatedGroup
 from millstream.storage.chunks import holds_chunks
+from millstream.storage.log.opening import fence, unfence
 from millstream.storage.recovery.cut_back import Kept, cut_back, look
+from millstream.storage.recovery.set_aside import is_set_aside, keep_batches
 from millstream.storage.recovery.unclean import lost_with_copy, settle, stored_state, take_back
 from millstream.telemetry.log import log as operator_log
 from millstream.tiers.hot_tier.provider import EVERY_OFFSET
@@ -184,17 +186,24 @@ class Cutting:
         if is_whole and not self._is_archived(entry):
             self._opened(self._places.reopen(entry), cut)
             return
-        if not is_whole and holds_chunks(entry.directory):
-            self._refuse(entry, "its chunks are damaged, and chunks are not cut")
-            return
+        if stored_state(self._storage.disk, entry.directory) is not None:
+            self._replay_set_aside(entry)
+        else:
+            fence(self._storage.disk, entry.directory, entry.reason)  # until its state is whole
+            keep_batches(self._storage.disk, entry.directory)
+        self._look_then(entry, self._found_end)
+
+    def _replay_set_aside(self, entry: Faulty) -> None:
         try:
             self._storage.registry.replay_set_aside(
                 entry.directory, f"{entry.name}/{entry.index}", self._places.config_of(entry), replicated=True
             )
         except Corruption as error:
             operator_log.at(entry.name).warning("what was set aside of it does not follow: %s", error.message)
+
+    def _look_then(self, entry: Faulty, then: Callable[[Faulty, Cut], None]) -> None:
         self._found.clear()
-        self._reactor.background("other", self._look(entry), _SHARE, lambda: self._try(self._found_end))
+        self._reactor.background("other", self._look(entry), _SHARE, lambda: self._try(then))
 
     def _look(self, entry: Faulty) -> Generator[None, None, None]:
         try:
@@ -208,11 +217,16 @@ class Cutting:
             self._refuse(entry, "its files tell nothing")
             return
         kept, disk = self._found[0], self._storage.disk
-        if kept.end_offset < cut.end_offset and not self._is_archived(entry):
-            self._refuse(entry, f"it is sound up to offset {kept.end_offset} only, not up to {cut.end_offset}")
+        is_derived = stored_state(disk, entry.directory) is None
+        end = kept.replayed_end if is_derived else kept.end_offset
+        if end < cut.end_offset and not self._is_archived(entry):
+            self._refuse(entry, f"it is sound up to offset {end} only, not up to {cut.end_offset}")
             return
         if not holds_chunks(entry.directory):
-            cut_back(disk, entry.directory, kept)
+            cut_back(disk, entry.directory, kept, keeps_set_aside=is_derived)
+        elif kept.needs_cut:
+            self._refuse(entry, "its chunks are damaged, and chunks are not cut")
+            return
         if self._is_archived(entry):
             self._ask_store(entry)
         else:
@@ -249,7 +263,18 @@ class Cutting:
 
     def _settle(self, entry: Faulty, cut: Cut, stored: LogState | None) -> None:
         """The log is cut, and what is archived is known."""
-        end = settle(self._storage.disk, entry.directory, self._found[0], cut.others_term, stored)
+        disk = self._storage.disk
+        if not self._found or (self._found[0].needs_cut and holds_chunks(entry.directory)):
+            self._refuse(entry, "its files tell too little")
+            return
+        end = settle(disk, entry.directory, self._found[0], cut.others_term, stored)
+        if is_set_aside(disk, entry.directory):
+            self._replay_set_aside(entry)
+            if is_set_aside(disk, entry.directory):
+                cut_back(disk, entry.directory, self._found[0])
+            self._look_then(entry, lambda entry, cut: self._settle(entry, cut, stored))
+            return
+        unfence(disk, entry.directory)
         if end < cut.end_offset:
             self._refuse(entry, f"it is sound up to offset {end} only, not up to {cut.end_offset}")
         else:

@@ -17,6 +17,11 @@ class Members(NamedTuple):
     learns: bool = False
     """This replica came later: it starts without members, and learns them from its leader."""
 
+    is_alone: bool = False
+    """Several brokers held the partition, and this one alone does now: no other has what its files had. Its log says
+    that it is the only voter; if its files are lost, ``voters`` does.
+    """
+
     was_alone: bool = False
     """This replica was the only one, and is to be one of several: its log may be empty, and has the terms of a sole
     voter.

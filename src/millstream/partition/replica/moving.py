@@ -6,6 +6,7 @@
     held elsewhere ──only this broker──► restored from the object store, then opened (`restoring`)
     held here ───────no more──────────► closed, and its files are removed
     the only replica ─one of several──► closed, and opened again with a group that elects
+    one of several ─the only replica──► served on; not if a start has put its files aside: no other has them
 
 The broker has noted durably that the command is committed before files go (`cluster.deletions`): no later start opens
 the partition without them. A partition that comes back while its files are being removed waits until they are removed,
@@ -69,7 +70,9 @@ def change_replicas(
     here = place.home == shard.id
     was_here = isinstance(entry, (Partition, Faulty, Adopting))
     if here and isinstance(entry, Partition):
-        if place.members.elect and not entry.group.elects:
+        if place.members.is_alone and entry.log.files.lost:
+            lifecycle.boundary.give_up(entry, "its files were put aside as damaged, and no other broker holds it now")
+        elif place.members.elect and not entry.group.elects:
             _Reopening(lifecycle, shard, storage, table, place, entry).begin()
     elif here and not was_here:
         directory = _directory(storage, place)

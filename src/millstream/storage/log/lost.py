@@ -16,11 +16,12 @@ The mark is durable before the log is opened, and goes over when files of the le
 so that a crash at any point leaves a replica that knows. Of what is damaged only the vote stays, if it can be read. A
 second damage, before the first is made up for, leaves what was put aside first: it is the most.
 
-A log of events is not put aside: it is not sent as files.
+A log of events is not put aside: it is not sent as files. Nor is that of a partition which several brokers held and
+this one alone holds now: no other replica has what was in it. It is refused, and a person has it repaired.
 
-An orderly stop notes where each log ended. The log of a single replica whose files end before that has lost a segment,
-or all of them. It is fenced (``opening.fence``), since its offsets would be given out again. After a crash nothing says
-where a log without files ended.
+An orderly stop notes where each log ended. A log whose files end before that has lost a segment, or all of them: it is
+damaged. The only replica's is fenced (``opening.fence``), since its offsets would be given out again. After a crash
+nothing says where the log of a single replica without files ended.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import Corruption
-from millstream.format.epochs import LogState, decode_log_state, encode_log_state
+from millstream.format.epochs import LogState, StoredVote, decode_log_state, encode_log_state
 from millstream.format.names import (
     DAMAGED_SUFFIX,
     DELETED_SUFFIX,
@@ -41,23 +42,26 @@ from millstream.format.names import (
     staged_directory,
 )
 from millstream.format.wal import Kind
+from millstream.model.quantities import Offset
 from millstream.model.replication import RaftPosition
 from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import exists, read_file, replace_file
-from millstream.storage.log.opening import fence, load_log
+from millstream.storage.log.opening import StateMissing, fence, load_log
 from millstream.storage.segments.files import names_in, remove_deleted
 from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.format.epochs import StoredVote
     from millstream.format.wal import WalRecord
-    from millstream.model.quantities import Offset
     from millstream.storage.disk import Disk
     from millstream.storage.log.opening import LoadedLog
 
+NO_END: Final = Offset(0)
+"""No orderly stop has noted where the log ended."""
+
 _SIGNS: Final = (EPOCHS_FILE, LOST_FILE, FAULT_FILE)
+_NO_OTHER: Final = "no other broker holds the partition"
 
 
 def load_replica(
@@ -69,6 +73,9 @@ def load_replica(
     replicated: bool,
     expected: bool,
     aside: bool,
+    alone: bool = False,
+    archived: bool = False,
+    noted_end: Offset = NO_END,
 ) -> LoadedLog:
     """As ``load_log``, and for one of several replicas as the module says.
 
@@ -77,9 +84,12 @@ def load_replica(
         directory: of its files.
         now_ms: wall clock.
         note: called with each repair: (kind, what).
-        replicated: its group has several voters.
+        replicated: its group has several voters, or had.
         expected: it is one of several replicas and was here before, so that it must have files.
         aside: its damaged files are put aside.
+        alone: several brokers held it, this one alone does now, and it was here before.
+        archived: an object store has what its files lack.
+        noted_end: where the last orderly stop left it, exclusive; `NO_END` after a crash.
 
     Raises:
         Corruption: the files contradict each other, and are not put aside.
@@ -89,10 +99,15 @@ def load_replica(
     if mends and not has_log(names_in(disk, directory)):
         note("replica_lost", f"{directory} has no files; the other replicas are asked for what was in it")
         mark_lost(disk, directory, LogState())
+    if alone and not has_log(names_in(disk, directory)):
+        raise Corruption(f"{directory} has no files, and {_NO_OTHER}")
     try:
-        loaded = load_log(disk, directory, now_ms, note, replicated=replicated)
+        loaded = load_log(disk, directory, now_ms, note, replicated=replicated, archived=archived)
+        if alone and loaded.lost:
+            raise Corruption(f"{directory}: its files were put aside as damaged, and {_NO_OTHER}")
         if mends and loaded.segments and not loaded.state.controls and not loaded.state.base.position:
             raise Corruption(f"{directory} has batches and not the control entry at the start of its log")
+        check_end(disk, directory, loaded.next_offset, noted_end, fences=not (mends and aside))
         return loaded
     except Corruption as error:
         if not (mends and aside):
@@ -116,11 +131,13 @@ def check_beginning(directory: str, record: WalRecord) -> None:
     was.
 
     Raises:
-        Corruption: the log had something before the record.
+        StateMissing: the log had something before the record.
     """
     before = record.base if record.kind == Kind.BATCH else record.last
     if before > 0 and record.kind != Kind.ADOPT:
-        raise Corruption(f"{directory} has no files, and the write-ahead log does not start with the log's first entry")
+        raise StateMissing(
+            f"{directory} has no files, and the write-ahead log does not start with the log's first entry"
+        )
 
 
 def mark_lost(disk: Disk, directory: str, state: LogState) -> None:
@@ -139,14 +156,18 @@ def begin_new(disk: Disk, directory: str) -> None:
     replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(LogState()))
 
 
-def put_aside(disk: Disk, directory: str, why: str, note: Callable[[str, str], None]) -> None:
-    """Put damaged files aside, and create an empty log with their vote; ``note`` is called. Raises OSError."""
+def put_aside(
+    disk: Disk, directory: str, why: str, note: Callable[[str, str], None], vote: StoredVote | None = None
+) -> None:
+    """Put damaged files aside, and create an empty log with their vote; ``note`` is called. ``vote`` is newer than
+    theirs, or `StoredVote` () if the newest is not known. Raises OSError.
+    """
     note("replica_lost", f"{why}; the files are put aside, and the other replicas asked for what they had")
-    state = LogState()
-    try:
-        state = LogState(vote=decode_log_state(read_file(disk, f"{directory}/{EPOCHS_FILE}")).vote)
-    except (OSError, Corruption):
-        pass  # the others are asked for the term, too
+    if vote is None:
+        try:
+            vote = decode_log_state(read_file(disk, f"{directory}/{EPOCHS_FILE}")).vote
+        except (OSError, Corruption):
+            vote = StoredVote()  # the others are asked for the term, too
     aside = directory + DAMAGED_SUFFIX
     if exists(disk, aside):
         aside = directory + DELETED_SUFFIX
@@ -154,7 +175,7 @@ def put_aside(disk: Disk, directory: str, why: str, note: Callable[[str, str], N
             remove_deleted(disk, aside)
     disk.rename(directory, aside)
     disk.sync_directory(os.path.dirname(directory))
-    mark_lost(disk, directory, state)
+    mark_lost(disk, directory, LogState(vote=vote))
 
 
 def stage_lost(disk: Disk, directory: str, vote: StoredVote) -> str:
@@ -181,13 +202,15 @@ def unmark(disk: Disk, directory: str) -> None:
         operator_log.warning("%s stays, and the next start asks the other replicas again: %s", path, error.strerror)
 
 
-def check_end(disk: Disk, directory: str, end: Offset, noted_end: Offset) -> None:
-    """Fence a log that ends before the offset at which an orderly stop left it.
+def check_end(disk: Disk, directory: str, end: Offset, noted_end: Offset, *, fences: bool) -> None:
+    """Refuse a log that ends before the offset at which an orderly stop left it. With ``fences`` later starts refuse
+    it, too.
 
     Raises:
         Corruption: it does.
     """
     if end < noted_end:
         reason = f"{directory}: offsets {end} to {noted_end - 1} were in a segment that is missing"
-        fence(disk, directory, reason)
+        if fences:
+            fence(disk, directory, reason)
         raise Corruption(reason)

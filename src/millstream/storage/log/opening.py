@@ -9,8 +9,9 @@ missing, unreadable, damaged or short is completed from the segment's headers, a
 derived from the batches, a producer snapshot that does not verify or cannot be read gives way to the one before. What
 else the disk cannot read is ``Corruption`` as well, but leaves no mark: the next start tries again.
 
-The ``epochs`` file of a replicated log holds the replica's vote and the positions of its entries, and no batch tells
-either. Without it the replica could vote twice in a term, so that a missing one is ``Corruption`` there.
+The ``epochs`` file of a replicated log holds the replica's vote and the positions of its entries, that of an archived
+topic what is archived, and no batch tells any of that (`StateMissing`). Without it the replica could vote twice in a
+term, and what the object store has would be forgotten, so that a missing one is ``Corruption`` there.
 
 A log whose indexes are whole costs a directory listing, one stat and one small read per segment; nothing is read of
 the segments.
@@ -60,6 +61,12 @@ if TYPE_CHECKING:
     Note = Callable[[str, str], None]
 
 
+class StateMissing(Corruption):
+    """The ``epochs`` file is missing or cannot be read, and batches do not tell what it held. The records of the
+    partition are not damaged: what the write-ahead log has of them is set aside whole (`storage.recovery.set_aside`).
+    """
+
+
 class LoadedLog(NamedTuple):
     """A log as its files say."""
 
@@ -107,11 +114,13 @@ def repair_note(name: str, stats: StatsSlab) -> Note:
 EMPTY_LOG = LoadedLog(LogState(), (), None, ())
 
 
-def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated: bool = False) -> LoadedLog:
+def load_log(
+    disk: Disk, directory: str, now_ms: int, note: Note, *, replicated: bool = False, archived: bool = False
+) -> LoadedLog:
     """Read the files of a partition's directory; an empty log if it does not exist.
 
     ``note`` is called with each repair: (kind, what). ``now_ms`` is the creation time of segments that have none.
-    ``replicated``: its group has several voters.
+    ``replicated``: its group has several voters, or had. ``archived``: an object store has what its files lack.
 
     Raises:
         Corruption: the durable files contradict each other, or the log was fenced before.
@@ -130,8 +139,9 @@ def load_log(disk: Disk, directory: str, now_ms: int, note: Note, *, replicated:
             disk.unlink(f"{directory}/{name}")
     files = _recovered_segments(disk, directory, names)
     bases = sorted(files)
-    if replicated and EPOCHS_FILE not in names and (files or any(name.endswith(PRODUCERS_SUFFIX) for name in names)):
-        raise Corruption(missing_epochs(directory))
+    has_more = replicated or archived
+    if has_more and EPOCHS_FILE not in names and (files or any(name.endswith(PRODUCERS_SUFFIX) for name in names)):
+        raise StateMissing(missing_epochs(directory, replicated=replicated))
     state = _load_state(disk, directory, files, note)
     start = state.files_start
     while len(bases) > 1 and bases[1] <= start:
@@ -217,14 +227,13 @@ def _load_state(disk: Disk, directory: str, files: dict[int, str], note: Note) -
     try:
         return decode_log_state(data)
     except Corruption as error:
-        raise Corruption(f"{path}: {error.message}") from error
+        raise StateMissing(f"{path}: {error.message}") from error
 
 
-def missing_epochs(directory: str) -> str:
-    """Why a replicated log without its ``epochs`` file is not opened."""
-    return (
-        f"{directory}/{EPOCHS_FILE} is missing, and with it the vote of this replica and the positions of its entries"
-    )
+def missing_epochs(directory: str, *, replicated: bool) -> str:
+    """Why a replicated or archived log without its ``epochs`` file is not opened."""
+    lost = "the vote of this replica and the positions of its entries" if replicated else "what of it is archived"
+    return f"{directory}/{EPOCHS_FILE} is missing, and with it {lost}"
 
 
 def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int | None) -> LogState:
@@ -234,7 +243,7 @@ def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int |
         Corruption: there is something else than batches.
     """
     epochs: list[tuple[Term, Offset]] = []
-    bases = sorted(files)
+    bases = [base for base in sorted(files) if until is None or base < until]
     for base in bases:
         file = disk.open(f"{directory}/{files[base]}")
         try:
@@ -243,11 +252,13 @@ def derive_state(disk: Disk, directory: str, files: dict[int, str], until: int |
                     return LogState(Offset(bases[0]), tuple(epochs))
                 if not epochs or batch.leader_epoch > epochs[-1][0]:
                     epochs.append((batch.leader_epoch, batch.base_offset))
+                if batch.last_offset + 1 == until:
+                    break  # what is behind it may be damaged
         except WalkEnd as end:
             raise Corruption(f"{file.path}: byte {end.position}: {end.reason}") from end
         finally:
             file.close()
-    return LogState(start_offset=Offset(bases[0] if bases else 0), epochs=tuple(epochs))
+    return LogState(start_offset=Offset(min(files, default=0)), epochs=tuple(epochs))
 
 
 def _load_segment(
@@ -336,3 +347,10 @@ def fence(disk: Disk, directory: str, reason: str) -> None:
     """
     make_directories_durably(disk, directory, PARTITION_LEVELS)
     replace_file(disk, f"{directory}/{FAULT_FILE}", reason.encode() + b"\n")
+
+
+def unfence(disk: Disk, directory: str) -> None:
+    """A log that was fenced was repaired."""
+    if exists(disk, f"{directory}/{FAULT_FILE}"):
+        disk.unlink(f"{directory}/{FAULT_FILE}")
+        disk.sync_directory(directory)

@@ -14,6 +14,8 @@ class LogPlace(msgspec.Struct, frozen=True):
     name: str
     segment_bytes: int
     replicated: bool = False
-    """Its group has several voters."""
+    """Its group has several voters, or had."""
     chunk_limits: ChunkLimits | None = None
     """When a segment of an event topic is full; None for other logs."""
+    archived: bool = False
+    """An object store has what its files lack."""

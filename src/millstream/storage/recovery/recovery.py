@@ -351,8 +351,14 @@ class _Recovery:
             full = isinstance(error, OSError) and error.errno in FULL
             if group == CONTROLLER_GROUP or full:
                 raise
-            place = self.replays[group].place
-            self._aside[group] = place.directory
+            self._put_aside(group, self.replays[group].place, error)
+
+    def _put_aside(self, group: int, place: LogPlace, error: Exception) -> None:
+        """The replay of a partition has raised ``error``, which is being handled."""
+        self._aside[group] = place.directory
+        if isinstance(error, Corruption):
+            self._faults.append(f"{place.name}: {error.message}")
+        else:
             self._broken.append(f"{place.name}: {type(error).__name__}: {error}\n{traceback.format_exc()}")
 
     def _replay_directory(self, directory: _Directory, locate: Callable[[int], LogPlace | None]) -> None:
@@ -424,8 +430,7 @@ class _Recovery:
                 full = isinstance(error, OSError) and error.errno in FULL
                 if group == CONTROLLER_GROUP or full:
                     raise
-                self._aside[group] = place.directory
-                self._broken.append(f"{place.name}: {type(error).__name__}: {error}\n{traceback.format_exc()}")
+                self._put_aside(group, place, error)
                 return None
             self.replays[group] = one
         return one

@@ -11,6 +11,9 @@ checksum mends the gap, with one line. If it is not there, the log is faulty: no
 the batches that the write-ahead log still has of it go to a quarantined file, and the log is fenced until a person
 decides. Only a torn last frame, which was never acknowledged, is cut in silence. A fenced replica keeps its term and
 its vote.
+
+A log whose ``epochs`` file is missing, where batches do not tell what it held, or cannot be read, has no damaged
+records. `StateMissing` ends its replay before anything of it is changed, and its records are set aside (``set_aside``).
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from millstream.format.wal import Kind
 from millstream.model.quantities import BytePosition, Offset
 from millstream.storage.disk import exists, make_directories, read_at, read_file, write_aside
 from millstream.storage.log.lost import check_beginning, has_log
-from millstream.storage.log.opening import derive_state, fence, live_segments, missing_epochs
+from millstream.storage.log.opening import StateMissing, derive_state, fence, live_segments, missing_epochs
 from millstream.storage.recovery.chunk_fill import ChunkFill
 from millstream.storage.recovery.cuts import Cuts
 from millstream.storage.recovery.quarantine import QuarantinedBatches
@@ -108,11 +111,22 @@ class LogReplay:
             self._bare = place.replicated and not has_log(names)
             files = live_segments(disk, place.directory, names)
             if EPOCHS_FILE in names:
-                saved = decode_log_state(read_file(disk, f"{place.directory}/{EPOCHS_FILE}"))
+                saved = self._read_state()
+        except StateMissing:
+            raise
         except Corruption as error:
             self._fail(f"{place.directory}: {error.message}")
         self._segments = SegmentNames(disk, place.directory, files)
         self._state = ReplayedState(saved, trimmed_to, truncations)
+
+    def _read_state(self) -> LogState:
+        path = f"{self.place.directory}/{EPOCHS_FILE}"
+        try:
+            return decode_log_state(read_file(self._disk, path))
+        except Corruption as error:
+            raise StateMissing(f"{path}: {error.message}") from error
+        except OSError as error:
+            raise StateMissing(f"{path} could not be read: {error.strerror}") from error
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -128,6 +142,9 @@ class LogReplay:
             if self._bare:
                 check_beginning(self.place.directory, record)
                 self._bare = False
+            if not self._state.has_entries and record.kind in (Kind.BATCH, Kind.CONTROL, Kind.TRUNCATE):
+                self._state.has_entries = True
+                self._require_state(Offset(record.base if record.kind == Kind.BATCH else record.last))
             match record.kind:
                 case Kind.BATCH:
                     self._batch(record, payload)
@@ -146,6 +163,8 @@ class LogReplay:
                     pass
                 case _:
                     raise Corruption(f"a record of unknown kind {record.kind}")
+        except StateMissing:
+            raise
         except (Corruption, WalkEnd) as error:
             self._fail(str(error))
             self._quarantine(record, payload)
@@ -297,10 +316,26 @@ class LogReplay:
             self._look_at_tail(file, size)
         self._state.forget_epochs(offset)
 
+    def _require_state(self, until: Offset | None) -> None:
+        """Raise StateMissing if there is no ``epochs`` file, batches do not tell what it held, and the log had some
+        before offset, or position, ``until`` of the first record; None: some at all.
+
+        Without older batches the write-ahead log has the log from its start, and there was no checkpoint.
+        """
+        if self._state.saved is not None or self.fault:
+            return
+        place, files = self.place, self._segments.files
+        has_more = place.replicated or place.archived
+        older = [name for base, name in files.items() if until is None or base < until]
+        if has_more and any(self._disk.size(f"{place.directory}/{name}") for name in older):
+            is_missing = True
+        else:
+            is_missing = not older and (until or 0) > (0 if has_more else self._state.start)
+        if is_missing:
+            raise StateMissing(missing_epochs(place.directory, replicated=place.replicated))
+
     def _derive_state(self, until: int) -> None:
         below = {int(base): name for base, name in self._segments.files.items() if base < until}
-        if below and self.place.replicated:
-            raise Corruption(missing_epochs(self.place.directory))
         if below:
             self._note(
                 "epochs_rebuilt",
@@ -411,6 +446,8 @@ class LogReplay:
             if self._begun:
                 self._take_from_segment(None)
             self._fail(self.uncertain)
+        if not self._state.has_entries:
+            self._require_state(None)
         if self._cuts.lowest is not None:
             self._forget_producers(self._cuts.lowest)
         if not self.fault and (self._begun or self._state.reached):

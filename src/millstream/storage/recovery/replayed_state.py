@@ -36,10 +36,12 @@ class ReplayedState:
     records will say about the log's start and end.
     """
 
-    __slots__ = ("_controls", "_log_start", "_void_from", "epochs", "reached", "saved", "start", "vote")
+    __slots__ = ("_controls", "_log_start", "_void_from", "epochs", "has_entries", "reached", "saved", "start", "vote")
 
     def __init__(self, saved: LogState | None, trimmed_to: Offset, truncations: list[Truncation]) -> None:
         self.saved = saved
+        self.has_entries = False
+        """A record of a batch, a control entry or a cut was applied."""
         known = LogState() if saved is None else saved
         self._log_start: Offset = max(trimmed_to, known.start_offset)
         self.start: Offset = max(self._log_start, known.local_start)

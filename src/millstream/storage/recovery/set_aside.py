@@ -9,9 +9,10 @@
 So a partition that failed holds no frame of the write-ahead log, and loses none of its records. The file says which
 frames it has, so that a crash between its sync and the release of the frames takes nothing twice.
 
-**Bad input.** A chunk that is torn is void. Damaged records are kept as damaged ones, and fault the replay unless a
-segment has them. **Crash.** `set_aside` may be repeated; so may `replay_set_aside`, whose last step removes the file.
-**Full disk.** OSError; the frames stay until it succeeds.
+**Bad input.** A chunk that is torn is void until its frame is set aside again. What does not verify when the file is
+replayed is damage: the replay is refused, and the file stays. Damaged records are kept as damaged ones, and fault the
+replay unless a segment has them. **Crash.** `set_aside` may be repeated; so may `replay_set_aside`, whose last step
+removes the file. **Full disk.** OSError; the frames stay until it succeeds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from millstream.format.wal_scan import judge
 from millstream.model.quantities import Offset, ShardId
 from millstream.model.replication import RaftPosition, ReplicaId
 from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import exists, read_file, write_all
+from millstream.storage.disk import exists, read_file, replace_file, write_all
 from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.replay import LogReplay
 from millstream.storage.recovery.replayed_state import Truncation
@@ -145,6 +146,16 @@ def _covered(disk: Disk, directory: str) -> dict[int, int]:
     return covered
 
 
+def _undamaged(disk: Disk, directory: str) -> list[Chunk]:
+    """The chunks of a partition's file. Raises Corruption if one does not verify."""
+    data = _read(disk, directory)
+    found = list(chunks(data))
+    sound = sum(map(_size, found))
+    if sound < len(data):
+        raise Corruption(f"{_path(directory)} is damaged at byte {sound}")
+    return found
+
+
 def _path(directory: str) -> str:
     return f"{directory}/{QUARANTINE_FILE}"
 
@@ -168,7 +179,7 @@ def replay_set_aside(disk: Disk, data_dir: str, place: LogPlace, now_ms: int, no
         OSError: the disk failed.
     """
     directory = place.directory
-    found = list(chunks(_read(disk, directory)))
+    found = _undamaged(disk, directory)
     if not found:
         forget_set_aside(disk, directory)
         return
@@ -211,14 +222,28 @@ def replay_set_aside(disk: Disk, data_dir: str, place: LogPlace, now_ms: int, no
 
 
 def vote_set_aside(disk: Disk, directory: str) -> StoredVote | None:
-    """The newest vote of a replica that was put aside; None without one; then its ``epochs`` file has it."""
-    votes = [
-        StoredVote(record.leader_epoch, ReplicaId(record.base))
-        for chunk in chunks(_read(disk, directory))
-        for record, _ in chunk.records
-        if record.kind == Kind.VOTE
-    ]
-    return votes[-1] if votes else None
+    """The newest vote of a replica that was put aside. None if its ``epochs`` file has it; `StoredVote` () if it is
+    not known, because what was set aside is damaged.
+    """
+    try:
+        found = _undamaged(disk, directory)
+    except Corruption:
+        return StoredVote()
+    records = [record for chunk in found for record, _ in chunk.records if record.kind == Kind.VOTE]
+    return StoredVote(records[-1].leader_epoch, ReplicaId(records[-1].base)) if records else None
+
+
+def keep_batches(disk: Disk, directory: str) -> None:
+    """Leave in the ``quarantine`` file what a log with other Raft positions can take up: batches, and changes of its
+    start and end. What is damaged goes, with all behind it. Raises OSError; the file is replaced as a whole.
+    """
+    if is_set_aside(disk, directory):
+        replace_file(disk, _path(directory), b"".join(map(_batches_of, chunks(_read(disk, directory)))))
+
+
+def _batches_of(chunk: Chunk) -> bytes:
+    records = [one for one in chunk.records if one[0].kind not in (Kind.CONTROL, Kind.VOTE)]
+    return encode_chunk(chunk.shard, chunk.sequence, records, doubtful=chunk.doubtful)
 
 
 def forget_set_aside(disk: Disk, directory: str) -> None:

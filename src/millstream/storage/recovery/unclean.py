@@ -28,12 +28,14 @@ from millstream.format.names import (
     DELETED_SUFFIX,
     EPOCHS_FILE,
     LOST_FILE,
+    PARTITION_LEVELS,
     PRODUCERS_SUFFIX,
     QUARANTINE_FILE,
     SEGMENT_SUFFIX,
 )
 from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, RaftPosition, Term
+from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import exists, read_file, replace_file
 from millstream.storage.log.lost import has_log, mark_lost
 from millstream.storage.log.opening import derive_state, live_segments, remove_segment
@@ -103,10 +105,27 @@ def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str],
     return True
 
 
-def settle(disk: Disk, directory: str, kept: Kept, term: Term, stored: LogState | None) -> Offset:
+def settle(
+    disk: Disk,
+    directory: str,
+    kept: Kept,
+    term: Term,
+    stored: LogState | None,
+    *,
+    alone: bool = False,
+) -> Offset:
     """After ``cut_back``: let what the log remembers beside its segments end where they do, and say where that is. The
-    log counts as a replica again. ``term`` is below that of the cut, and no replica has led in it. ``stored`` is what
-    the object store has of it, as the state of a log that ends there; None if nothing of the topic is archived.
+    log counts as a replica again.
+
+    Args:
+        disk: where it is.
+        directory: of its files.
+        kept: what ``look`` has found.
+        term: of a cut, below its term; no replica has led in it. With ``alone`` the log is led in a later term than
+            this one and than each that its files know.
+        stored: what the object store has of it, as the state of a log that ends there; None if nothing of the topic is
+            archived.
+        alone: no other broker holds the partition.
 
     What the store has counts, because it was committed. Files that end before it, or that an older leader wrote than
     what it has at their place, are removed.
@@ -117,20 +136,40 @@ def settle(disk: Disk, directory: str, kept: Kept, term: Term, stored: LogState 
     """
     files = live_segments(disk, directory, names_in(disk, directory))
     state = stored_state(disk, directory)
+    if state is not None and _was_derived(state):  # batches were replayed since
+        state = msgspec.structs.replace(state, epochs=derive_state(disk, directory, files, kept.end_offset).epochs)
     if stored is not None:
         settled = _with_stored(disk, directory, files, kept, state, stored, term)
     elif state is None:
         settled = _derived(disk, directory, files, kept, term)
     else:
         settled = _ended(directory, state, files, kept)
+    end = settled.base.offset if stored is not None else max(kept.end_offset, settled.files_start)
+    if alone:
+        settled = _in_newer_term(settled, state or settled, end, term)
     if settled != state:
+        make_directories_durably(disk, directory, PARTITION_LEVELS)
         replace_file(disk, f"{directory}/{EPOCHS_FILE}", encode_log_state(settled))
     if stored is not None and settled.local_start == settled.base.offset:
         _remove_files(disk, directory)
     if exists(disk, f"{directory}/{LOST_FILE}"):
         disk.unlink(f"{directory}/{LOST_FILE}")
     disk.sync_directory(directory)
-    return settled.base.offset if stored is not None else kept.end_offset
+    return end
+
+
+def _in_newer_term(settled: LogState, before: LogState, end: Offset, term: Term) -> LogState:
+    """The state of a log that is led in a later term than ``term`` and all terms before it was cut. The term is noted
+    at the end of the log, so that a start without a write after it knows the term, too.
+    """
+    epochs = tuple(one for one in settled.epochs if one[1] <= end)
+    known = (term, before.vote.term, before.base.term, *(one[0] for one in (*before.epochs, *epochs)))
+    newest = Term(max(known) + 1)
+    base = settled.base
+    if base.offset == end and base != before.base:
+        base = RaftBase(end, base.position, newest, base.payload)
+    vote = StoredVote(newest, NO_REPLICA)
+    return msgspec.structs.replace(settled, epochs=(*epochs, (newest, end)), vote=vote, base=base)
 
 
 def _with_stored(
@@ -144,7 +183,7 @@ def _with_stored(
 ) -> LogState:
     """What is archived, and behind it what the files have. It ends in a term that no other log has, as `_derived`."""
     archived, payload = stored.local_start, stored.base.payload
-    own = derive_state(disk, directory, files, None) if state is None else state
+    own = derive_state(disk, directory, files, kept.end_offset) if state is None else state
     vote = StoredVote() if state is None else state.vote
     first = max(own.local_start, Offset(min(files, default=kept.end_offset)))
     is_behind = kept.end_offset <= max(archived, stored.start_offset)
@@ -182,8 +221,15 @@ def _derived(disk: Disk, directory: str, files: dict[int, str], kept: Kept, term
     """What the batches tell. Nothing tells where control entries were, so positions are not those of other replicas.
     The log ends in a term that no other log has: a replica that was not emptied does not match, and is filled.
     """
-    state = derive_state(disk, directory, files, None)
-    return msgspec.structs.replace(state, base=RaftBase(kept.end_offset, RaftPosition(kept.end_offset), term))
+    state = derive_state(disk, directory, files, kept.end_offset)
+    start = state.start_offset if files else kept.end_offset
+    base = RaftBase(kept.end_offset, RaftPosition(kept.end_offset), term)
+    return msgspec.structs.replace(state, start_offset=start, base=base)
+
+
+def _was_derived(state: LogState) -> bool:
+    """Whether a state may be of `_derived`: no elected log has as many positions as offsets."""
+    return state.base.position == state.base.offset > 0 and not state.controls
 
 
 def _ended(directory: str, state: LogState, files: dict[int, str], kept: Kept) -> LogState:
@@ -191,7 +237,7 @@ def _ended(directory: str, state: LogState, files: dict[int, str], kept: Kept) -
     if state.files_start > end:
         raise Corruption(f"{directory}: the log starts at {state.files_start}, and nothing behind it is sound")
     base = state.base
-    if base.offset > end:
+    if base.offset > end or _was_derived(state):
         base = RaftBase(end, RaftPosition(end + base.position - base.offset), base.term, base.payload)
     return msgspec.structs.replace(
         state,
@@ -206,7 +252,7 @@ def stored_state(disk: Disk, directory: str) -> LogState | None:
     """The ``epochs`` file of a log that is not open; None without one that can be read."""
     try:
         return decode_log_state(read_file(disk, f"{directory}/{EPOCHS_FILE}"))
-    except (FileNotFoundError, Corruption):
+    except (OSError, Corruption):
         return None
 
 

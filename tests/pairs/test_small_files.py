@@ -1,0 +1,168 @@
+"""Each small file of a partition, lost or damaged in a crash: what a start does, and what ``topic repair`` does.
+
+In each history the partition has records in its files, and some in the write-ahead log alone. Nothing that was
+acknowledged is lost, the partition is served in the end, and in a later term than before.
+"""
+
+import errno
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from millstream.admin.bodies import RepairAsked
+from millstream.app.repairs import Repair
+from millstream.core.controller import requests
+from millstream.errors import MillstreamError
+from millstream.format.names import EPOCHS_FILE, INDEX_SUFFIX, PRODUCERS_SUFFIX
+from millstream.partition.partition import Partition
+from sim.pairs.history import _listening
+from sim.pairs.judge import judge
+from sim.pairs.kinds import KINDS, TOPIC, Kind
+from sim.pairs.operations import OPERATIONS, fill
+from sim.pairs.resting import rest
+from sim.pairs.several import Several
+
+
+class After(NamedTuple):
+    """What becomes of a replica."""
+
+    start: str
+    """``served``, ``failed`` or ``filled``: its files are put aside, and another replica has them."""
+    plan: str = ""
+    """Step of the repair as it is planned; empty if there is nothing to repair."""
+
+
+SERVED, FILLED = After("served"), After("filled")
+DERIVED, INSTALLED = After("failed", "derive"), After("failed", "install")
+
+ANY: Final = ("local", "compacted", "tiered", "shared", "events", "tiered events")
+KEPT_ELSEWHERE: Final = ("tiered", "shared", "tiered events")
+"""Kinds of which the object store has a part."""
+
+HOLDERS: Final = {"always one": 1, "moved to one": 3, "three": 3}
+"""Who holds the partition, and the replicas that it is created with."""
+
+DAMAGES: Final = (
+    (EPOCHS_FILE, "lost"),
+    (EPOCHS_FILE, "damaged"),
+    (EPOCHS_FILE, "unreadable"),
+    (INDEX_SUFFIX, "lost"),
+    (INDEX_SUFFIX, "damaged"),
+    (PRODUCERS_SUFFIX, "lost"),
+    (PRODUCERS_SUFFIX, "damaged"),
+)
+
+
+def expected(kind: str, holders: str, file: str, damage: str) -> After:
+    """The table. The file ``epochs`` has what no other file has: the vote, the positions of entries, what is archived.
+    Everything else is derived again.
+    """
+    if file != EPOCHS_FILE:
+        return SERVED
+    if holders == "three":
+        return INSTALLED if "events" in kind else FILLED
+    if holders == "always one" and damage == "lost" and kind not in KEPT_ELSEWHERE:
+        return SERVED  # derived by the start: a sole voter's log has batches alone
+    return DERIVED
+
+
+def _works(_: str, __: str) -> int:
+    """Nothing fails on the disk."""
+    return 0
+
+
+class History:
+    """A cluster with the topic, and its broker whose files are damaged."""
+
+    def __init__(self, kind: str, holders: str) -> None:
+        made = KINDS[f"{kind}, three replicas"]
+        self.holders = holders
+        self.world = Several(f"{kind}/{holders}", Kind(made.configs, replicas=HOLDERS[holders]))
+        self.wrong: list[str] = []
+
+    def begin(self) -> None:
+        """Write, and let the broker hold the partition alone if that is asked for."""
+        world = self.world
+        fill(world, 12)
+        OPERATIONS["produce idempotently"](world)
+        if self.holders == "moved to one":
+            node = world.home(TOPIC, 0)[0].node_id
+            other = next(one.node_id for one in world.members if one.node_id != node)
+            world.decide(requests.ReassignPartitions((requests.ReassignPartition(TOPIC, 0, (other,)),)))
+            group = world.controller.topics[TOPIC].partitions[0].raft_group
+            world.until(lambda: group not in world.controller.moves, "a move does not end")
+        if world.config(TOPIC).is_archived:
+            rest(world)
+        self.member, _ = world.home(TOPIC, 0)
+
+    @property
+    def entry(self) -> Any:
+        """Of the partition on the broker."""
+        return self.member.table.find(TOPIC, 0)
+
+    def damage(self, file: str, damage: str) -> int:
+        """The power fails, and a file cannot be read as it was; the epoch of before."""
+        world, member = self.world, self.member
+        world.until(lambda: not world.lag(TOPIC, 0), "replicas do not catch up")
+        directory, epoch = self.entry.log.directory, self.entry.leader_epoch
+        done: list[int] = []
+        member.shard.storage.checkpoint(lambda: done.append(1))
+        world.until(lambda: bool(done), "a checkpoint does not end")
+        fill(world, 2)
+        member.crash(torn=False)
+        paths = [path for path, _ in member.disk.files() if path.startswith(directory + "/") and path.endswith(file)]
+        for path in paths:
+            if damage == "lost":
+                member.disk.unlink(path)
+            elif damage == "damaged":
+                member.disk.damage(path, 0, b"\xff" * 64)
+            else:
+                member.disk.fail = lambda kind, where: errno.EIO if kind == "read" and where in paths else 0
+            world.expected.append(path)
+        member.start()
+        world.until(lambda: member.is_ready and self.entry is not None, "the broker does not come up")
+        world.wait(1_000_000)
+        return epoch
+
+    def repair(self, *, execute: bool) -> dict[str, Any]:
+        """As ``millstream topic repair`` on the broker."""
+        shard, answers = self.member.shard, []
+        asked = RepairAsked(TOPIC, 0, execute=execute)
+        Repair(shard.context.reactor, shard.storage, self.member.partitions, self.entry, asked, answers.append).begin()
+        self.member.idle = False
+        self.world.until(lambda: bool(answers), "a repair is not answered")
+        assert not isinstance(answers[0], MillstreamError), answers[0]
+        return answers[0]
+
+    def play(self, file: str, damage: str, after: After) -> None:
+        """One cell of the table."""
+        cell = f"{file} {damage}"
+        epoch = self.damage(file, damage)
+        entry = self.entry
+        aside = self.member.shard.stats.counter("recovery_repairs", kind="replica_lost").value > 0
+        start = "failed" if not isinstance(entry, Partition) else "filled" if aside else "served"
+        plan = ""
+        if start == "failed":
+            planned = self.repair(execute=False)
+            self.member.disk.fail = _works
+            done, plan = self.repair(execute=True), planned["step"]
+            assert done["step"] == ("open" if damage == "unreadable" else plan), "what can be read again is opened"
+            assert not planned["done"] and done["done"], (cell, planned, done)
+            assert planned["lost"] == done["lost"] == 0, (cell, planned, done)
+        self.member.disk.fail = _works
+        assert (start, plan) == after, (cell, getattr(entry, "reason", entry))
+        self.world.until(lambda: not self.world.lag(TOPIC, 0), f"{cell}: replicas do not catch up")
+        if self.holders != "three":
+            assert self.world.home(TOPIC, 0)[1].leader_epoch > epoch, cell
+        rest(self.world)
+        judge(self.world)
+
+
+@pytest.mark.parametrize("holders", HOLDERS)
+@pytest.mark.parametrize("kind", ANY)
+def test_a_small_file_is_lost_or_damaged(kind: str, holders: str) -> None:
+    history = History(kind, holders)
+    with _listening(history.wrong):
+        history.begin()
+        for file, damage in DAMAGES:
+            history.play(file, damage, expected(kind, holders, file, damage))
