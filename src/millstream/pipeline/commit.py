@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millstream.errors import Rejected, Unavailable
+from millstream.errors import Unavailable
 from millstream.pipeline.attempt import attempted
 from millstream.pipeline.changes import Changes
 from millstream.pipeline.dead_letters import finish_replay
@@ -34,7 +34,7 @@ from millstream.pipeline.files import WrittenFile
 from millstream.pipeline.generations import Generations
 from millstream.pipeline.ranges import Ranges
 from millstream.pipeline.rows import DEAD_LETTER_SCHEMA
-from millstream.pipeline.tables.guard import Moved, reaches, require_own, set_back
+from millstream.pipeline.tables.guard import Moved, recorded, require_own
 from millstream.pipeline.tables.table import CommitRecord, Table, TableChanged
 from millstream.pipeline.upkeep import Schedule
 
@@ -167,20 +167,16 @@ class TableSink:
         Raises:
             Moved: another run was faster.
         """
-        found = self.table.guard(self._writer.owner)
-        last = self.table.standing(self._writer.owner)
-        lost = found if found is not None and not reaches(last, found) else None
-        if lost is not None and not self._replay:
-            raise Rejected(set_back(self.table.shown, lost, last).message)
-        begun = last if last is not None and last.begun else None
+        before = recorded(self.table, self._writer.owner, replay=self._replay)
+        found = before.guard
         epoch = 1 if found is None else found.epoch + 1
-        claim = self._of(begun, epoch) if begun is not None else self._empty(epoch)
+        claim = self._of(before.last, epoch) if before.last is not None else self._empty(epoch)
         attempted(self.table, claim, lambda: self.table.claim(claim, found), self._pause, claim=True)
         guard = self.table.guard(self._writer.owner)
         if guard is None or (guard.epoch, guard.writer) != (claim.epoch, claim.writer):
             raise Moved("another run has claimed the table at the same time")
         self._guard, self.last = guard, guard if guard.begun else None
-        self.lost = lost
+        self.lost = before.lost
 
     def _of(self, record: CommitRecord, epoch: int) -> CommitRecord:
         return msgspec.structs.replace(record, epoch=epoch, writer=self._writer.run)

@@ -43,6 +43,20 @@ _FORGOTTEN: Final = "~forgotten"
 """Behind the name of a sink it names the writer that forgets deleted keys."""
 
 
+def require_same_key(table: Table, last: CommitRecord | None) -> None:
+    """Refuse another key than that of the rows.
+
+    Raises:
+        Rejected: it is another one.
+    """
+    before, key = last.key if last is not None else (), table.key
+    if before and sorted(before) != sorted(key):
+        raise Rejected(
+            f"{table.shown} has one row for each {', '.join(before)}, and key: names {', '.join(key)}; rows of both "
+            "would stand side by side: name the old key, or write into a new table"
+        )
+
+
 class MergingSink(KeyedSink):
     """Commits the batches of a table with keys. ``deletes`` are its deleted keys, kept for ``keep_s`` seconds."""
 
@@ -74,12 +88,7 @@ class MergingSink(KeyedSink):
         """
         written = super().open(schema)
         key = self.table.key
-        before = self.last.key if self.last is not None else ()
-        if before and sorted(before) != sorted(key):
-            raise Rejected(
-                f"{self.table.shown} has one row for each {', '.join(before)}, and key: names {', '.join(key)}; rows "
-                "of both would stand side by side: name the old key, or write into a new table"
-            )
+        require_same_key(self.table, self.last)
         deletes = self._deletes = self._open_deletes(key)
         fields = [schema.field(name) for name in (*key, *(name for name in PLACES if name not in (*key, GENERATION)))]
         at = pa.timestamp("us", tz="UTC")

@@ -31,16 +31,18 @@ from millstream.errors import Rejected
 from millstream.pipeline.checks import decoder_of, kind_of, problems_of, seconds, sink_name
 from millstream.pipeline.inference import inferred
 from millstream.pipeline.locations import state_directory
+from millstream.pipeline.merging_sink import require_same_key
 from millstream.pipeline.model import Pipeline
 from millstream.pipeline.ranges import Bounds
 from millstream.pipeline.reach import await_topics
 from millstream.pipeline.rows import row_schema
 from millstream.pipeline.sink_query import NoWatch, SinkFailed, SinkQuery, SinkRun, Watch
-from millstream.pipeline.start import open_logs
+from millstream.pipeline.start import check_checkpoint, open_logs, require_same_source
 from millstream.pipeline.state import PipelineState
+from millstream.pipeline.tables.guard import recorded
 from millstream.pipeline.tables.open_table import open_table, shown_target
 from millstream.pipeline.topic_guard import topic_guard
-from millstream.pipeline.wire_schemas import fitted, keep_columns, pinned, with_kept_columns
+from millstream.pipeline.wire_schemas import fitted, keep_columns, pinned, require_same_registry, with_kept_columns
 from millstream.spark.logs import Logs
 from millstream.spark.stats import ReadStats
 from millstream.spark.workers import RESTARTS, restart_pause_s
@@ -182,6 +184,7 @@ class Run:
         logs = open_logs(self._pipeline)
         try:
             self._inspect_topics(logs)
+            self._inspect_records(logs)
             self._watch.phase("starting Spark")
             spark = self._session(self._pipeline)
             self._watch.phase("opening tables")
@@ -218,6 +221,28 @@ class Run:
                 guard = topic_guard(self._pipeline, sink, self._state.sink(sink_name(sink)))
                 if guard is not None:
                     guard.inspect(logs.cluster)
+
+    def _inspect_records(self, logs: Logs) -> None:
+        """Refuse what the tables' records do not fit, before a table is taken from a run on another host.
+
+        Raises:
+            Rejected: a table was set back, or has rows of another key, topic, cluster or registry.
+            Unavailable: a registry does not answer.
+        """
+        source = self._pipeline.source
+        for sink in self._pipeline.sinks:
+            name, target = sink_name(sink), shown_target(sink, self._directory)
+            table = None if kind_of(sink) == "topic" or self._replay else open_table(sink, self._directory)
+            if table is None or not table.exists():
+                continue
+            last = recorded(table, f"{self._pipeline.pipeline}.{name}", replay=False).last
+            check_checkpoint(self._state.sink(name), last, target)
+            if last is None:
+                continue
+            require_same_registry(source, last.registry, name)
+            if sink.mode == "upsert":
+                require_same_key(table, last)
+            require_same_source(last, logs)
 
     def _opened(self, index: int, run_id: str, spark: "SparkSession", logs: Logs) -> SinkQuery:
         from millstream.pipeline.keyed_query import KeyedQuery

@@ -68,11 +68,7 @@ def find_start(
     replaced = {} if last is None else _replaced_topics(last, logs, source_partitions)
     if replaced and last is not None:
         if not replay:
-            raise Rejected(
-                f"{last.sink}: {'; '.join(replaced.values())}, so the offsets that the table's record has mean other "
-                "records. 'millstream pipeline run --replay' reads what is there now from its beginning, into the same "
-                "table"
-            )
+            raise _misread(last, replaced)
         state.forget()
     pinned = state.start()
     if pinned is not None and state.query_id() is not None:
@@ -90,6 +86,24 @@ def find_start(
         for (topic, partition), offset in logs.start(source_partitions, starting(options, streaming=True)).items():
             found.setdefault(topic, {})[str(partition)] = offset
     return _complete(state.pin_start(found, replace=last is not None), source_partitions)
+
+
+def require_same_source(last: CommitRecord, logs: Logs) -> None:
+    """Refuse to read on from a record whose offsets are of other topics than those of that name now.
+
+    Raises:
+        Rejected: a topic was made again, or it is another cluster.
+    """
+    replaced = _replaced_topics(last, logs, logs.source_partitions())
+    if replaced:
+        raise _misread(last, replaced)
+
+
+def _misread(last: CommitRecord, replaced: Mapping[str, str]) -> Rejected:
+    return Rejected(
+        f"{last.sink}: {'; '.join(replaced.values())}, so the offsets that the table's record has mean other records. "
+        "'millstream pipeline run --replay' reads what is there now from its beginning, into the same table"
+    )
 
 
 def require_same_topics(last: CommitRecord, logs: Logs) -> None:

@@ -15,8 +15,10 @@ from table_support import Writer
 
 from millstream.errors import Rejected, Unavailable
 from millstream.pipeline.model import Pipeline, Sink, Source
+from millstream.pipeline.runner import Run
+from millstream.pipeline.sink_query import NoWatch
 from millstream.pipeline.start import check_checkpoint, find_start, require_same_topics
-from millstream.pipeline.state import SinkState
+from millstream.pipeline.state import PipelineState, SinkState
 from millstream.pipeline.tables.guard import SetBack, TakenOver, offsets_of
 from millstream.pipeline.tables.table import CommitRecord
 from millstream.spark.logs import SourcePartition
@@ -391,13 +393,16 @@ class OneTopic:
         return [SourcePartition("t", self.topic_id, 0, 0)]
 
 
-@pytest.mark.parametrize(
+OTHERS = pytest.mark.parametrize(
     ("now", "text"),
     [
         (OneTopic("2" * 32), "topic t was deleted and made again"),
         (OneTopic(cluster_id="d"), "topic t was read from cluster c, and this is cluster d"),
     ],
 )
+
+
+@OTHERS
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_topic_that_is_another_one_is_refused_and_read_from_its_beginning_where_it_is_told_to(
     tmp_path, state, now, text, kept
@@ -419,3 +424,17 @@ def test_the_history_of_a_topic_that_was_made_again_is_not_read_into_its_table(t
     require_same_topics(last, OneTopic())
     with pytest.raises(Rejected, match="what the pipeline left out is no longer there"):
         require_same_topics(last, OneTopic("2" * 32))
+
+
+@OTHERS
+def test_a_run_that_is_refused_takes_the_table_from_no_other(tmp_path, now, text):
+    one = opened(tmp_path, "delta")
+    one.sink.reads.cluster = "c"
+    one.append([{"n": 1}], ends(100))
+    pipeline = Pipeline(pipeline="p", source=Source(topic="t"), sinks=[Sink(delta="t", name="s")])
+    elsewhere = Run(pipeline, str(tmp_path), PipelineState(str(tmp_path / "elsewhere")), NoWatch())
+    elsewhere._inspect_records(OneTopic())
+    with pytest.raises(Rejected, match=text):
+        elsewhere._inspect_records(now)
+    one.append([{"n": 2}], ends(200))
+    assert numbers(one) == [1, 2]

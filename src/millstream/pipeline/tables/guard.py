@@ -20,9 +20,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from millstream.errors import MillstreamError, Rejected
 from millstream.pipeline.ranges import Ranges
-from millstream.pipeline.tables.table import CommitRecord
+from millstream.pipeline.tables.table import CommitRecord, Table
 from millstream.spark.offsets import read_offset
 
 
@@ -83,6 +85,29 @@ def require_standing(
     """
     if position(found) != position(after) or not reaches(standing, after):
         raise set_back(shown, after, standing)
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What a table says of a writer: its last record or claim, the record of the last batch that the table has, and,
+    if the table was set back behind it, the record that it was set back behind.
+    """
+
+    guard: CommitRecord | None
+    last: CommitRecord | None
+    lost: CommitRecord | None
+
+
+def recorded(table: Table, owner: str, *, replay: bool) -> Recorded:
+    """What a table that exists says of a writer.
+
+    Raises:
+        Rejected: it was set back, and nothing is to be replayed.
+    """
+    guard, standing = table.guard(owner), table.standing(owner)
+    lost = guard if guard is not None and not reaches(standing, guard) else None
+    if lost is not None and not replay:
+        raise Rejected(set_back(table.shown, lost, standing).message)
+    return Recorded(guard, standing if standing is not None and standing.begun else None, lost)
 
 
 def reaches(standing: CommitRecord | None, record: CommitRecord) -> bool:
