@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from millstream.cli.failure import CommandFailed, OutputLost, ReaderLeft, without_extra
 from millstream.cli.output import emit, emit_now, remark
+from millstream.cli.streams import take_streams
 from millstream.config.errors import ConfigError
 from millstream.errors import MillstreamError
 
@@ -23,6 +24,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the process's exit code."""
+    take_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     return _guarded(lambda: _dispatch(words), _Complaints(as_json="--json" in words))
 

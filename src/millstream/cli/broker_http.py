@@ -46,6 +46,13 @@ def http_url_of(bootstrap: str, node: int, timeout_s: float, path: str, lacks: s
     return http_url(f"{brokers[node].host}:{brokers[node].port}", timeout_s, path, lacks)
 
 
+def http_address(text: str) -> str:
+    """The URL of an HTTP port that a person names: a URL, or ``HOST:PORT``, with TLS if the command speaks it."""
+    if "://" in text:
+        return text.rstrip("/")
+    return f"{'https' if identity.security().speaks_tls else 'http'}://{text}"
+
+
 def ask_http(url: str, timeout_s: float, body: bytes | None = None) -> dict[str, Any]:
     """What a broker answers to GET, or to POST of a JSON ``body``.
 

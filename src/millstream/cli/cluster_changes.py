@@ -161,6 +161,8 @@ def change_cluster(bootstrap: str, request: dict[str, Any]) -> list[dict[str, An
     url = http_url(bootstrap, ASK_S, "/v1/cluster", "takes no changes of its cluster")
     results: list[dict[str, Any]] = ask_http(url, ASK_S, json.dumps(request).encode())["results"]
     refused = [one["message"] or one["error"] for one in results if one["error"]]
+    if refused and not cluster_status(bootstrap, ASK_S)["brokers"]:
+        raise CommandFailed(f"{bootstrap} is a single broker: there is no other that could take anything over")
     if refused:
         raise CommandFailed("; ".join(dict.fromkeys(refused)))
     return results

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from millstream.cli.broker_http import ask_http, http_url
+from millstream.cli.broker_http import ask_http, http_address, http_url
 from millstream.cli.cluster_changes import ASK_S
 from millstream.cli.failure import CommandFailed, WrongUsage
 from millstream.cli.options import as_json_option, bootstrap_option
@@ -75,7 +75,7 @@ def recover(
         nodes = sorted({int(part) for part in lost.split(",")})
     except ValueError:
         raise WrongUsage("--lost takes the ids of brokers, as in '--lost 2,3'") from None
-    urls = [f"http://{address}" for address in survivors]
+    urls = [http_address(survivor) for survivor in survivors]
     if not urls:
         urls = [http_url(bootstrap, ASK_S, "", "cannot be asked for its replicas")]
     recovery = _Recovery(urls, nodes, timeout)

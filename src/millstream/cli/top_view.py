@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -329,4 +330,5 @@ def _time(seconds: float | None) -> str:
 
 def _bar(part: float, whole: float, width: int) -> str:
     filled = round(width * min(1.0, part / whole)) if whole else 0
-    return "█" * filled + "░" * (width - filled)
+    full, empty = "█░" if (sys.stdout.encoding or "").lower().startswith("utf") else "#."
+    return full * filled + empty * (width - filled)

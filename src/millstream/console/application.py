@@ -4,6 +4,7 @@ An error of the cluster is a page with its reason and what to do; the console it
 bounded by ``BODY_MAX``.
 """
 
+import re
 import secrets
 from typing import Any, Final
 
@@ -93,6 +94,7 @@ def create(settings: Settings) -> Flask:
         theme = request.cookies.get("theme", "")
         return {
             "said": g.get("said", ()),
+            "place": _place(),
             "places": [place for place in _PLACES if place[1] != "connect.connectors" or not settings.hosted],
             "theme": theme if theme in THEMES else "",
             "token": guard.token,
@@ -111,6 +113,19 @@ def create(settings: Settings) -> Flask:
         }
 
     return application
+
+
+def _place() -> str:
+    """The endpoint of the navigation that this page belongs to; empty for none."""
+    blueprint, _, _ = (request.endpoint or "").partition(".")
+    if blueprint == "messages":
+        return "topics.topics"
+    if blueprint in ("changes", "cluster"):
+        first = next((part for part in re.split(r"[/-]", request.path) if part), "overview")
+        if first == "new":
+            return "topics.topics"
+        return next((each for _, each, _ in _PLACES if each.partition(".")[2].startswith(first.removesuffix("s"))), "")
+    return next((each for _, each, _ in _PLACES if each.partition(".")[0] == blueprint), "")
 
 
 def _same_page(name: str) -> str:

@@ -111,6 +111,12 @@ def dotted(name: str) -> Markup:
     return Markup(".<wbr>").join(name.split("."))
 
 
+def address(text: str) -> Markup:
+    """``HOST:PORT``, which may be broken before the port."""
+    host, colon, port = text.rpartition(":")
+    return Markup("{}<wbr>{}").format(host, colon + port)
+
+
 def duration(ms: int) -> str:
     """A time as its two largest units."""
     left, parts = ms // 1000, list[str]()
@@ -130,7 +136,7 @@ def install(application: Flask) -> None:
     """Give the templates these functions."""
     environment: Any = application.jinja_env
     environment.filters.update(
-        size=size, number=number, moment=moment, duration=duration, visible=visible, dotted=dotted
+        size=size, number=number, moment=moment, duration=duration, visible=visible, dotted=dotted, address=address
     )
     environment.globals.update(here=here, sorting=sorting, url_for=url_for)
     environment.trim_blocks = environment.lstrip_blocks = True

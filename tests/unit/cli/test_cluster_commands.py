@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millstream.cli import broker_http, cluster_changes, topic
+from millstream.cli import broker_http, cluster_changes, identity, topic
 
 STATUS = {
     "cluster_id": "c",
@@ -173,3 +173,32 @@ def test_dev_keeps_the_number_of_brokers(millstream, tmp_path):
     assert "has no broker 7; it has 1, 2" in millstream("dev", "restart", 7, "--data", tmp_path).err
     (tmp_path / "cluster.json").write_text("{")
     assert "is not what 'millstream dev cluster' writes" in millstream("dev", "cluster", "--data", tmp_path).err
+
+
+@pytest.mark.parametrize("words", [["drain", "0"], ["undrain", "0"], ["decommission", "7"], ["rebalance"]])
+def test_a_single_broker_is_called_that(millstream, status, words):
+    status["results"] = [
+        {"error": "INVALID_REQUEST", "message": "broker 0 is not registered", "topic": None, "moves": 0}
+    ]
+    status["brokers"] = []
+    outcome = millstream("cluster", *words, "--bootstrap", "127.0.0.1:1")
+    assert outcome.code == 1
+    assert "is a single broker" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "protocol", "url"),
+    [
+        ("b-1:9644", "", "http://b-1:9644"),
+        ("b-1:9644", "SSL", "https://b-1:9644"),
+        ("https://b-1:9644/", "", "https://b-1:9644"),
+        ("http://b-1:9644", "SASL_SSL", "http://b-1:9644"),
+    ],
+)
+def test_a_survivor_is_asked_over_tls_if_the_command_speaks_it(monkeypatch, text, protocol, url):
+    found = {} if not protocol else {"security.protocol": protocol}
+    if protocol.startswith("SASL"):
+        found |= {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
+    identity.use(lambda: found)
+    assert broker_http.http_address(text) == url
+    identity.use(dict)

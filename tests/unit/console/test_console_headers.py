@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.console.application import create
+from millstream.console.application import _place, create
 from millstream.console.cookies import LOGIN, name_of_cookie
 from millstream.console.settings import Settings
 
@@ -37,3 +37,27 @@ def test_a_header_that_is_no_address_gets_a_page(browser, name, value, path):
 )
 def test_a_cookie_is_for_the_port_that_the_browser_asked(host, name):
     assert name_of_cookie(LOGIN, host) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/", "cluster.overview"),
+        ("/brokers/3", "cluster.brokers"),
+        ("/settings", "cluster.settings"),
+        ("/transaction?id=x", "cluster.transactions"),
+        ("/topics/a/messages", "topics.topics"),
+        ("/topics/a/change", "topics.topics"),
+        ("/topics/a/produce", "topics.topics"),
+        ("/new-topic", "topics.topics"),
+        ("/group?id=a", "groups.groups"),
+        ("/group/reset?id=a", "groups.groups"),
+        ("/settings/change?broker=0&name=a", "cluster.settings"),
+        ("/users", "rights.rules"),
+        ("/audit", "broker.tiers"),
+        ("/login", ""),
+    ],
+)
+def test_every_page_has_its_place_in_the_navigation(browser, path, place):
+    with browser.application.test_request_context(path):
+        assert _place() == place
