@@ -17,6 +17,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.types import StringType
 from upsert_support import SCHEMA, T0, UTC_US, Upserts, positions
 
@@ -432,6 +434,26 @@ def test_identifier_fields_are_the_default_key_and_must_not_differ_from_a_named_
         open_table(Sink(iceberg="ns.t"), str(tmp_path)).inspect(None)
     with pytest.raises(Rejected, match="has no identifier fields: name the columns of its key"):
         _ = open_table(Sink(iceberg="ns.other", mode="upsert"), str(tmp_path)).key
+
+
+def test_equality_deletes_of_others_are_refused_by_name(tmp_path):
+    """Flink writes them, and pyiceberg reads no such table."""
+    upserts = Upserts(tmp_path, "iceberg")
+    upserts.put((1, "a", 0, 0))
+    table = upserts.sink.table._catalog.load_table("ns.t")
+    before = table.current_snapshot()
+    counts = Summary(Operation.DELETE, **{"total-equality-deletes": "1"})
+    made = before.model_copy(
+        update={"snapshot_id": 7, "parent_snapshot_id": before.snapshot_id, "summary": counts}
+        | {"sequence_number": before.sequence_number + 1}
+    )
+    with table.transaction() as transaction:
+        named = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=7)
+        transaction._apply((AddSnapshotUpdate(snapshot=made), named))
+    with pytest.raises(Rejected, match="equality deletes, which are not read here"):
+        upserts.put((1, "b", 0, 1))
+    with pytest.raises(Rejected, match="equality deletes"):
+        Upserts(tmp_path, "iceberg", name="s2")
 
 
 @pytest.mark.parametrize(

@@ -294,6 +294,7 @@ class IcebergTable:
 
     def merge(self, record: CommitRecord, changes: Callable[[], Changes], after: CommitRecord | None = None) -> str:
         table = self._checked(record, after)
+        self._require_known(table)
         made = merged(self._data_files(table), changes(), _files(table), self._schema)
         self._add(table, record, made.added, made.removed)
         return self.version()
@@ -431,6 +432,10 @@ class IcebergTable:
             Rejected: it has some; the message names them.
         """
         unknown = _unknown(table, self.key, self._identifiers(table))
+        now = table.current_snapshot()
+        deletes = "0" if now is None or now.summary is None else now.summary.get("total-equality-deletes", "0")
+        if self._declared.merges and deletes != "0":
+            unknown.append("equality deletes, which are not read here until its data files are rewritten")
         if unknown:
             raise Rejected(f"{self.shown} has {'; '.join(unknown)}. A pipeline does not write to such a table")
 
