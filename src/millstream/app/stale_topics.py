@@ -20,13 +20,16 @@ only when the command for that is in its log, so no replica that exists is ever 
 removed if the log does not reach what the broker has noted as committed, because the rest may say otherwise.
 """
 
+import os
+from collections.abc import Iterable
+
 from millstream.cluster.revision_marks import read_mark, read_note, remove_note
 from millstream.cluster.state_files import deleted_topics, groups_in_log, load_snapshot, load_state, look_at_groups
 from millstream.errors import Corruption
 from millstream.format.events.chunk import partition_directory_name
-from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY, resumable
+from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY, quarantine_elsewhere, resumable
 from millstream.model.events import PartitionIndex
-from millstream.storage.disk import Disk
+from millstream.storage.disk import Disk, exists
 from millstream.storage.segments.files import remove_deleted
 from millstream.telemetry.log import log
 from millstream.tiers.purging import mark
@@ -64,6 +67,7 @@ def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False, 
         if _id_of(name) in deleted:
             if archives:
                 mark(disk, data_dir, name)
+            _forget_set_aside(disk, [f"{root}/{name}/{partition}" for partition in disk.list(f"{root}/{name}")])
             disk.rename(f"{root}/{name}", f"{root}/{name}{DELETED_SUFFIX}")
             gone.append(f"{name}{DELETED_SUFFIX}")
         elif not in_cluster:
@@ -107,6 +111,15 @@ def remove_left_partitions(disk: Disk, data_dir: str, node: int) -> None:
             log.info("%s/%s is removed: other brokers hold this partition now", directory, name)
             remove_deleted(disk, f"{directory}/{name}")
         disk.sync_directory(directory)
+        _forget_set_aside(disk, [f"{directory}/{name}" for name in left])
+
+
+def _forget_set_aside(disk: Disk, directories: Iterable[str]) -> None:
+    """Remove what was set aside elsewhere of partitions that are removed."""
+    for path in map(quarantine_elsewhere, directories):
+        if exists(disk, path):
+            disk.unlink(path)
+            disk.sync_directory(os.path.dirname(path))
 
 
 def forget_note(disk: Disk, data_dir: str) -> None:

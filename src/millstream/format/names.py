@@ -10,6 +10,7 @@
                                  /….log.cleaned                              one that it has not finished
                                  /fault              why this log may not be served (only after corruption was found)
     topics/<topic id>/<partition>.<position>.staged/…    a log that another replica sends, until it is whole
+    quarantine/<topic id>.<partition>                the partition's ``quarantine``, if its directory cannot be written
     purges/<topic id>-<partition>                    a deleted partition that may have objects in the object store yet
     purges/<topic id>                                a whole topic of that kind
     controller/log/…                                 the controller's log, the same files
@@ -23,6 +24,7 @@ gaps in their offsets.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from millstream.model.quantities import Offset, ShardId
@@ -47,6 +49,8 @@ FAULT_FILE = "fault"
 LOST_FILE = "lost"
 QUARANTINE_FILE = "quarantine"
 """Records of the write-ahead log of a partition that failed (``format.quarantine``)."""
+QUARANTINE_DIRECTORY = "quarantine"
+"""Of the data directory: what partitions whose directories cannot be written would have in such a file."""
 TOPIC_FILE = "topic"
 WAL_SUFFIX = ".wal"
 STATE_FILE = "state"
@@ -65,6 +69,13 @@ _WAL_DIGITS = 8
 def offset_name(offset: Offset, suffix: str) -> str:
     """The file name of something that starts at ``offset``."""
     return f"{offset:0{_OFFSET_DIGITS}d}{suffix}"
+
+
+def quarantine_elsewhere(directory: str) -> str:
+    """The file that takes what a partition's `QUARANTINE_FILE` cannot, because its directory cannot be written."""
+    topic = os.path.dirname(directory)
+    data_dir = os.path.dirname(os.path.dirname(topic))
+    return f"{data_dir}/{QUARANTINE_DIRECTORY}/{os.path.basename(topic)}.{os.path.basename(directory)}"
 
 
 def parse_offset(name: str, suffix: str) -> int | None:

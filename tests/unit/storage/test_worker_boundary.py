@@ -2,12 +2,13 @@
 
 import errno
 import os
+import random
 
 import pytest
 from storage_support import append, new_shard, settle
 
 from millstream.errors import MillstreamError
-from millstream.format.names import QUARANTINE_FILE
+from millstream.format.names import QUARANTINE_FILE, quarantine_elsewhere
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.storage.compaction.cleaner import Cleaner
 from millstream.storage.disk import OF_NAMES, exists
@@ -15,7 +16,7 @@ from millstream.storage.messages.commands import EndPass, PutRewritten
 from millstream.storage.segments.files import SegmentFiles
 from millstream.storage.segments.read_faults import HelperFault
 from millstream.storage.segments.reads import Reader
-from sim.engine.local_storage import Stopped
+from sim.engine.local_storage import LocalShard, Stopped, recover_locally
 
 
 def planted(*_):
@@ -107,6 +108,73 @@ def test_a_file_that_another_program_has_taken_ends_its_log_and_no_shard(bench, 
     again = shard.open(1)
     expected = {"cut": (0, 3), "remove": (5, 6), "checkpoint": (1, 5)}.get(verb, (0, 5))
     assert (again.start_offset, again.next_offset) == expected
+
+
+def locked(shard, log, code, kinds=("create", "write", "sync", "rename", "mkdir", "truncate")):
+    """No file of a log's directory can be changed."""
+    shard.disk.fail = lambda kind, path: code if kind in kinds and path.startswith(log.directory) else 0
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.EIO, errno.ENOTDIR])
+def test_records_of_a_log_whose_directory_cannot_be_written_are_kept_elsewhere(bench, code):
+    """Also over a start, in which the directory still cannot be written."""
+    shard, log, other, failures = bench
+    checkpointed(shard)
+    log.owner.on_failed = lambda verb, error: (failures.append((verb, error)), shard.storage.cut_off(log))
+    for one in (log, other):
+        append(one)
+    settle(shard)
+    locked(shard, log, code)
+    log.failed("a planted verb", ZeroDivisionError())
+    checkpointed(shard)
+    append(other)
+    settle(shard)
+    checkpointed(shard)
+    assert not shard.storage.checkpointer.failed_logs and len(failures) == 1
+    elsewhere = quarantine_elsewhere(log.directory)
+    assert exists(shard.disk, elsewhere) and not exists(shard.disk, f"{log.directory}/{QUARANTINE_FILE}")
+    shard.disk.crash(torn=False)
+    recover_locally(shard.disk)
+    shard = LocalShard(shard.disk, random.Random(1), clean=False)
+    with pytest.raises(OSError, match=os.strerror(code)):
+        shard.open(1)
+    assert shard.open(2).next_offset == 7
+    shard.disk.fail = lambda kind, path: 0
+    assert shard.open(1).next_offset == 6
+    assert not exists(shard.disk, elsewhere)
+
+
+@pytest.mark.parametrize("kind", ["write", "create", "rename"])
+def test_a_start_sets_records_aside_elsewhere_too(bench, kind):
+    shard, log, other, _ = bench
+    checkpointed(shard)
+    for one in (log, other):
+        append(one)
+    settle(shard)
+    shard.disk.crash(torn=False)
+    locked(shard, log, errno.EACCES, (kind,))
+    report = recover_locally(shard.disk)
+    assert [one.partition(":")[0] for one in report.aside] == ["topic1/0"]
+    shard = LocalShard(shard.disk, random.Random(1), clean=False)
+    assert shard.open(2).next_offset == 6
+    shard.disk.fail = lambda kind, path: 0
+    assert shard.open(1).next_offset == 6
+
+
+def test_what_was_set_aside_elsewhere_of_a_partition_that_is_deleted_is_removed(bench):
+    shard, log, _, _ = bench
+    checkpointed(shard)
+    append(log)
+    settle(shard)
+    log.owner.on_failed = lambda verb, error: shard.storage.cut_off(log)
+    locked(shard, log, errno.EACCES)
+    log.failed("a planted verb", ZeroDivisionError())
+    checkpointed(shard)
+    shard.disk.fail = lambda kind, path: 0
+    shard.storage.forget(log)
+    shard.storage.delete_faulty(log.group, log.directory)
+    shard.run(lambda: not shard.storage.removals.pending)
+    assert not exists(shard.disk, quarantine_elsewhere(log.directory))
 
 
 @pytest.mark.parametrize("what", ["the segment", "the directory"])

@@ -46,7 +46,7 @@ from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, WalRecord, Wa
 from millstream.format.wal_scan import Scan, Verdict, judge
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import FULL, exists, read_at, write_all
+from millstream.storage.disk import FULL, exists, is_of_one_log, read_at, write_all
 from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.replay import LogReplay
@@ -56,6 +56,7 @@ from millstream.storage.recovery.summary import LogSummary, decode_summaries, wr
 from millstream.storage.segments.files import remove_deleted
 from millstream.storage.wal.reading import read_wal_file, scan_wal_files, wal_numbers
 from millstream.storage.wal.state import read_wal_state, write_wal_state
+from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -327,19 +328,19 @@ class _Recovery:
             if one.fault:
                 self._faults.append(one.fault)
         self._disk.sync_all(self._data_dir)
-        written: list[str] = []
+        written: list[tuple[int, str]] = []
         for group in fresh:
             self._guard(group, self._describe, group, written)
         self._disk.sync_all(self._data_dir)
-        for path in written:
-            self._disk.rename(path + TEMPORARY_SUFFIX, path)
+        for group, path in written:
+            self._guard(group, self._disk.rename, path + TEMPORARY_SUFFIX, path)
         for directory in directories:
             if self._aside:
                 state = directory.state
                 set_aside(self._disk, directory.path, ShardId(directory.shard), self._aside, state=state)
 
-    def _describe(self, group: int, written: list[str]) -> None:
-        written += self.replays[group].describe()
+    def _describe(self, group: int, written: list[tuple[int, str]]) -> None:
+        written += [(group, path) for path in self.replays[group].describe()]
 
     def _guard(self, group: int, step: Callable[..., None], *arguments: object) -> None:
         """A step of one partition's replay: if it raises, that partition's records are put aside."""
@@ -417,10 +418,10 @@ class _Recovery:
             place = locate(group)
             if place is None:
                 return None
-            if group != CONTROLLER_GROUP and is_set_aside(self._disk, place.directory):
-                self._aside[group] = place.directory  # its shard replays all of it when it opens it
-                return None
             try:
+                if group != CONTROLLER_GROUP and is_set_aside(self._disk, place.directory):
+                    self._aside[group] = place.directory  # its shard replays all of it when it opens it
+                    return None
                 self.ahead.adoptions.complete(self._disk, RaftGroupId(group), place.directory)
                 cuts = self.ahead.truncations.get(group, [])
                 one = LogReplay(
@@ -443,17 +444,22 @@ class _Recovery:
         except FileNotFoundError:
             return
         for topic in topics:
-            directory = f"{root}/{topic}"
             try:
-                names = self._disk.list(directory)
+                self._remove_stale_partitions(f"{root}/{topic}")
             except NotADirectoryError:
                 continue  # what a person put there a person removes
-            for name in names:
-                if name.endswith(DELETED_SUFFIX) or (name.endswith(STAGED_SUFFIX) and not resumable(name)):
-                    remove_deleted(self._disk, f"{directory}/{name}")
-            if self._disk.list(directory) == [TOPIC_FILE]:
-                self._disk.unlink(f"{directory}/{TOPIC_FILE}")
-                self._disk.remove_directory(directory)
+            except OSError as error:
+                if not is_of_one_log(error):
+                    raise
+                operator_log.warning("what a deletion left in %s/%s stays: %s", root, topic, error)
+
+    def _remove_stale_partitions(self, directory: str) -> None:
+        for name in self._disk.list(directory):
+            if name.endswith(DELETED_SUFFIX) or (name.endswith(STAGED_SUFFIX) and not resumable(name)):
+                remove_deleted(self._disk, f"{directory}/{name}")
+        if self._disk.list(directory) == [TOPIC_FILE]:
+            self._disk.unlink(f"{directory}/{TOPIC_FILE}")
+            self._disk.remove_directory(directory)
 
     def report(self, directories: list[_Directory], duration_ms: int) -> RecoveryReport:
         """Summarize the recovery."""

@@ -11,28 +11,32 @@ frames it has, so that a crash between its sync and the release of the frames ta
 
 **Bad input.** A chunk that is torn is void until its frame is set aside again. What does not verify when the file is
 replayed is damage: the replay is refused, and the file stays. Damaged records are kept as damaged ones, and fault the
-replay unless a segment has them. **Crash.** `set_aside` may be repeated; so may `replay_set_aside`, whose last step
-removes the file. **Full disk.** OSError; the frames stay until it succeeds.
+replay unless a segment has them. **A directory that cannot be written.** The records go to a file in the directory
+``quarantine`` of the data directory, and to the partition's own before they are replayed (`bring_home`). **Crash.**
+`set_aside` may be repeated; so may `replay_set_aside`, whose last step removes the file. **Full disk.** OSError; the
+frames stay until it succeeds.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from millstream.errors import Corruption
 from millstream.format.epochs import StoredVote
-from millstream.format.names import PARTITION_LEVELS, QUARANTINE_FILE, TEMPORARY_SUFFIX
+from millstream.format.names import PARTITION_LEVELS, QUARANTINE_FILE, TEMPORARY_SUFFIX, quarantine_elsewhere
 from millstream.format.quarantine import HEAD, Chunk, chunks, encode_chunk
 from millstream.format.wal import RECORD_BYTES, FrameSequence, Kind, WalRecord, WalState
 from millstream.format.wal_scan import judge
 from millstream.model.quantities import Offset, ShardId
 from millstream.model.replication import RaftPosition, ReplicaId
 from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import exists, read_file, replace_file, write_all
+from millstream.storage.disk import FULL, exists, read_file, replace_file, write_all
 from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.replay import LogReplay
 from millstream.storage.recovery.replayed_state import Truncation
 from millstream.storage.wal.reading import read_wal_file, scan_wal_files, wal_numbers
+from millstream.telemetry.log import log as operator_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,8 +47,8 @@ if TYPE_CHECKING:
 
 
 def is_set_aside(disk: Disk, directory: str) -> bool:
-    """Whether a partition's directory has records that its segments may lack."""
-    return exists(disk, _path(directory))
+    """Whether records were set aside that a partition's segments may lack. Raises OSError."""
+    return exists(disk, quarantine_elsewhere(directory)) or exists(disk, _path(directory))
 
 
 def set_aside(
@@ -121,17 +125,46 @@ def _append(disk: Disk, directories: Mapping[int, str], found: dict[int, list[by
         if not parts:
             continue
         directory = directories[group]
-        make_directories_durably(disk, directory, PARTITION_LEVELS)
-        end = sum(map(_size, chunks(_read(disk, directory))))
-        file = disk.open(_path(directory), create=True)
+        elsewhere = quarantine_elsewhere(directory)
         try:
-            file.truncate(end)
-            write_all(file, list(parts), end)
-            file.sync()
-        finally:
-            file.close()
-        disk.sync_directory(directory)
+            if exists(disk, elsewhere):
+                _append_to(disk, elsewhere, parts, 1)
+            else:
+                _append_to(disk, _path(directory), parts, PARTITION_LEVELS)
+        except OSError as error:
+            if error.errno in FULL or exists(disk, elsewhere):
+                raise
+            operator_log.error("%s cannot be written (%s): %s has it", _path(directory), error.strerror, elsewhere)
+            _append_to(disk, elsewhere, parts, 1)
         parts.clear()
+
+
+def _append_to(disk: Disk, path: str, parts: list[bytes], levels: int) -> None:
+    directory = os.path.dirname(path)
+    make_directories_durably(disk, directory, levels)
+    end = sum(map(_size, chunks(_read(disk, path))))
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(end)
+        write_all(file, list(parts), end)
+        file.sync()
+    finally:
+        file.close()
+    disk.sync_directory(directory)
+
+
+def bring_home(disk: Disk, directory: str) -> None:
+    """Move what was set aside elsewhere to the partition's own file. Raises OSError if that cannot be written yet."""
+    elsewhere = quarantine_elsewhere(directory)
+    if not exists(disk, elsewhere):
+        return
+    make_directories_durably(disk, directory, PARTITION_LEVELS)
+    found: dict[tuple[int, int], bytes] = {}  # a write that failed may have reached the file
+    for one in (*chunks(_read(disk, _path(directory))), *chunks(_read(disk, elsewhere))):
+        found[one.shard, one.sequence] = encode_chunk(one.shard, one.sequence, one.records, doubtful=one.doubtful)
+    replace_file(disk, _path(directory), b"".join(found.values()))
+    disk.unlink(elsewhere)
+    disk.sync_directory(os.path.dirname(elsewhere))
 
 
 def _size(chunk: Chunk) -> int:
@@ -141,14 +174,19 @@ def _size(chunk: Chunk) -> int:
 def _covered(disk: Disk, directory: str) -> dict[int, int]:
     """The last frame that a partition's file has, by shard."""
     covered: dict[int, int] = {}
-    for chunk in chunks(_read(disk, directory)):
-        covered[chunk.shard] = max(chunk.sequence, covered.get(chunk.shard, 0))
+    for path in (_path(directory), quarantine_elsewhere(directory)):
+        try:
+            data = _read(disk, path)
+        except OSError:
+            continue  # its records are set aside once more
+        for chunk in chunks(data):
+            covered[chunk.shard] = max(chunk.sequence, covered.get(chunk.shard, 0))
     return covered
 
 
 def _undamaged(disk: Disk, directory: str) -> list[Chunk]:
     """The chunks of a partition's file. Raises Corruption if one does not verify."""
-    data = _read(disk, directory)
+    data = _read(disk, _path(directory))
     found = list(chunks(data))
     sound = sum(map(_size, found))
     if sound < len(data):
@@ -160,9 +198,9 @@ def _path(directory: str) -> str:
     return f"{directory}/{QUARANTINE_FILE}"
 
 
-def _read(disk: Disk, directory: str) -> bytes:
+def _read(disk: Disk, path: str) -> bytes:
     try:
-        return bytes(read_file(disk, _path(directory)))
+        return bytes(read_file(disk, path))
     except FileNotFoundError:
         return b""
 
@@ -179,6 +217,7 @@ def replay_set_aside(disk: Disk, data_dir: str, place: LogPlace, now_ms: int, no
         OSError: the disk failed.
     """
     directory = place.directory
+    bring_home(disk, directory)
     found = _undamaged(disk, directory)
     if not found:
         forget_set_aside(disk, directory)
@@ -238,7 +277,7 @@ def keep_batches(disk: Disk, directory: str) -> None:
     start and end. What is damaged goes, with all behind it. Raises OSError; the file is replaced as a whole.
     """
     if is_set_aside(disk, directory):
-        replace_file(disk, _path(directory), b"".join(map(_batches_of, chunks(_read(disk, directory)))))
+        replace_file(disk, _path(directory), b"".join(map(_batches_of, chunks(_read(disk, _path(directory))))))
 
 
 def _batches_of(chunk: Chunk) -> bytes:

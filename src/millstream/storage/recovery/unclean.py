@@ -39,7 +39,7 @@ from millstream.storage.directories import make_directories_durably
 from millstream.storage.disk import exists, read_file, replace_file
 from millstream.storage.log.lost import has_log, mark_lost
 from millstream.storage.log.opening import derive_state, live_segments, remove_segment
-from millstream.storage.recovery.set_aside import vote_set_aside
+from millstream.storage.recovery.set_aside import bring_home, vote_set_aside
 from millstream.storage.segments.files import names_in, remove_deleted
 from millstream.storage.segments.incoming import newest_vote
 
@@ -75,6 +75,7 @@ def begin_empty(disk: Disk, directory: str, cut: Cut, note: Callable[[str, str],
 
     The log is not open, and the write-ahead log has nothing of it. Raises OSError.
     """
+    bring_home(disk, directory)
     try:
         names = names_in(disk, directory)
         if not has_log(names) and QUARANTINE_FILE not in names:
