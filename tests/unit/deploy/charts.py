@@ -1,9 +1,9 @@
 """Renders a Helm chart of few constructs, so that a test needs no Helm.
 
 What it knows of Go's templates: paths (``.Values.image.tag``, ``$.Release.Name``), variables, ``if``, ``if not``,
-``if and``, ``else``, ``range`` with up to two variables, ``end``, ``until``, ``int``, ``min``, ``default``, ``toYaml``,
-``nindent``, ``fail``, ``.Files.Get`` and ``-`` that trims. Anything else is an error, so that a chart which is rendered
-here is rendered by Helm in the same way.
+``if and``, ``if or``, ``else``, ``range`` with up to two variables, ``end``, ``until``, ``int``, ``min``, ``default``,
+``toYaml``, ``nindent``, ``fail``, ``.Files.Get`` and ``-`` that trims. Anything else is an error, so that a chart which
+is rendered here is rendered by Helm in the same way.
 """
 
 import json
@@ -102,6 +102,8 @@ def condition(words, root, variables):
     """Whether the words after ``if`` hold."""
     if words.startswith("and "):
         return all(condition(one, root, variables) for one in words.split()[1:])
+    if words.startswith("or "):
+        return any(condition(one, root, variables) for one in words.split()[1:])
     return bool(value_of(words.removeprefix("not "), root, variables)) != words.startswith("not ")
 
 

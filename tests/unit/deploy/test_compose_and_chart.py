@@ -18,12 +18,14 @@ from charts import Refused, render
 from millstream.admin.access import Access
 from millstream.app.listening import http_names
 from millstream.app.tls import read_credentials
+from millstream.apply.model import load
 from millstream.cli.application import Noun, application
 from millstream.cli.key_files import KeyFiles
 from millstream.cli.start import start_parser
 from millstream.config.exposure import check_exposure
 from millstream.config.forms import parse_size
 from millstream.config.load import load_settings
+from millstream.config.properties_file import read_properties_file
 from millstream.config.settings import NODE_PROPERTIES
 from millstream.testing import cluster
 
@@ -55,6 +57,11 @@ EVERYTHING = {
         "dashboards": {"enabled": True},
     },
     "backup": {"enabled": True, "destination": "s3://backups/events", "existingSecret": "backup-credentials"},
+    "topics": {"orders": {"partitions": 6, "configs": {"retention.ms": "7d"}}, "audit": {}},
+    "users": {"alice": {"password_file": "/run/users/alice"}},
+    "usersSecret": "passwords",
+    "acls": [{"principal": "User:alice", "allow": ["read", "describe"], "topic": "orders"}],
+    "quotas": [{"user": "alice", "producer_byte_rate": 1048576}],
     "serviceAccount": {"create": True, "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/mill"}},
     "nodeSelector": {"disk": "nvme"},
     "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
@@ -210,6 +217,41 @@ def test_backups_are_made_drilled_and_watched_only_if_they_are_wanted(tmp_path):
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
     headings = re.findall("^## (.*)$", (DEPLOY.parent / page).read_text(), re.MULTILINE)
     assert anchor in [one.lower().replace(" ", "-") for one in headings]
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_what_the_cluster_shall_have_is_applied_by_a_job(tmp_path, prune):
+    assert ("Job", "demo-millstream-apply") not in by_kind(render(CHART, OPEN))
+    found = by_kind(render(CHART, EVERYTHING | {"prune": prune}))
+    wanted = tmp_path / "cluster.yaml"
+    (tmp_path / "alice").write_text("her-word")
+    text = found["ConfigMap", "demo-millstream-apply"]["data"]["cluster.yaml"]
+    wanted.write_text(text.replace("/run/users", str(tmp_path)))
+    loaded = load(str(wanted)).wanted
+    assert (sorted(loaded.topics), sorted(loaded.users)) == (["audit", "orders"], ["alice"])
+    assert (len(loaded.acls), len(loaded.quotas)) == (1, 1)
+    pod = found["Job", "demo-millstream-apply"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert mounts["passwords"] == "/run/users"
+    assert ("--prune" in container["args"][0]) == prune
+    tool = tmp_path / "millstream"
+    tool.write_text(f"#!/bin/sh\necho asked\nexit $(cat {tmp_path}/code)\n")
+    tool.chmod(0o755)
+    (tmp_path / "user").write_text("admin:a\\b:c d\n")
+    script = (
+        container["args"][0].replace("/etc/millstream-user", str(tmp_path)).replace("/tmp/client", f"{tmp_path}/client")
+    )
+    for code, sleeps in ((0, 0), (2, 0), (1, 1)):
+        (tmp_path / "code").write_text(str(code))
+        once = f"sleep() {{ echo slept; echo 0 >{tmp_path}/code; }}\n{script}"
+        path = f"{tmp_path}:/usr/bin:/bin"
+        done = subprocess.run(
+            ["sh", "-c", once], env={"PATH": path, "BOOTSTRAP": "b:1"}, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout.count("slept")) == (2 if code == 2 else 0, sleeps)
+    given = {name: value for _, name, value in read_properties_file(str(tmp_path / "client.properties"))}
+    assert (given["sasl.username"], given["sasl.password"]) == ("admin", "a\\b:c d")
 
 
 def test_a_disruption_budget_and_a_token_are_given_only_if_they_are_wanted():
