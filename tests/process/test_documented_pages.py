@@ -17,7 +17,10 @@ FIRST = [
     "docs/apply.md",
     "docs/backup.md",
 ]
-OWN = [f"docs/{name}.md" for name in ("schemas", "tables", "pipeline", "existing-tables", "upserts")]
+OWN = [
+    f"docs/{name}.md"
+    for name in ("schemas", "tables", "pipeline", "existing-tables", "upserts", "administration", "console", "tune")
+]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
