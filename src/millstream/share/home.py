@@ -47,6 +47,8 @@ class FetchAsk(msgspec.Struct, frozen=True, array_like=True):
     request: Request
     max_bytes: int
     places: list[Place]
+    holds: bool = False
+    """The fetch has acquired records on another shard."""
 
 
 class _Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -173,7 +175,8 @@ class SharePartitions:
                     taken.append(one)
                     next_one(left - sum(each.last - each.first + 1 for each in one.acquired))
 
-                found.fetch(request, share, waiter, got)
+                holds = ask.holds or any(one.acquired for one in taken)
+                found.fetch(request, share, waiter, got, may_wait=not holds)
                 return
             done(taken)
 

@@ -17,9 +17,13 @@ acknowledgements fail. An answer that another leader or another state has taken 
 next fetch loads it again. **Crash.** The next leader loads what is stored. **Overload.** A log without memory for a
 read from its files gives nothing now. A session that has ended, or was replaced, while its log was read from files gets
 nothing of it.
+
+**Slow files.** A fetch that has acquired records of another share partition reads nothing from files or from the object
+store, which may take as long as the lock of those records. It reads there when this share partition has its turn.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
@@ -206,8 +210,10 @@ class ServedPartition:
 
     # Requests
 
-    def fetch(self, request: Request, max_bytes: int, waiter: Waiter, done: Done) -> None:
-        """Take records for a member; ``done`` is called once, maybe before this returns."""
+    def fetch(self, request: Request, max_bytes: int, waiter: Waiter, done: Done, *, may_wait: bool = True) -> None:
+        """Take records for a member; ``done`` is called once, maybe before this returns. Without ``may_wait`` it is
+        called with what is in memory: the fetch holds records already.
+        """
         if self.closed:
             self._owner.forget(self)
             done(Taken(self.error))
@@ -219,7 +225,7 @@ class ServedPartition:
                 self._owner.wake(waiter)  # the next one is loaded again, or learns why not
                 done(Taken(ErrorCode.NONE))
                 return
-        self._fetch(request, max_bytes, done, _READS_MAX)
+        self._fetch(request, max_bytes, done, _READS_MAX, may_wait=may_wait)
 
     def _has(self, member: str, token: SessionToken) -> None:
         """A member has a session that was not known."""
@@ -227,7 +233,7 @@ class ServedPartition:
         if not self._is_reading:
             self._load()
 
-    def _fetch(self, request: Request, max_bytes: int, done: Done, reads: int) -> None:
+    def _fetch(self, request: Request, max_bytes: int, done: Done, reads: int, *, may_wait: bool) -> None:
         core, log = self.core, self.partition
         if self.closed or core is None or reads == 0 or request.token in self._members.unproved:
             done(Taken(self.error))
@@ -242,19 +248,22 @@ class ServedPartition:
             return
 
         def take(result: FetchResult) -> None:
-            self._take(request, max_bytes, offset, result, done, reads)
+            again = partial(self._fetch, request, max_bytes, done, reads - 1, may_wait=may_wait)
+            self._take(request, offset, result, done, again)
 
         asked = ReadRequest(offset, max_bytes, committed=self._owner.reads_committed(self.key[0]))
         result = read_here(log, asked, self)
-        if result is None:
+        if result is not None:
+            take(result)
+        elif may_wait:
             read_older(log, asked, take)
         else:
-            take(result)
+            done(Taken(ErrorCode.NONE))
 
     def _take(
-        self, request: Request, max_bytes: int, offset: Offset, result: FetchResult, done: Done, reads: int
+        self, request: Request, offset: Offset, result: FetchResult, done: Done, again: Callable[[], None]
     ) -> None:
-        """Acquire of what was read from ``offset`` on."""
+        """Acquire of what was read from ``offset`` on; ``again`` reads behind it if there was nothing to acquire."""
         core, data = self.core, result.data
         has_gone = not self._members.has(request.member, request.token)
         if self.closed or core is None or data is None or has_gone:
@@ -276,7 +285,7 @@ class ServedPartition:
         if core.next_offset() in (offset, None):
             done(Taken(ErrorCode.NONE))
         else:
-            self._fetch(request, max_bytes, done, reads - 1)
+            again()
 
     def acknowledge(self, member: str, given: Sequence[Acknowledgement], done: Callable[[ErrorCode], None]) -> None:
         """A member acknowledges; ``done`` is called when that is stored or refused."""

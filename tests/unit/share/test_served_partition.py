@@ -112,9 +112,9 @@ class World:
         _ = group_id
         return -2
 
-    def fetch(self, token, member="m"):
+    def fetch(self, token, member="m", **more):
         taken = []
-        self.one.fetch(Request(member, token, 500), 1000, (0, token), taken.append)
+        self.one.fetch(Request(member, token, 500), 1000, (0, token), taken.append, **more)
         return taken
 
     def answer(self, error=ErrorCode.NONE, image=None):
@@ -243,3 +243,13 @@ def test_one_that_lost_its_last_session_while_it_loaded_goes(world):
     world.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     world.reactor.run_until(world.reactor.now + AGAIN_US)
     assert world.forgotten == [world.one] and not world.asks
+
+
+def test_files_are_read_for_a_fetch_that_may_wait_alone(world):
+    world.is_cold = True
+    assert world.load() == []
+    assert len(world.cold) == 1
+    assert world.fetch(1, may_wait=False) == [Taken(ErrorCode.NONE)]
+    assert len(world.cold) == 1
+    world.is_cold = False
+    assert spans(world.fetch(1, may_wait=False)) == [(0, 9, 1)]

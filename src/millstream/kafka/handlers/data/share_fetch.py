@@ -150,7 +150,8 @@ class ShareFetchCall:
                 left -= sum(each.last - each.first + 1 for each in one.acquired)
             self._take_next(left, finish)
 
-        ask = FetchAsk(request, max(room, 1), [place for _, place in items])
+        holds = any(one.acquired for one in self.taken.values())
+        ask = FetchAsk(request, max(room, 1), [place for _, place in items], holds)
         self.node.share_partitions.fetch(shard, ask, got)
 
     @property
