@@ -67,13 +67,17 @@ def play_all(pairs: Sequence[Pair], seed: int, seen: Counter[str]) -> Iterator[F
             yield finding
 
 
-def run_shard(shard: Shard, path: str) -> None:
-    """Play a part, but for what ``path`` says is done; a line for each history: pair, finding, CPU seconds."""
+def run_shard(shard: Shard, path: str, end_s: float) -> None:
+    """Play a part, but for what ``path`` says is done; a line for each history: pair, finding, CPU seconds. No history
+    begins after ``end_s`` on the monotonic clock.
+    """
     done = {tuple(json.loads(line)[0]) for line in _lines(path)}
     with open(path, "a", encoding="utf-8") as out:
         for pair in shard.pairs():
             if tuple(pair) in done:
                 continue
+            if time.monotonic() >= end_s:
+                return
             began, seen = time.process_time(), Counter[str]()
             finding = play(pair, shard.seed, seen)
             what = None if finding is None else f"{finding.what}\n{finding.trace}"

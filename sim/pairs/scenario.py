@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import time
 from collections import Counter
 from multiprocessing import Process
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final
 
 from sim.engine.command import Scenario, tell
@@ -15,6 +18,9 @@ from sim.pairs.planted import PLANTED, hunt
 
 if TYPE_CHECKING:
     from sim.engine.histories import Counts, Finding
+
+_TELL_S: Final = 10.0
+"""Seconds between two lines that say how far a run is."""
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -39,29 +45,39 @@ def _chosen(given: Any) -> Scenario | int:
             tell(f"{'; '.join(finding.setting)}: {finding.what}")
         tell(f"{seen['histories']} histories, {len(findings)} findings")
         return int(bool(findings))
-    return _all(seed, given.shards, given.state)
+    if given.minutes and given.seed is None:
+        seed = int.from_bytes(os.urandom(4), "big")
+    return _all(seed, given.shards, given.state, given.minutes)
 
 
-def _all(seed: int, shards: int, state: str) -> int:
+def _all(seed: int, shards: int, state: str, minutes: float | None) -> int:
+    """Play every pair, or as many as fit into so many minutes."""
     os.makedirs(state, exist_ok=True)
+    end_s = time.monotonic() + minutes * 60 if minutes else math.inf
+    every = len(every_pair())
     paths = [f"{state}/seed-{seed}-{number}-of-{shards}.jsonl" for number in range(shards)]
-    parts = [Process(target=run_shard, args=(Shard(number, shards, seed), path)) for number, path in enumerate(paths)]
+    parts = [
+        Process(target=run_shard, args=(Shard(number, shards, seed), path, end_s)) for number, path in enumerate(paths)
+    ]
     for part in parts:
         part.start()
-    for part in parts:
-        part.join()
+    told = 0
+    while any(part.is_alive() for part in parts):
+        wait([part.sentinel for part in parts if part.is_alive()], _TELL_S)
+        played = results(paths)
+        found = [(pair, what) for pair, what, _, _ in played if what is not None]
+        for pair, what in found[told:]:
+            tell(f"FOUND {'; '.join(pair)}: {what}")
+        told = len(found)
+        tell(f"{len(played)} of {every} histories of seed {seed}, {told} findings")
     played = results(paths)
     refused = Counter(f"{pair.kind}: {name}" for pair, _, names, _ in played for name in names)
     for name, count in sorted(refused.items()):
         tell(f"{name} ({count})")
-    findings = [(pair, what) for pair, what, _, _ in played if what is not None]
-    for pair, what in findings:
-        tell(f"FOUND {'; '.join(pair)}: {what}")
+    findings = sum(what is not None for _, what, _, _ in played)
     cpu_s = sum(one[3] for one in played)
-    tell(
-        f"{len(played)} of {len(every_pair())} histories of seed {seed}, {cpu_s:.0f} s of CPU, {len(findings)} findings"
-    )
-    return int(bool(findings) or len(played) < len(every_pair()))
+    tell(f"{len(played)} of {every} histories of seed {seed}, {cpu_s:.0f} s of CPU, {findings} findings")
+    return int(bool(findings) or (minutes is None and len(played) < every))
 
 
 def _never(_seed: int, _counts: Counts) -> Finding | None:

@@ -124,12 +124,17 @@ class History:
         world.wait(1_000_000)
         return epoch
 
-    def repair(self, *, execute: bool) -> dict[str, Any]:
-        """As ``millstream topic repair`` on the broker."""
-        shard, answers = self.member.shard, []
+    def ask_repair(self, *, execute: bool) -> list[Any]:
+        """As ``millstream topic repair`` on the broker; the list gets the answer."""
+        shard, answers = self.member.shard, list[Any]()
         asked = RepairAsked(TOPIC, 0, execute=execute)
         Repair(shard.context.reactor, shard.storage, self.member.partitions, self.entry, asked, answers.append).begin()
         self.member.idle = False
+        return answers
+
+    def repair(self, *, execute: bool) -> dict[str, Any]:
+        """The answer to that."""
+        answers = self.ask_repair(execute=execute)
         self.world.until(lambda: bool(answers), "a repair is not answered")
         assert not isinstance(answers[0], MillstreamError), answers[0]
         return answers[0]
@@ -166,3 +171,32 @@ def test_a_small_file_is_lost_or_damaged(kind: str, holders: str) -> None:
         history.begin()
         for file, damage in DAMAGES:
             history.play(file, damage, expected(kind, holders, file, damage))
+
+
+@pytest.mark.parametrize(("kind", "holders"), [("shared", "moved to one"), ("events", "always one")])
+def test_the_power_fails_at_each_step_of_a_repair(kind: str, holders: str) -> None:
+    """The repair is called again, or the start has opened the partition: the same records are there."""
+    history = History(kind, holders)
+    world, step, repairs = history.world, 0, 0
+    with _listening(history.wrong):
+        history.begin()
+        member = history.member
+        while True:
+            history.damage(EPOCHS_FILE, "damaged")
+            step += 1
+            member.disk.crash_at = member.disk.operations + step
+            answers = history.ask_repair(execute=True)
+            world.until(lambda answers=answers: bool(answers) or not member.is_up, "a repair is not answered")
+            if answers:
+                member.disk.crash_at = -1
+                break
+            world.until(lambda: member.is_up and member.is_ready, "the broker does not come up")
+            world.wait(1_000_000)
+            if not isinstance(history.entry, Partition):
+                repairs += 1
+                assert history.repair(execute=True)["done"]
+            end = world.latest()
+            assert end > max(world.truth_of().acknowledged), step
+        assert step > 10 and repairs > 5
+        rest(world)
+        judge(world)

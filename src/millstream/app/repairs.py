@@ -174,7 +174,7 @@ class Repair:
         directory = entry.directory + (DAMAGED_SUFFIX if is_away else "")
         self._step = "derive" if stored_state(disk, directory) is None else "cut"
         yield from self._look_in(directory)
-        if holds_chunks(directory) and (self._step == "cut" or not self._found or self._found[0].needs_cut):
+        if holds_chunks(directory) and (not self._found or self._found[0].needs_cut):
             self._step = "open"  # chunks are not cut; a backup has them
 
     def _look_in(self, directory: str) -> Generator[None, None, None]:
