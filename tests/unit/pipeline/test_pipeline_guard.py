@@ -156,6 +156,25 @@ def test_a_table_that_was_set_back_is_refused_and_sent_the_gap_where_it_is_told_
     assert numbers(again) == [1, 2, 3, 9]
 
 
+def test_a_delta_table_that_is_set_back_while_a_batch_is_committed_does_not_get_it(tmp_path, monkeypatch):
+    one = opened(tmp_path, "delta")
+    one.append([{"n": 1}], ends(1))
+    first, properties = version_of(one), one.table._properties
+    one.append([{"n": 2}], ends(2))
+
+    def meanwhile(*given):
+        monkeypatch.undo()
+        set_back(one, first)
+        return properties(*given)
+
+    monkeypatch.setattr(one.table, "_properties", meanwhile)
+    with pytest.raises(SetBack):
+        one.append([{"n": 3}], ends(3))
+    again = opened(tmp_path, "delta", "two", replay=True)
+    again.append([{"n": 2}, {"n": 3}], ends(3))
+    assert numbers(again) == [1, 2, 3]
+
+
 def pick(writer, snapshot):
     """Bring the rows of a snapshot back, as Iceberg's Java library does it ("cherry-pick")."""
     table = writer.iceberg()
