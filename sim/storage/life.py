@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH, Ask
 from millstream.coordinator.hashing import OFFSETS_TOPIC
 from millstream.coordinator.local_groups import LocalGroups
 from millstream.coordinator.state_partition import State
@@ -71,6 +71,10 @@ class _Cell:
         logs = InternalLogs(self.table)
         logs.on_open(lambda partition: _if_offsets(partition, self.groups.opened))
         logs.on_close(lambda partition: _if_offsets(partition, self.groups.closed))
+
+
+def _ask(api: int) -> Ask:
+    return Ask(api, 0, 8, "world", "world", require_stable=False, body=b"")
 
 
 def _if_offsets(partition: InternalLog, then: Callable[[InternalLog], None]) -> None:
@@ -212,12 +216,12 @@ class Life:
             if not commit_error(answer):
                 done()
 
-        self.cell(group).groups.ask(0, OFFSET_COMMIT, 8, "world", "world", request, False, answered)
+        self.cell(group).groups.ask(_ask(OFFSET_COMMIT), request, answered)
 
     def committed(self, group: int, name: str) -> dict[str, int]:
         """What a group has committed, by topic."""
         answers: list[object] = []
-        self.cell(group).groups.ask(0, OFFSET_FETCH, 8, "world", "world", fetch_request(name), False, answers.append)
+        self.cell(group).groups.ask(_ask(OFFSET_FETCH), fetch_request(name), answers.append)
         error, offsets = fetched_offsets(answers[0])
         assert not error, error
         return offsets
