@@ -7,9 +7,14 @@ Fields are named by a path such as ``topics.0.name``; ``places`` lists what a me
 
 import struct
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
-from millstream.wire.schema import Field, Kind, Message, Type, fields_of
+from millstream.wire import schema
+from millstream.wire.schema import Field, Kind, Message, Type
+
+fields_of = cache(schema.fields_of)
+"""Worked out once: each value that is written or shown asks for them."""
 
 
 class Place(NamedTuple):

@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
+from differential.odd import fields_of
 from millstream.wire.errors import BatchError
 from millstream.wire.messages.create_topics import CreatableTopicConfigs
 from millstream.wire.messages.fetch import FetchableTopicResponse
 from millstream.wire.messages.list_groups import ListedGroup
 from millstream.wire.messages.produce import TopicProduceResponse
 from millstream.wire.records import iter_batches, iter_records, parse_header
-from millstream.wire.schema import ZERO_UUID, Kind, Message, Type, fields_of
+from millstream.wire.schema import ZERO_UUID, Kind, Message, Type
 
 DAY_MS = 86_400_000
 LONG = 96
