@@ -40,7 +40,7 @@ cluster: setup ## Run three brokers on this machine as one cluster until Ctrl-C 
 	@$(VENV)/bin/millstream dev cluster -n 3 --data ./cluster-data $(ARGS)
 
 test: setup ## Run the tests that every change must pass (under 10 minutes)
-	@$(PY) -m pytest -m "$(FAST)" --numprocesses $(WORKERS) --dist worksteal --durations 20 --durations-min 0.1
+	@$(PY) -m pytest -m "$(FAST)" --forks $(WORKERS) --durations 20 --durations-min 0.1
 
 test-all: test ## Run every test but other people's suites
 	@$(PY) -m pytest -m "slow and not conformance"
@@ -53,7 +53,7 @@ spark-versions: setup ## Run the quick Spark tests with PySpark 4.2 and 4.3 (abo
 	@$(PY) tools/spark_versions.py $(ARGS)
 
 test-ci: setup ## Run the slow tests that .ci/run has time for (some minutes)
-	@$(PY) -m pytest -m "ci and not conformance" --numprocesses $(WORKERS) --dist worksteal
+	@$(PY) -m pytest -m "ci and not conformance" --forks $(WORKERS)
 
 test-console: setup ## Run the console's tests in a browser (under 2 minutes; needs Debian's chromium and chromium-driver)
 	@$(PY) -m pytest -m browser tests/process/test_console_browser.py

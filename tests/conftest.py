@@ -17,7 +17,8 @@ import pytest
 from hypothesis import settings
 
 from millstream.testing.stem import grow
-from shares import in_shares
+
+pytest_plugins = ["forks"]
 
 DESCRIPTORS = 8192
 GARBAGE_DESCRIPTORS = 100
@@ -26,7 +27,7 @@ GARBAGE_DESCRIPTORS = 100
 SHOWN_BYTES = 32
 """So long may bytes be that stand in a test's name: longer ones bury it, and some are others in each collection."""
 
-THRESHOLDS = (20_000, 20, 20)
+THRESHOLDS = (20_000, 10, 10)
 """Of the collector. With Python's own (700, 10, 10) it takes a tenth of a unit test's time, for cycles of some MiB."""
 
 settings.register_profile("millstream", deadline=None, print_blob=True)
@@ -91,13 +92,6 @@ def registry_of():
 
     with contextlib.ExitStack() as stack:
         yield lambda url: stack.enter_context(SchemaRegistryClient({"url": url}))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
-    workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    if workers > 1:
-        items[:] = in_shares(items, workers)
 
 
 def pytest_make_parametrize_id(config, val, argname):
