@@ -14,6 +14,7 @@ from millstream.testing import Broker, cluster
 from millstream.testing import stem as stems
 from millstream.testing.namespaces import may_make
 from millstream.testing.stem import Stem, grow, run_command, stem_for
+from waits import until
 
 pytestmark = pytest.mark.process
 
@@ -49,7 +50,7 @@ def test_a_fork_has_what_its_start_of_its_own_would_have(tmp_path, monkeypatch):
             assert "from the environment: message.max.bytes" in second.log_tail()
             assert f"Max open files            {FILES} " in Path(f"/proc/{second.pid}/limits").read_text()
             leftover = {f"/proc/{one.pid}/fd", f"/proc/{other.pid}/fd"}
-            assert len({len(os.listdir(each)) for each in leftover}) == 1, "one has descriptors of another"
+            until(lambda: len({len(os.listdir(each)) for each in leftover}) == 1, "one has descriptors of another")
 
 
 @pytest.mark.skipif(not may_make(), reason="needs root and iproute2")
