@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millstream.cli.confluent import KafkaError
+    from millstream.cli.other_ports import Found
     from millstream.errors import MillstreamError
 
 
@@ -105,9 +106,24 @@ def unreachable(bootstrap: str, reason: str) -> CommandFailed:
 
 def silent(bootstrap: str, reason: str) -> CommandFailed:
     """No broker answers at ``bootstrap`` in Kafka's protocol: none is there, or something else has the port."""
+    from millstream.cli.other_ports import Found, what_answers
+
+    found = what_answers(bootstrap)
+    if found is Found.NOTHING:
+        return unreachable(bootstrap, reason)
+    return mistaken(bootstrap, found) or CommandFailed(
+        f"{bootstrap} takes connections, but no broker answers ({reason}); is it the Kafka port? Or the "
+        "broker names an address that is not reached from here: set its advertised.listeners"
+    )
+
+
+def mistaken(bootstrap: str, found: Found | None = None) -> CommandFailed | None:
+    """Why no broker will ever answer at ``bootstrap``: HTTP is there, or TLS is where this command speaks none, or the
+    other way round. None if none of that is so.
+    """
     from millstream.cli.other_ports import Found, tls_advice, what_answers
 
-    match what_answers(bootstrap):
+    match found or what_answers(bootstrap):
         case Found.HTTP:
             return CommandFailed(
                 f"{bootstrap} answers HTTP, not Kafka's protocol; give the broker's Kafka port ({KAFKA_PORT} unless it "
@@ -115,13 +131,8 @@ def silent(bootstrap: str, reason: str) -> CommandFailed:
             )
         case Found.SOMETHING if advice := tls_advice(bootstrap):
             return CommandFailed(f"{bootstrap}: {advice}")
-        case Found.SOMETHING:
-            return CommandFailed(
-                f"{bootstrap} takes connections, but no broker answers ({reason}); is it the Kafka port? Or the "
-                "broker names an address that is not reached from here: set its advertised.listeners"
-            )
-        case Found.NOTHING:
-            return unreachable(bootstrap, reason)
+        case _:
+            return None
 
 
 def with_port(address: str) -> str:
