@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import logging
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.cli import identity
-from millstream.cli.failure import CommandFailed, WrongUsage, explain, no_answer, unreachable, with_port
+from millstream.cli.failure import (
+    UNREACHABLE,
+    CommandFailed,
+    WrongUsage,
+    explain,
+    mistaken,
+    no_answer,
+    unreachable,
+    with_port,
+)
 from millstream.cli.output import print_json, remark
 from millstream.config.forms import Endpoint, parse_endpoint
 
@@ -26,6 +35,8 @@ if TYPE_CHECKING:
 _SILENT = logging.getLogger("millstream.cli.librdkafka")
 _SILENT.setLevel(logging.CRITICAL + 1)
 _CONNECT_TIMEOUT_S = 5.0
+_PATIENCE_S = 3.0
+"""After so long it is looked what is at the address."""
 _NO_LEADER = "LEADER_NOT_AVAILABLE"
 _NO_OFFSET = -1
 """Smaller offsets are librdkafka's symbolic values (beginning, end, stored)."""
@@ -56,10 +67,35 @@ def consumer_client(bootstrap: str, configuration: Mapping[str, Any]) -> Consume
 def answer(future: Future[Any], what: str, bootstrap: str, timeout_s: float) -> Any:
     """The result of an administrative future; its error becomes a sentence."""
     with explained(what, bootstrap):
+        first = min(timeout_s, _PATIENCE_S)
+        with suppress(TimeoutError):
+            return future.result(first)
+        _look(bootstrap)
         try:
-            return future.result(timeout_s)
+            return future.result(timeout_s - first)
         except TimeoutError:
             raise no_answer(bootstrap, timeout_s) from None
+
+
+def listed(client: AdminClient, bootstrap: str, timeout_s: float) -> ClusterMetadata:
+    """Brokers and topics. Raises what confluent-kafka raises, or CommandFailed where no broker can ever answer."""
+    from millstream.cli.confluent import KafkaException
+
+    first = min(timeout_s, _PATIENCE_S)
+    try:
+        return client.list_topics(timeout=first)
+    except KafkaException as failure:
+        if timeout_s == first or failure.args[0].name() not in UNREACHABLE:
+            raise
+    _look(bootstrap)
+    return client.list_topics(timeout=timeout_s - first)
+
+
+def _look(bootstrap: str) -> None:
+    """Raise where no broker can ever answer: another port is named before the time of the command is over."""
+    failure = mistaken(bootstrap)
+    if failure is not None:
+        raise failure
 
 
 @contextmanager
@@ -134,7 +170,7 @@ def broker_configs(client: AdminClient, bootstrap: str, timeout_s: float) -> Map
     from millstream.cli.confluent import ConfigResource, ResourceType
 
     with explained("broker", bootstrap):
-        node_id = _answering(client.list_topics(timeout=timeout_s), bootstrap)
+        node_id = _answering(listed(client, bootstrap, timeout_s), bootstrap)
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
         future = next(iter(client.describe_configs([resource], request_timeout=timeout_s).values()))
     return answer(future, f"broker {node_id}", bootstrap, timeout_s + 1)

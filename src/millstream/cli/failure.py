@@ -48,7 +48,7 @@ class ReaderLeft(Exception):
 KAFKA_PORT = 9092
 """Port of an address that names none."""
 
-_UNREACHABLE = frozenset(
+UNREACHABLE = frozenset(
     {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE"}
 )
 
@@ -148,7 +148,7 @@ def no_answer(bootstrap: str, timeout_s: float) -> CommandFailed:
 def explain(error: KafkaError, what: str, bootstrap: str) -> CommandFailed:
     """The sentence for a Kafka error met while working on ``what`` (such as "topic 'orders'")."""
     name = error.name()
-    if name in _UNREACHABLE:
+    if name in UNREACHABLE:
         return silent(bootstrap, error.str().removeprefix("Local: "))
     reason = error.str().strip()
     if reason.endswith(":"):  # the broker said no more than its code
