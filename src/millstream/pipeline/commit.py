@@ -313,11 +313,13 @@ class TableSink:
         after, files = self._guard, list(batch.files)
         return attempted(self.table, record, lambda: self.table.commit(record, files, after), self._pause)
 
+    def _tables(self) -> list[Table]:
+        """The tables that are looked after."""
+        return [table for table in (self.table, self.dead_letters) if table is not None]
+
     def _merge(self) -> None:
-        """Compact both tables. A failure is logged and stops nothing, because no row depends on it."""
-        for table in (self.table, self.dead_letters):
-            if table is None:
-                continue
+        """Compact the tables. A failure is logged and stops nothing, because no row depends on it."""
+        for table in self._tables():
             try:
                 gone = table.compact()
             except Exception as error:  # noqa: BLE001 (see above)
@@ -327,9 +329,9 @@ class TableSink:
                     _LOG.info("merged small files of %s: %d fewer", table.location.address, gone)
 
     def _expire(self, keep_days: float) -> None:
-        """Expire old versions of both tables. A failure is logged, as of ``_merge``."""
-        for table in (self.table, self.dead_letters):
-            if table is None or not table.exists():
+        """Expire old versions of the tables. A failure is logged, as of ``_merge``."""
+        for table in self._tables():
+            if not table.exists():
                 continue
             try:
                 gone = table.expire(keep_days)

@@ -138,13 +138,15 @@ class MergingSink(KeyedSink):
         own = msgspec.structs.replace(record, rows=rows.num_rows, dead_letters=(), epoch=epoch)
         attempted(deletes, own, lambda: deletes.merge(own, lambda: added), self._pause)
 
+    def _tables(self) -> list[Table]:
+        assert self._deletes is not None, "a sink is opened before its first batch"
+        return [*super()._tables(), self._deletes]
+
     def _merge(self) -> None:
         super()._merge()
-        deletes = self._deletes
-        assert deletes is not None, "a sink is opened before its first batch"
+        assert self._deletes is not None, "a sink is opened before its first batch"
         try:
-            deletes.compact()
-            self._forget(deletes)
+            self._forget(self._deletes)
         except Exception as error:  # noqa: BLE001 (no row depends on it)
             _LOG.warning("deleted keys of %s could not be cleaned up: %s", self.table.shown, error)
 

@@ -7,6 +7,7 @@ the whole history of the topic.
 import contextlib
 import datetime as dt
 import decimal
+import itertools
 import json
 import random
 import threading
@@ -28,10 +29,11 @@ from millstream.pipeline.generations import advanced, generations_of, later
 from millstream.pipeline.keys import KeyDecoder, require_key
 from millstream.pipeline.maintain import maintain
 from millstream.pipeline.merging_sink import _FORGOTTEN
-from millstream.pipeline.model import Create, Pipeline, Sink, Source
+from millstream.pipeline.model import Create, Pipeline, Sink, Source, Upkeep
 from millstream.pipeline.tables import merging
 from millstream.pipeline.tables.delta_files import _PLAIN, removals
 from millstream.pipeline.tables.open_table import open_table
+from millstream.pipeline.upkeep import Schedule
 from waits import moment
 
 
@@ -350,6 +352,17 @@ def test_forgotten_deletes_are_gone_and_older_records_are_refused_from_then_on(t
     upserts.reopen().put((3, "b", 0, 7))
     with pytest.raises(Rejected, match="forgotten keys that were deleted before 20"):
         Upserts(tmp_path, kind, name="s~backfill")
+
+
+def test_old_versions_of_deleted_keys_are_expired_by_schedule_too(tmp_path):
+    upserts = Upserts(tmp_path, "iceberg")
+    upserts.sink.upkeep = Schedule(compact=True, clock=itertools.count().__next__)
+    upserts.sink.upkeep.expire(Upkeep(every="1s", keep="0s"))
+    for number in range(8):
+        upserts.put((number, None, 0, number))
+    for name in ("ns.t", "ns.t_deletes"):
+        assert len(upserts.sink.table._catalog.load_table(name).snapshots()) == 1
+    assert sum(batch.num_rows for batch in upserts.sink._deletes.scan()) == 8
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
