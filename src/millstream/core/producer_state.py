@@ -244,6 +244,17 @@ class ProducerState:
         if len(batches) > BATCHES_KEPT:
             del batches[0]
 
+    def record_epoch(
+        self, producer_id: ProducerId, producer_epoch: ProducerEpoch, end_offset: int, now_ms: int
+    ) -> None:
+        """Record a batch without a sequence that is in the log, or that a replay finds there: offsets that a
+        transaction commits. ``end_offset`` is exclusive.
+        """
+        known = producer_id in self._producers
+        producer = self._touch(producer_id, producer_epoch, end_offset, now_ms)
+        if not known:
+            producer.next_sequence = _ANY_SEQUENCE
+
     def _touch(self, producer_id: ProducerId, producer_epoch: ProducerEpoch, end_offset: int, now_ms: int) -> _Producer:
         """The producer, in ``producer_epoch``, as the one with the newest append."""
         producers = self._producers

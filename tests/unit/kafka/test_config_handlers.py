@@ -327,3 +327,18 @@ def test_a_property_of_a_group_names_every_source_below_its_own():
         (setting, "1100", 4),
         (setting, "1000", 5),
     ]
+
+
+def test_a_throttle_is_shown_while_it_is_set():
+    bench = ControlBench()
+    rate = "leader.replication.throttled.rate"
+
+    def shown():
+        (result,) = describe(bench, (BROKER, "1", [rate]))
+        return [(each.value, each.config_source) for each in result.configs]
+
+    assert shown() == []
+    assert alter(bench, (BROKER, "1", [(rate, SET, "5000")]))[0][0] == "NONE"
+    assert shown() == [("5000", 2)]
+    assert alter(bench, (BROKER, "1", [(rate, DELETE, None)]))[0][0] == "NONE"
+    assert shown() == []

@@ -9,7 +9,7 @@ from millstream.format.events.batch import build_event_batch, decode_event_batch
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import TimestampMs
 from millstream.partition.append.batch import Blocked, Outcome
-from millstream.partition.append.checks import append
+from millstream.partition.append.checks import append, append_trusted
 from millstream.partition.append.markers import Marker, append_marker
 from millstream.partition.read.batches import read_here, read_older
 from millstream.partition.read.request import ReadRequest
@@ -67,6 +67,13 @@ class World:
         outcome = append(self.partition, [memoryview(data)], len(data), NOW, accepts_writes=True, transactional=named)
         if isinstance(outcome, Outcome) and not outcome.error_code:
             self.sequences[producer, epoch] = sequence + 1
+        self.settle()
+        return outcome
+
+    def commit_offsets(self, producer: int, epoch: int = 0) -> Any:
+        """A batch without a sequence, as a group coordinator writes it for a transaction."""
+        data = build_batch([(b"k", b"v", (), NOW)], producer_id=producer, producer_epoch=epoch, transactional=True)
+        outcome = append_trusted(self.partition, data)
         self.settle()
         return outcome
 
@@ -183,6 +190,35 @@ def test_a_marker_that_comes_again_does_not_end_the_next_transaction() -> None:
     assert world.stable() == 2, "the next transaction is open still"
     assert world.mark(1, 2, commits=False, version=2) is ErrorCode.NONE
     assert world.read_committed() == (4, [(1, 2)])
+
+
+@pytest.mark.parametrize("end", ["on", "snapshot", "replay"])
+def test_a_marker_of_an_earlier_epoch_ends_no_transaction_of_offsets(end: str) -> None:
+    world = World(snapshot_bytes=1 if end == "snapshot" else 1 << 30)
+    world.verify(1, 1)
+    world.commit_offsets(1, 1)
+    if end == "snapshot":
+        world.life.shard(1).call(world.life.shard(1).storage.checkpoint)
+    if end != "on":
+        world.crash()
+    assert world.mark(1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    world.verify(1, 0)
+    assert world.commit_offsets(1, 0).code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert world.stable() == 0, "it is open still"
+    assert world.mark(1, 2, version=2) is ErrorCode.NONE
+    assert world.stable() == 2
+
+
+def test_offsets_and_records_of_a_producer_share_an_epoch_and_no_sequence() -> None:
+    world = World()
+    world.verify(1)
+    world.put(1)
+    world.commit_offsets(1)
+    assert world.put(1).error_code == 0, "offsets take no sequence"
+    world.verify(2)
+    world.commit_offsets(2)
+    assert world.put(2).error_code == 0
+    assert world.put(2).error_code == 0
 
 
 def test_a_transaction_in_the_last_epoch_of_its_producer_ends() -> None:

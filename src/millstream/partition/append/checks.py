@@ -342,6 +342,7 @@ def _append_trusted(partition: Partition, batch: bytes) -> tuple[int, int] | Mil
     except MillstreamError as error:
         return error
     if header[5] & TRANSACTIONAL:
+        partition.producers.record_epoch(header[9], header[10], base + count, max_timestamp)
         partition.transactions.began(header[9], base)
     return base, base + count
 

@@ -27,5 +27,7 @@ def enter_batch(producers: ProducerState, header: Sequence[Any], now_ms: int) ->
         return
     if sequence >= 0:
         producers.record(producer_id, epoch, sequence, last_delta + 1, base_offset, header[8], now_ms)
+    elif attributes & TRANSACTIONAL:
+        producers.record_epoch(producer_id, epoch, base_offset + last_delta + 1, now_ms)
     if attributes & TRANSACTIONAL:
         producers.transactions.began(producer_id, base_offset)

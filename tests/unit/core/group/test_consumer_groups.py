@@ -440,6 +440,23 @@ def test_a_classic_member_that_names_an_assignor_twice_counts_once():
     assert set(driver.coordinator.groups["g"].members) == {"b", "c"}
 
 
+def test_no_classic_member_joins_a_consumer_group_if_groups_may_not_migrate():
+    driver = ConsumerDriver(migration_policy="disabled")
+    driver.joins("a")
+    for member in ("", "b"):
+        answer = driver.answers[driver.joins_classic(member)]
+        assert (ErrorCode(answer.error_code), answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+    assert set(driver.group.members) == {"a"}
+
+
+def test_a_classic_member_that_is_refused_is_told_no_member_id():
+    driver = ConsumerDriver()
+    driver.joins("a")
+    driver.joins_classic("b", ["range"])
+    answer = driver.answers[driver.joins_classic("c", ["made-up"])]
+    assert (ErrorCode(answer.error_code), answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+
+
 # What is shown
 
 

@@ -20,7 +20,7 @@ from millstream.core.group.consumer.heartbeat import (
     throw_if_fenced,
 )
 from millstream.core.group.consumer.leaving import remove
-from millstream.core.group.consumer.migrate import begin_downgrade, may_downgrade
+from millstream.core.group.consumer.migrate import begin_downgrade, may_downgrade, may_migrate
 from millstream.core.group.consumer.protocol import assignment_bytes, read_subscription, reported_by
 from millstream.core.group.consumer.target import follow_epoch, follow_topics
 from millstream.core.group.consumer_state.group import ConsumerGroup
@@ -50,11 +50,13 @@ def join(step: Step, change: GroupChange[ConsumerGroup], given: Join) -> None:
         _join(step, change, given)
     except Rejected as error:
         change.undo()
-        step.out.answer(given.token, join_error(given.request.member_id, error.code))
+        step.out.answer(given.token, join_error("", error.code))
 
 
 def _join(step: Step, change: GroupChange[ConsumerGroup], given: Join) -> None:
     request, group = given.request, change.content
+    if not may_migrate(step):
+        raise Rejected("Group migration is disabled.", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member_id = request.member_id or given.member_suffix
     if len(group.members) >= step.settings.consumer.max_size and member_id not in group.members:
         step.out.answer(given.token, join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED))

@@ -7,8 +7,9 @@
   classic group again, and rebalances.
 - An empty group of either kind takes the kind of the next member that joins.
 
-``group.consumer.migration.policy`` allows one, both or none of the first two. Committed offsets stay in all cases. A
-conversion is written in one batch, so that after a crash the group is of one kind or the other.
+``group.consumer.migration.policy`` allows one, both or none of the first two. If it allows none, no classic member can
+join a consumer group that has members. Committed offsets stay in all cases. A conversion is written in one batch, so
+that after a crash the group is of one kind or the other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,6 +67,11 @@ def begin_consumer_group(step: Step, holder: Group) -> GroupChange[ConsumerGroup
         _check_upgrade(step, holder)
         _take_members_over(step, change)
     return change
+
+
+def may_migrate(step: Step) -> bool:
+    """Whether groups may change their protocol in any direction."""
+    return step.settings.consumer.migration_policy in UPGRADES | DOWNGRADES
 
 
 def _check_upgrade(step: Step, holder: Group) -> None:

@@ -11,7 +11,13 @@ are described in the background (``kafka.slices``).
 from collections.abc import Iterable
 from typing import Final
 
-from millstream.config.describe import ConfigEntry, describe_client_metrics, describe_group, describe_node
+from millstream.config.describe import (
+    SOURCE_DEFAULT,
+    ConfigEntry,
+    describe_client_metrics,
+    describe_group,
+    describe_node,
+)
 from millstream.core.controller.commands import CLUSTER_DEFAULT
 from millstream.core.controller.topic_names import illegal_topic_name
 from millstream.errors import Rejected
@@ -37,6 +43,8 @@ from millstream.wire.messages.describe_configs import (
 )
 
 _SOURCE_LOGGER: Final = 6
+_WHEN_SET: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+"""Shown by Kafka only if they are set: its tools take what is shown for a throttle in force."""
 _NOT_A_NUMBER: Final = "Broker id must be an integer, but it is"
 
 
@@ -122,6 +130,7 @@ def _broker_entries(node: Node, ctx: RequestContext, name: str) -> Iterable[Conf
     unexpected = "Unexpected broker id, expected {} or empty string, but received {}"
     broker = broker_named(name, metadata.node_id, _NOT_A_NUMBER, unexpected)
     entries = [attributed(node, entry) for entry in describe_node(metadata.settings, facts(node, ctx))]
+    entries = [entry for entry in entries if entry.source != SOURCE_DEFAULT or entry.name not in _WHEN_SET]
     entries += strangers(node)
     if broker != CLUSTER_DEFAULT:
         return entries
