@@ -34,7 +34,7 @@ from conformance.lists import FAILED, PASSED, SKIPPED, Outcome
 from conformance.suite import Context, Suite
 
 SOURCES = Path(__file__).with_name("external_cluster")
-FOLDER = f"kafka-integration-tests-{peer.KAFKA_VERSION}-2"
+FOLDER = f"kafka-integration-tests-{peer.KAFKA_VERSION}-3"
 """Of the class path in the cache. The last number changes with ``external_cluster/pom.xml``."""
 LAUNCHER = "org.junit.platform.console.ConsoleLauncher"
 CLASS_LIMIT_S = 900.0

@@ -27,6 +27,7 @@ import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
+import kafka.network.SocketServer;
 import kafka.raft.KafkaRaftManager;
 import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
@@ -96,6 +97,8 @@ public class ExternalCluster implements ClusterInstance {
         ".*\\.(class|classes|class\\.name|reporters|assignors)|authorizer\\..*|listener\\..*|super\\.users|.*quota.*|.*sasl.*|.*ssl.*");
     /** Settings of brokers that demand a login, and what they mean here is what they mean in Kafka. */
     private static final Set<String> OF_LOGINS = Set.of("sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol", "super.users");
+    /** Keeps the state of share groups in a topic, as a broker of ours does. */
+    private static final String PERSISTER = "org.apache.kafka.server.share.persister.DefaultStatePersister";
     private static final String AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
     private static final Set<ConfigEntry.ConfigSource> OF_CHANGES = Set.of(
         ConfigEntry.ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigEntry.ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG);
@@ -143,6 +146,7 @@ public class ExternalCluster implements ClusterInstance {
             .filter(e -> e.getKey() < 3000).map(Map.Entry::getValue)).flatMap(m -> m.entrySet().stream()).forEach(e -> {
                 String key = e.getKey();
                 boolean ours = key.equals("group.consumer.assignors") && Set.of("uniform", "range").containsAll(Arrays.asList(e.getValue().split(",")))
+                    || key.equals("group.share.persister.class.name") && e.getValue().equals(PERSISTER)
                     || OF_LOGINS.contains(key) || key.equals("authorizer.class.name") && e.getValue().equals(AUTHORIZER);
                 if (DECISIVE.matcher(key).matches() && !e.getValue().isEmpty() && !ours) {
                     throw new TestAbortedException("setting: " + key + "=" + e.getValue());
@@ -193,6 +197,11 @@ public class ExternalCluster implements ClusterInstance {
             settings.putAll(config.perServerOverrideProperties().getOrDefault(id, Map.of()));
             // Refused by decision. Many tests set it for a cluster that never needs it.
             settings.remove("unclean.leader.election.enable", "true");
+            config.features().forEach((feature, level) -> {
+                if (KNOWN.contains(feature.featureName())) {
+                    settings.put(feature.featureName(), Short.toString(level));
+                }
+            });
             settings.forEach((key, value) -> {
                 if (KNOWN.contains(key)) {
                     command.addAll(List.of("--set", key + "=" + value));
@@ -332,9 +341,12 @@ public class ExternalCluster implements ClusterInstance {
         }
     }
 
-    /** Sets feature levels through UpdateFeatures. Kafka's own harness writes them when it formats the directories. */
+    /**
+     * Sets feature levels through UpdateFeatures, other than those that are settings of a broker. Kafka's own harness
+     * writes all of them when it formats the directories.
+     */
     private void setFeatures() {
-        if (config.features().isEmpty()) {
+        if (config.features().keySet().stream().allMatch(feature -> KNOWN.contains(feature.featureName()))) {
             return;
         }
         try (Admin admin = admin()) {
@@ -707,6 +719,11 @@ public class ExternalCluster implements ClusterInstance {
             } catch (InterruptedException | java.util.concurrent.ExecutionException e) {
                 return Map.of();
             }
+        }
+
+        /** Asked for the port of a listener; a broker has one that tests use. */
+        SocketServer socketServer() {
+            return view(SocketServer.class, this);
         }
 
         GroupCoordinator groupCoordinator() {
