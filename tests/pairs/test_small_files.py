@@ -161,6 +161,9 @@ class History:
             assert self.world.home(TOPIC, 0)[1].leader_epoch > epoch, cell
         rest(self.world)
         judge(self.world)
+        led = self.world.home(TOPIC, 0)[1].leader_epoch
+        known = {one.cache.partition(TOPIC, 0).leader_epoch for one in self.world.members}
+        assert known == {led}, "clients are fenced by an epoch that brokers do not tell"
 
 
 @pytest.mark.parametrize("holders", HOLDERS)

@@ -90,7 +90,10 @@ class Partitions(MetadataListener):
         """Open a partition that failed again. Raises OSError if the disk is full."""
         topic = self._metadata.topic(entry.name)
         assert topic is not None, "a deleted topic has no entry"
-        return self._lifecycle.reopen(topic.topic_id, entry, topic.config, self._members(topic, entry.index))
+        opened = self._lifecycle.reopen(topic.topic_id, entry, topic.config, self._members(topic, entry.index))
+        if isinstance(opened, Partition) and not opened.group.elects:
+            self._report(opened, fresh=False)  # it leads in a new term
+        return opened
 
     def cut_of(self, raft_group: RaftGroupId) -> Cut | None:
         """The newest unclean cut of a partition."""

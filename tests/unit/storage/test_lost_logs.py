@@ -190,3 +190,50 @@ def test_a_log_that_ends_before_the_end_that_an_orderly_stop_noted_gives_no_offs
         with pytest.raises(Corruption, match=f"to {end - 1} were in a segment that is missing"):
             shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), True)
         shard.stop()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_replica_that_ends_before_its_orderly_stop_noted_is_lost_unless_it_is_alone(alone) -> None:
+    shard = new_shard()
+    log = shard.open(1, replicated=True, segment_bytes=3000)
+    log.append_control(Term(1), b"")
+    fill(shard, log, 20, epoch=1)
+    shard.stop()
+    disk = shard.disk
+    segments = sorted(name for name in names_in(disk, DIRECTORY) if name.endswith(SEGMENT_SUFFIX))
+    assert recover_locally(disk, replicated=True).clean
+    disk.unlink(f"{DIRECTORY}/{segments[-1]}")
+    shard = LocalShard(disk, random.Random(5), clean=True)
+    several = {"replicated": True, "expected": not alone, "alone": alone}
+    if alone:
+        with pytest.raises(Corruption, match="were in a segment that is missing"):
+            shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), True, **several)
+    else:
+        log = shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), True, **several)
+        assert log.files.lost and exists(disk, DIRECTORY + ".damaged")
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+@pytest.mark.parametrize("place", ["the first", "the last"])
+def test_a_damaged_file_of_records_that_were_set_aside_is_not_taken_for_an_empty_one(has_others, place) -> None:
+    shard = reopened(left())
+    log = opened(shard)
+    log.owner.on_failed = lambda verb, error: shard.storage.cut_off(log)
+    for epoch in (2, 3):
+        shard.call(log.save_vote, StoredVote(Term(5 + epoch), ReplicaId(1)))
+        fill(shard, log, 1, epoch=epoch)
+    log.failed("a planted verb", ZeroDivisionError())
+    shard.call(shard.storage.checkpoint)
+    disk, path = kill(shard), f"{DIRECTORY}/quarantine"
+    disk.flip(path, 20 if place == "the first" else disk.size(path) - 20)
+    recover_locally(disk, replicated=True)
+    shard = LocalShard(disk, random.Random(5), clean=False)
+    several = {"replicated": True, "expected": has_others, "alone": not has_others}
+    if has_others:
+        log = shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), False, **several)
+        assert log.files.lost
+        assert log.raft.vote == StoredVote(), "the newest vote may be in what is damaged: the others are asked"
+    else:
+        with pytest.raises(Corruption, match="quarantine is damaged at byte"):
+            shard.storage.registry.open_log(1, DIRECTORY, "t/1", shard.config(), False, **several)
+        assert exists(disk, path)
