@@ -57,8 +57,8 @@ def _same_epoch(image: Image, timeout_ms: int, wall_ms: int, *, recovers: bool) 
     return _replace(made, producer_epoch=max(image.producer_epoch, 0))
 
 
-def _unfenced(image: Image, wall_ms: int, next_id: int = -1) -> Image:
-    return _replace(_fenced(image, wall_ms, next_id), producer_epoch=image.producer_epoch)
+def _unfenced(image: Image, wall_ms: int) -> Image:
+    return _replace(_fenced(image, wall_ms), producer_epoch=image.producer_epoch)
 
 
 def _no_epoch_for_each(image: Image, client_version: int, next_id: int, wall_ms: int, *, commits: bool) -> Image:

@@ -59,6 +59,7 @@ from millstream.core.txn.transaction import (
     completed,
     fenced,
     prepared,
+    timed_out,
     with_new_id,
     with_next_epoch,
     with_partitions,
@@ -419,7 +420,7 @@ class TransactionCoordinator:
         self._out.log_lines.append(
             f"transaction {transaction.transactional_id}: aborted, open for more than {image.timeout_ms} ms"
         )
-        self._write(transaction, fenced(image, self._wall_ms, next_producer_id))
+        self._write(transaction, timed_out(image, self._wall_ms, next_producer_id))
 
     def _expire(self, transactional_ids: Iterable[str]) -> None:
         # The wall clock counts once, when the image is entered: moved later, it makes no id older or younger.

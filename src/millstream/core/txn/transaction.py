@@ -130,10 +130,9 @@ def prepared(
     )
 
 
-def fenced(image: Image, wall_ms: int, next_producer_id: ProducerId = NO_PRODUCER) -> Image:
-    """The open transaction is aborted against its producer's will, in a later epoch. One epoch is left out where
-    transactions end with a new one: the producer must not take the abort for one that it asked for. With
-    ``next_producer_id`` the producer has that id afterwards.
+def fenced(image: Image, wall_ms: int) -> Image:
+    """A new producer aborts the open transaction of the one before, in a later epoch. One epoch is left out where
+    transactions end with a new one: the producer before must not take the abort for one that it asked for.
     """
     epoch = image.producer_epoch + (2 if image.ends_with_epoch else 1)
     return _replace(
@@ -141,6 +140,19 @@ def fenced(image: Image, wall_ms: int, next_producer_id: ProducerId = NO_PRODUCE
         state=TransactionState.PREPARE_ABORT,
         producer_epoch=min(epoch, EPOCH_MAX),
         last_epoch=NO_EPOCH,
+        update_ms=wall_ms,
+    )
+
+
+def timed_out(image: Image, wall_ms: int, next_producer_id: ProducerId = NO_PRODUCER) -> Image:
+    """The transaction was open for too long, and is aborted in the next epoch. Its producer may continue in that, by an
+    abort of its own or by InitProducerId (KIP-588). With ``next_producer_id`` it has that id afterwards.
+    """
+    return _replace(
+        image,
+        state=TransactionState.PREPARE_ABORT,
+        producer_epoch=min(image.producer_epoch + 1, EPOCH_MAX),
+        last_epoch=image.producer_epoch,
         next_producer_id=next_producer_id,
         update_ms=wall_ms,
     )

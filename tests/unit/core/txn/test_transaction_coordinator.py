@@ -214,6 +214,20 @@ def test_a_producer_gets_another_id_when_its_epochs_are_exhausted() -> None:
     assert world.add(following, NEW) == (OK, OK)
 
 
+def test_a_producer_continues_after_its_transaction_has_timed_out() -> None:
+    for version, recovers in ((NEW, False), (NEW, True), (OLD, True)):
+        world, who = begun(version)
+        world.advance(60_000)
+        assert (world.markers[0].commits, world.markers[0].producer_epoch) == (False, 1)
+        world.written()
+        assert world.end(who, True, NEW).error is ErrorCode.INVALID_TXN_STATE
+        assert world.end(who, False, OLD).error is ErrorCode.PRODUCER_FENCED
+        following = world.init("again", who.producer_id, 0) if recovers else world.end(who, False, NEW)
+        assert following == Identity(OK, 101, 1)
+        assert world.add(who, version) == (ErrorCode.PRODUCER_FENCED,) * 2
+        assert world.add(following, version) == (OK, OK)
+
+
 def test_a_transaction_that_times_out_in_the_last_epoch_of_its_producer_brings_another_id() -> None:
     world = World({"x": ongoing(32_766)})
     who = Identity(OK, 7, 32_766)
