@@ -189,7 +189,7 @@ class Broker:
     # The archive
 
     def _describe(self, topic_id: bytes) -> TopicDescription | None:
-        topic = self.history_of_archive.controller.topics_by_id.get(topic_id)
+        topic = self.history_of_archive.controller.topics.by_id.get(topic_id)
         if topic is None:
             return None
         return TopicDescription(topic.name, topic_id.hex(), len(topic.partitions), topic.configs, "", 1)

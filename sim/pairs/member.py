@@ -235,7 +235,7 @@ class Member(ControlledBroker):
         made = make_archiving(
             self,
             settings.shared_wal_interval_ms * 1000,
-            lambda: list(cache.state.topics_by_id),
+            lambda: list(cache.state.topics.by_id),
             self.cache.description,
             self._begin_anew,
             calls=self.network.calls,

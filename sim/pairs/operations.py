@@ -346,7 +346,7 @@ def _recover(world: World) -> None:
 def _begin_again(world: World) -> None:
     """The disk is lost, and another cluster uses the same bucket for a topic of the same name."""
     _lose_disk(world)
-    for key in [one for one in world.truths if one[0] not in world.controller.topics_by_id]:
+    for key in [one for one in world.truths if one[0] not in world.controller.topics.by_id]:
         del world.truths[key]
     world.pause(MINUTE)
     world.create(TOPIC, world.kind.configs)

@@ -67,7 +67,7 @@ class Single(World):
 
     def topic_ids(self) -> list[bytes]:
         """Of all topics."""
-        return list(self.controller.topics_by_id)
+        return list(self.controller.topics.by_id)
 
     def next_producer_id(self, done: Callable[[Any], None]) -> None:
         """An id that no producer ever had."""

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from millstream.app import tiers
 from millstream.cluster.metadata import resolved_config
 from millstream.config.settings import Settings
-from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH
+from millstream.coordinator.asks import OFFSET_COMMIT, OFFSET_FETCH, Ask
 from millstream.coordinator.state_partition import State
 from millstream.core.controller import requests
 from millstream.core.controller.state import ControllerState
@@ -632,7 +632,7 @@ class World:
 
     def _ask_group(self, api: int, request: Any) -> Any:
         answers: list[MillstreamError | Any] = []
-        self.groups().ask(0, api, 8, "world", "/", request, False, answers.append)
+        self.groups().ask(Ask(api, 0, 8, "world", "/", False, b""), request, answers.append)
         self.until(lambda: bool(answers), "a group is not answered")
         return answers[0]
 

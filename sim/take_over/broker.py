@@ -234,7 +234,7 @@ class Broker:
             self._check_ready()
 
     def _replicas_changed(self, command: ReplicasChanged, before: ControllerState) -> None:
-        partitions = before.topics_by_id[command.topic_id].partitions
+        partitions = before.topics.by_id[command.topic_id].partitions
         for change in command.changes:
             group = partitions[change.index].raft_group
             if change.replicas == (self.node,):

@@ -248,7 +248,7 @@ class World:
         self.later(done, results)
 
     def _topic_by_id(self, topic_id: bytes) -> Any:
-        topic = self.state.topics_by_id[topic_id]
+        topic = self.state.topics.by_id[topic_id]
         parts = [
             SimpleNamespace(replicas=part.replicas, leader=self.leaders.get(part.raft_group))
             for part in topic.partitions

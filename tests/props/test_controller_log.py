@@ -150,7 +150,7 @@ def test_snapshot_and_rest_of_the_log_give_the_state_of_the_whole_log(requests, 
     for command in log[cut:]:
         state.apply(command)
     assert encode_state(state) == encode_state(whole)
-    assert state.colliding == whole.colliding
+    assert state.topics.colliding == whole.topics.colliding
     assert state.revision == len(log)
 
 
@@ -168,9 +168,9 @@ def test_the_state_keeps_its_promises_under_any_requests(requests):
         if type(command).__name__ == "TopicCreated":
             assert command.topic_id not in ids, "a topic id was used twice"
             ids.add(command.topic_id)
-        assert {t.topic_id: t for t in state.topics.values()} == state.topics_by_id
+        assert {t.topic_id: t for t in state.topics.values()} == state.topics.by_id
         keys = [collision_key(name) for name in state.topics if "." in name or "_" in name]
-        assert sorted(keys) == sorted(key for key, names in state.colliding.items() for _ in names)
+        assert sorted(keys) == sorted(key for key, names in state.topics.colliding.items() for _ in names)
         assert all(topic.partitions for topic in state.topics.values())
         load = Load()
         for topic in state.topics.values():
@@ -208,7 +208,7 @@ def test_commands_are_exactly_what_was_answered_as_done(requests):
         if isinstance(request, CreateTopics) and not request.validate_only:
             assert all(state.topics[result.name].topic_id == result.topic_id for result in good)
         elif isinstance(request, DeleteTopics):
-            assert not any(result.topic_id in state.topics_by_id for result in good)
+            assert not any(result.topic_id in state.topics.by_id for result in good)
         assert all(
             (result.message is None) == (result.error == ErrorCode.NONE) or result.error == 3
             for result in decision.results

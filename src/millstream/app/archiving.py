@@ -125,7 +125,7 @@ def _log_in_the_store(
 
 
 def _topic_ids(metadata: MetadataCache) -> list[bytes]:
-    return list(metadata.state.topics_by_id)
+    return list(metadata.state.topics.by_id)
 
 
 def _knows_replacements(metadata: MetadataCache) -> bool:

@@ -299,7 +299,7 @@ def _moves(metadata: MetadataCache) -> list[MoveStatus]:
     found: list[MoveStatus] = []
     state = metadata.state
     for move in list(state.moves.values())[:NAMED_MAX]:
-        topic = state.topics_by_id[move.topic_id]
+        topic = state.topics.by_id[move.topic_id]
         found.append(MoveStatus(topic.name, move.index, topic.partitions[move.index].replicas, move.target))
     return found
 

@@ -264,7 +264,7 @@ class Partitions(MetadataListener):
         if self._me not in first or (origin is not None and self._metadata.node_id in origin.departed):
             return Members(now, learns=True, restores=restores)
         was_alone = len(first) == 1 and part.raft_group in state.moves
-        created = state.topics_by_id[topic.topic_id].partitions[index]
+        created = state.topics.by_id[topic.topic_id].partitions[index]
         return Members(first, was_alone=was_alone, first_term=created.first_term)
 
 

@@ -50,7 +50,7 @@ def remove_stale_topics(disk: Disk, data_dir: str, *, in_cluster: bool = False, 
     strays = [name for name in names if not name.endswith(DELETED_SUFFIX)]
     if not in_cluster:
         state, _ = load_state(disk, data_dir)
-        strays = [name for name in strays if _id_of(name) not in state.topics_by_id]
+        strays = [name for name in strays if _id_of(name) not in state.topics.by_id]
     deleted: set[bytes] = set()
     try:
         if strays and in_cluster and _is_outdated(disk, data_dir):

@@ -184,10 +184,10 @@ class Controller:
         if isinstance(command, TopicCreated):
             homes += self._placement.place(part.raft_group for part in command.partitions)
         elif isinstance(command, PartitionsAdded):
-            siblings = [part.raft_group for part in self._state.topics_by_id[command.topic_id].partitions]
+            siblings = [part.raft_group for part in self._state.topics.by_id[command.topic_id].partitions]
             homes += self._placement.place((part.raft_group for part in command.partitions), siblings)
         elif isinstance(command, TopicDeleted):
-            topic = self._state.topics_by_id[command.topic_id]
+            topic = self._state.topics.by_id[command.topic_id]
             self._placement.forget(part.raft_group for part in topic.partitions)
 
     def _rules_now(self, spender: SpenderOf) -> Rules:

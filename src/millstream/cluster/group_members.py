@@ -135,7 +135,7 @@ class GroupMembers(MetadataListener):
             self._open.discard(raft_group)
             return None
         move = state.moves.get(raft_group)
-        replicas = move.target if move is not None else state.topics_by_id[place[0]].partitions[place[1]].replicas
+        replicas = move.target if move is not None else state.topics.by_id[place[0]].partitions[place[1]].replicas
         brokers = state.registry.brokers
         if any(NodeId(node) not in brokers for node in replicas):
             return None

@@ -31,12 +31,12 @@ def homes_after(command: AnyCommand, state: ControllerState, placement: Placemen
     if isinstance(command, TopicCreated):
         return _placed(command.partitions, (), placement, node)
     if isinstance(command, PartitionsAdded):
-        siblings = state.topics_by_id[command.topic_id].partitions
+        siblings = state.topics.by_id[command.topic_id].partitions
         return _placed(command.partitions, siblings, placement, node)
     if isinstance(command, ReplicasMoving | ReplicasChanged):
-        return _moved(command, state.topics_by_id[command.topic_id].partitions, placement, node)
+        return _moved(command, state.topics.by_id[command.topic_id].partitions, placement, node)
     if isinstance(command, TopicDeleted):
-        partitions = state.topics_by_id[command.topic_id].partitions
+        partitions = state.topics.by_id[command.topic_id].partitions
         placement.forget(part.raft_group for part in partitions if part.raft_group in placement.homes)
     return []
 

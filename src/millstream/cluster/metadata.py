@@ -204,7 +204,7 @@ class MetadataCache:
         self._listeners: list[MetadataListener] = []
         self.on_leaders: Callable[[bytes, Sequence[LeaderFact]], None] = _nobody
         """Called with (topic id, facts) after leaders of a topic were reported."""
-        for group in self.state.group_configs:
+        for group in self.state.configs.groups:
             self._set_group(group)
         for topic in self.state.topics.values():
             partitions = _partitions(
@@ -364,7 +364,7 @@ class MetadataCache:
         """Store a topic's new value, after the state has it; returns the notification of listeners."""
         match command:
             case TopicCreated():
-                state = self.state.topics_by_id[command.topic_id]
+                state = self.state.topics.by_id[command.topic_id]
                 created = TopicMeta(state, _partitions(command.partitions, 0, homes), self.settings)
                 self._put(created)
                 return lambda listener: listener.topic_created(created)
@@ -405,7 +405,7 @@ class MetadataCache:
                 partitions[index] = msgspec.structs.replace(
                     part, leader_epoch=epoch, leader=node, in_sync=in_sync, heard=heard
                 )
-        self._put(TopicMeta(self.state.topics_by_id[topic_id], tuple(partitions), self.settings))
+        self._put(TopicMeta(self.state.topics.by_id[topic_id], tuple(partitions), self.settings))
         self.on_leaders(topic_id, facts)
 
     def set_failed(self, node: int, raft_group: int, *, failed: bool) -> None:
@@ -419,13 +419,13 @@ class MetadataCache:
         if nodes != part.failed:
             partitions = list(topic.partitions)
             partitions[place[1]] = msgspec.structs.replace(part, failed=nodes)
-            self._put(TopicMeta(self.state.topics_by_id[place[0]], tuple(partitions), self.settings))
+            self._put(TopicMeta(self.state.topics.by_id[place[0]], tuple(partitions), self.settings))
 
     def _set_group(self, group: str) -> None:
         """Store the properties of ``group``. Properties of another release that this one refuses are left out, with a
         log line.
         """
-        configs = self.state.group_configs.get(group)
+        configs = self.state.configs.groups.get(group)
         self.group_configs.pop(group, None)
         if configs is None:
             return
@@ -443,7 +443,7 @@ class MetadataCache:
     def _changed(self, topic_id: bytes, added: tuple[PartitionMeta, ...] = ()) -> TopicMeta:
         """A topic's new value, after the state has it."""
         partitions = self._table.by_id[topic_id].partitions + added
-        topic = TopicMeta(self.state.topics_by_id[topic_id], partitions, self.settings)
+        topic = TopicMeta(self.state.topics.by_id[topic_id], partitions, self.settings)
         self._put(topic)
         return topic
 
@@ -451,7 +451,7 @@ class MetadataCache:
         """The new value of a topic whose replicas changed, after the state has it. Leaders stay as they are until they
         report.
         """
-        state = self.state.topics_by_id[command.topic_id]
+        state = self.state.topics.by_id[command.topic_id]
         partitions = list(self._table.by_id[command.topic_id].partitions)
         for change in command.changes:
             before, replicas = partitions[change.index], state.partitions[change.index].replicas

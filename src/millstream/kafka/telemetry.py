@@ -77,7 +77,7 @@ class Telemetry(MetadataListener):
         return None
 
     def _follow(self) -> None:
-        self.clients.subscribe(self._metadata.state.client_metrics.values())
+        self.clients.subscribe(self._metadata.state.configs.client_metrics.values())
 
     def receive(self, ctx: "RequestContext", request: "PushTelemetryRequest", done: Done) -> None:
         """Store what a client pushed."""

@@ -90,7 +90,7 @@ def test_a_cache_does_not_change_the_state_it_was_made_from():
     state.apply(ClusterCreated("x", 1))
     cache = MetadataCache(state, {}, SETTINGS)
     apply(cache, created("a.b"), 0)
-    assert (state.revision, state.topics, state.colliding) == (1, {}, {})
+    assert (state.revision, state.topics, state.topics.colliding) == (1, {}, {})
     assert (cache.revision, cache.cluster_id) == (2, "x")
 
 

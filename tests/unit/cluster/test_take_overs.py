@@ -47,7 +47,7 @@ class Controller:
         self.take_overs._cache.settings = SimpleNamespace(dead_broker_take_over_after_ms=after_ms)
 
     def topic_by_id(self, topic_id):
-        topic = self.bench.state.topics_by_id[topic_id]
+        topic = self.bench.state.topics.by_id[topic_id]
         parts = [
             SimpleNamespace(replicas=part.replicas, leader=part.replicas[0] if self.leaders else None)
             for part in topic.partitions

@@ -147,8 +147,8 @@ def test_subscriptions_outlive_a_snapshot():
     state = bench.node().metadata.state
     again = decode_state(encode_state(state))
     assert again == state
-    assert again.client_metrics == {"s": {"metrics": "x"}}
-    assert decode_state(encode_state(ControllerState())).client_metrics == {}
+    assert again.configs.client_metrics == {"s": {"metrics": "x"}}
+    assert decode_state(encode_state(ControllerState())).configs.client_metrics == {}
 
 
 # Groups
@@ -226,7 +226,7 @@ def test_what_groups_say_outlives_a_snapshot():
     bench = ControlBench()
     change(bench, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
     state = decode_state(encode_state(bench.node().metadata.state))
-    assert state.group_configs == {"g": {"consumer.session.timeout.ms": "50000"}}
+    assert state.configs.groups == {"g": {"consumer.session.timeout.ms": "50000"}}
     cache = MetadataCache(state, {}, bench.world.settings)
     assert cache.group_configs == {"g": {"consumer.session.timeout.ms": 50_000}}
 

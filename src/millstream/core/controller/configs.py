@@ -56,7 +56,7 @@ def decide_alter_configs(state: ControllerState, request: AlterConfigs, rules: R
     """Change what can be changed, resource by resource."""
     results: list[Result] = []
     commands: list[AnyCommand] = []
-    node_configs = dict(state.node_configs)
+    node_configs = dict(state.configs.nodes)
     for resource in request.resources:
         try:
             _check_changes(resource.changes)
@@ -82,7 +82,7 @@ def effective_settings(state: ControllerState, start_settings: Settings, node: i
     Raises:
         ConfigError: this release refuses a stored value, which another release has stored.
     """
-    dynamic = state.node_configs.get(CLUSTER_DEFAULT, {}) | state.node_configs.get(node, {})
+    dynamic = state.configs.nodes.get(CLUSTER_DEFAULT, {}) | state.configs.nodes.get(node, {})
     return start_settings.with_dynamic(dynamic) if dynamic else start_settings
 
 
@@ -189,7 +189,7 @@ def _is_fixed(name: str) -> bool:
 
 
 def _altered_client_metrics(state: ControllerState, resource: AlterClientMetrics) -> Iterator[ClientMetricsChanged]:
-    before = state.client_metrics.get(resource.name, {})
+    before = state.configs.client_metrics.get(resource.name, {})
     # Lists, but not to Kafka: neither appended to nor subtracted from.
     wanted = _wanted(resource, before, {}, _no_default, NOT_A_LIST)
     if not resource.name:
@@ -201,7 +201,7 @@ def _altered_client_metrics(state: ControllerState, resource: AlterClientMetrics
 
 
 def _altered_group(state: ControllerState, resource: AlterGroup, rules: Rules) -> Iterator[GroupConfigsChanged]:
-    before = state.group_configs.get(resource.group, {})
+    before = state.configs.groups.get(resource.group, {})
     wanted = _wanted(resource, before, {}, _no_default, NOT_A_LIST)
     if not resource.group:
         raise Rejected("Default group resources are not allowed.", ErrorCode.INVALID_REQUEST)

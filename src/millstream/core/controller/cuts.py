@@ -47,7 +47,7 @@ class Cut(msgspec.Struct, frozen=True, array_like=True):
 
 def apply_cut(state: ControllerState, command: PartitionCut | PartitionCutDone) -> None:
     """The state after the command; raises Corruption if it contradicts the state."""
-    topic = state.topics_by_id.get(command.topic_id)
+    topic = state.topics.by_id.get(command.topic_id)
     if topic is None or not 0 <= command.index < len(topic.partitions):
         raise Corruption(f"the controller's log cuts partition {command.index} of a topic that has none")
     partition = topic.partitions[command.index]

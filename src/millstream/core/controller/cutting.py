@@ -78,7 +78,7 @@ def _cut(state: ControllerState, request: CutPartition) -> PartitionCut:
 def decide_complete_cut(state: ControllerState, request: CompleteCut, rules: Rules) -> Decision:
     """The replica of a cut leads. No effect if another cut has replaced it, or if that is known."""
     _ = rules
-    topic = state.topics_by_id.get(request.topic_id)
+    topic = state.topics.by_id.get(request.topic_id)
     if topic is None or not 0 <= request.index < len(topic.partitions):
         return Decision((Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition was deleted"),))
     cut = state.cuts.get(topic.partitions[request.index].raft_group)

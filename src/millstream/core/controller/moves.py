@@ -169,6 +169,6 @@ def decide_complete_moves(state: ControllerState, request: CompleteMoves, rules:
     for group, replicas in request.moves:
         move = state.moves.get(group)
         if move is not None and move.target == replicas:
-            targets[state.topics_by_id[move.topic_id].name, move.index] = replicas
+            targets[state.topics.by_id[move.topic_id].name, move.index] = replicas
     commands = tuple(ReplicasChanged(topic.topic_id, changes) for topic, changes in _by_topic(state, targets))
     return Decision(tuple(Result() for _ in request.moves), commands)

@@ -19,7 +19,7 @@ must stop. A snapshot that does not decode is ``Corruption`` too.
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -67,6 +67,8 @@ from millstream.core.controller.security import SecurityState, StoredSecurity
 from millstream.errors import Corruption
 from millstream.model.cluster import BrokerEpoch, FeatureLevel, Incarnation, NodeId
 from millstream.model.quantities import RaftGroupId
+
+K = TypeVar("K", int, str)
 
 FIRST_GROUP: Final = 1
 """Raft groups of partitions are numbered from here; 0 is the controller."""
@@ -116,31 +118,83 @@ class Changes:
             kept.pop(raft_group, None)
 
 
-class ControllerState:
-    """Brokers, topics by name and id, configurations, counters. Changed by ``apply`` only.
+class Configs:
+    """Properties that were set while the cluster runs: of brokers, subscriptions to clients' metrics and groups.
 
-    Invariants: ``topics`` and ``topics_by_id`` hold the same values; every Raft group is below ``next_raft_group``,
+    A resource without a property has no entry.
+    """
+
+    __slots__ = ("client_metrics", "groups", "nodes")
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, dict[str, str]] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        """By the name of the subscription."""
+        self.groups: dict[str, dict[str, str]] = {}
+        """By the group's id."""
+
+    def copy(self) -> "Configs":
+        """Configs of their own with the same content."""
+        other = Configs()
+        other.nodes, other.client_metrics, other.groups = dict(self.nodes), dict(self.client_metrics), dict(self.groups)
+        return other
+
+
+class Topics(dict[str, TopicState]):
+    """Topics by name. ``by_id`` has the same ones. Changed by ``put`` and ``remove`` only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_id: dict[bytes, TopicState] = {}
+        self.colliding: dict[str, set[str]] = {}
+        """Names with ``.`` or ``_``, by the one name that Kafka's metrics would give them."""
+
+    def copy(self) -> "Topics":
+        """Topics of their own with the same content; a topic itself never changes."""
+        other = Topics()
+        other.update(self)
+        other.by_id.update(self.by_id)
+        other.colliding = {key: set(names) for key, names in self.colliding.items()}
+        return other
+
+    def put(self, topic: TopicState) -> None:
+        """Hold ``topic`` under its name and id."""
+        self[topic.name] = self.by_id[topic.topic_id] = topic
+        if "." in topic.name or "_" in topic.name:
+            self.colliding.setdefault(collision_key(topic.name), set()).add(topic.name)
+
+    def remove(self, topic: TopicState) -> None:
+        """Hold ``topic`` no longer."""
+        del self[topic.name]
+        del self.by_id[topic.topic_id]
+        key = collision_key(topic.name)
+        names = self.colliding.get(key, set())
+        names.discard(topic.name)
+        if not names:
+            self.colliding.pop(key, None)
+
+
+class ControllerState:
+    """Brokers, topics, configurations, counters. Changed by ``apply`` only.
+
+    Invariants: every Raft group is below ``next_raft_group``,
     every producer id handed out below ``next_producer_id``; both only grow, and so does ``feature_level``, which every
     registered broker knows. ``load`` counts the replicas of all topics.
     """
 
     __slots__ = (
-        "client_metrics",
         "cluster_id",
         "changes",
-        "colliding",
+        "configs",
         "feature_level",
         "first_node",
-        "group_configs",
         "load",
         "next_producer_id",
         "next_raft_group",
-        "node_configs",
         "registry",
         "revision",
         "security",
         "topics",
-        "topics_by_id",
     )
 
     def __init__(self) -> None:
@@ -153,17 +207,10 @@ class ControllerState:
         self.load = Load()
         self.next_raft_group = FIRST_GROUP
         self.next_producer_id = 0
-        self.topics: dict[str, TopicState] = {}
-        self.topics_by_id: dict[bytes, TopicState] = {}
-        self.node_configs: dict[int, dict[str, str]] = {}
-        self.client_metrics: dict[str, dict[str, str]] = {}
-        """What each subscription to clients' metrics says, by its name."""
-        self.group_configs: dict[str, dict[str, str]] = {}
-        """What each consumer group says for itself, by its id."""
+        self.topics = Topics()
+        self.configs = Configs()
         self.changes = Changes()
         self.security = SecurityState()
-        self.colliding: dict[str, set[str]] = {}
-        """Names with ``.`` or ``_``, by the one name that Kafka's metrics would give them."""
 
     @property
     def moves(self) -> dict[int, Move]:
@@ -202,12 +249,7 @@ class ControllerState:
         other = ControllerState()
         for name in ControllerState.__slots__:
             value = getattr(self, name)
-            setattr(other, name, dict(value) if isinstance(value, dict) else value)
-        other.registry = self.registry.copy()
-        other.changes = self.changes.copy()
-        other.load = self.load.copy()
-        other.security = self.security.copy()
-        other.colliding = {key: set(names) for key, names in self.colliding.items()}
+            setattr(other, name, value if isinstance(value, int | str) else value.copy())
         return other
 
     def groups(self) -> dict[int, tuple[TopicState, int]]:
@@ -230,10 +272,7 @@ class ControllerState:
             self.load.add(topic.partitions)
         elif before.partitions is not topic.partitions:
             self.load.change(before.partitions, topic.partitions)
-        self.topics[topic.name] = topic
-        self.topics_by_id[topic.topic_id] = topic
-        if "." in topic.name or "_" in topic.name:
-            self.colliding.setdefault(collision_key(topic.name), set()).add(topic.name)
+        self.topics.put(topic)
 
 
 def collision_key(name: str) -> str:
@@ -250,7 +289,7 @@ def _cluster_created(state: ControllerState, command: ClusterCreated) -> None:
 
 def _topic_created(state: ControllerState, command: TopicCreated) -> None:
     _require(command.name not in state.topics, f"topic {command.name} exists already")
-    _require(command.topic_id not in state.topics_by_id, f"the id of topic {command.name} is taken")
+    _require(command.topic_id not in state.topics.by_id, f"the id of topic {command.name} is taken")
     _require(bool(command.partitions), f"topic {command.name} has no partitions")
     _take_groups(state, command.partitions)
     configs = dict(command.configs)
@@ -262,14 +301,7 @@ def _topic_deleted(state: ControllerState, command: TopicDeleted) -> None:
     state.load.remove(topic.partitions)
     for partition in topic.partitions:
         state.changes.forget(RaftGroupId(partition.raft_group))
-    del state.topics[topic.name]
-    del state.topics_by_id[topic.topic_id]
-    key = collision_key(topic.name)
-    names = state.colliding.get(key)
-    if names is not None:
-        names.discard(topic.name)
-        if not names:
-            del state.colliding[key]
+    state.topics.remove(topic)
 
 
 def _partitions_added(state: ControllerState, command: PartitionsAdded) -> None:
@@ -288,22 +320,18 @@ def _topic_configs_changed(state: ControllerState, command: TopicConfigsChanged)
 
 
 def _node_configs_changed(state: ControllerState, command: NodeConfigsChanged) -> None:
-    configs = merged(state.node_configs.get(command.node, {}), command.changes)
-    if configs:
-        state.node_configs[command.node] = configs
-    else:
-        state.node_configs.pop(command.node, None)
+    _change(state.configs.nodes, command.node, command.changes)
 
 
 def _client_metrics_changed(state: ControllerState, command: ClientMetricsChanged) -> None:
-    _change(state.client_metrics, command.name, command.changes)
+    _change(state.configs.client_metrics, command.name, command.changes)
 
 
 def _group_configs_changed(state: ControllerState, command: GroupConfigsChanged) -> None:
-    _change(state.group_configs, command.group, command.changes)
+    _change(state.configs.groups, command.group, command.changes)
 
 
-def _change(resources: dict[str, dict[str, str]], name: str, changes: dict[str, str | None]) -> None:
+def _change(resources: dict[K, dict[str, str]], name: K, changes: dict[str, str | None]) -> None:
     """Change what one of ``resources`` says; one that says nothing is none."""
     configs = merged(resources.get(name, {}), changes)
     if configs:
@@ -449,7 +477,7 @@ def merged(configs: dict[str, str], changes: dict[str, str | None]) -> dict[str,
 
 
 def _topic(state: ControllerState, topic_id: bytes) -> TopicState:
-    topic = state.topics_by_id.get(topic_id)
+    topic = state.topics.by_id.get(topic_id)
     if topic is None:
         raise Corruption(
             f"the controller's log speaks of topic id {topic_id.hex()}, which does not exist at this point"
@@ -517,9 +545,9 @@ def encode_state(state: ControllerState) -> bytes:
             msgspec.structs.replace(topic, configs=dict(sorted(topic.configs.items())))
             for _, topic in sorted(state.topics.items())
         ],
-        {node: dict(sorted(configs.items())) for node, configs in sorted(state.node_configs.items())},
-        {name: dict(sorted(configs.items())) for name, configs in sorted(state.client_metrics.items())},
-        {name: dict(sorted(configs.items())) for name, configs in sorted(state.group_configs.items())},
+        {node: dict(sorted(configs.items())) for node, configs in sorted(state.configs.nodes.items())},
+        {name: dict(sorted(configs.items())) for name, configs in sorted(state.configs.client_metrics.items())},
+        {name: dict(sorted(configs.items())) for name, configs in sorted(state.configs.groups.items())},
         state.feature_level,
         [state.registry.brokers[node] for node in state.registry.nodes()],
         dict(sorted(state.registry.retired.items())),
@@ -580,9 +608,9 @@ def decode_state(data: bytes | memoryview) -> ControllerState:
     state.first_node = snapshot.first_node
     state.next_raft_group = snapshot.next_raft_group
     state.next_producer_id = snapshot.next_producer_id
-    state.node_configs = snapshot.node_configs
-    state.client_metrics = snapshot.client_metrics
-    state.group_configs = snapshot.group_configs
+    state.configs.nodes = snapshot.node_configs
+    state.configs.client_metrics = snapshot.client_metrics
+    state.configs.groups = snapshot.group_configs
     state.feature_level = snapshot.feature_level
     state.registry.brokers = {broker.node: broker for broker in snapshot.brokers}
     state.registry.retired = snapshot.retired

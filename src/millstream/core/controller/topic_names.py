@@ -39,5 +39,5 @@ def illegal_topic_name(name: str) -> str | None:
 
 def colliding_topic(state: ControllerState, name: str) -> str | None:
     """An existing topic whose metrics would have the same names as those of ``name``."""
-    others = state.colliding.get(collision_key(name), set()) - {name} if "." in name or "_" in name else ()
+    others = state.topics.colliding.get(collision_key(name), set()) - {name} if "." in name or "_" in name else ()
     return min(others, default=None)

@@ -127,7 +127,7 @@ def _created(
         placer.count(replicas)
     else:
         replicas = _placed_replicas(state, topic, rules, placer)
-    if topic.topic_id in state.topics_by_id:
+    if topic.topic_id in state.topics.by_id:
         raise Rejected(f"The id of topic '{name}' is that of another topic.", ErrorCode.TOPIC_ALREADY_EXISTS)
     topic_id = topic.topic_id if topic.topic_id != NO_TOPIC_ID else rules.new_topic_id()
     partitions = _partitions(state, replicas, first_group)
@@ -261,7 +261,7 @@ def _deletable(
             raise Rejected("Neither topic name nor id were specified.", ErrorCode.INVALID_REQUEST)
         if ids[reference.topic_id] > 1:
             raise Rejected("Duplicate topic id.", ErrorCode.INVALID_REQUEST)
-        topic = state.topics_by_id.get(reference.topic_id)
+        topic = state.topics.by_id.get(reference.topic_id)
         if topic is None:
             raise Rejected(UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID)
     else:

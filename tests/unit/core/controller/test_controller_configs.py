@@ -96,7 +96,7 @@ def test_a_setting_of_a_listener_that_does_not_exist_is_kept_as_any_other(bench)
     for name in ("listener.name.internal.foo", "listener.name.internal.log.retention.ms"):
         (result,) = bench.do(node(1, (name, SET, "1")))
         assert result.error is ErrorCode.NONE
-        assert bench.state.node_configs[1][name] == "1"
+        assert bench.state.configs.nodes[1][name] == "1"
 
 
 def test_one_bad_change_keeps_the_good_ones_of_the_same_resource_from_being_made(bench):
@@ -126,12 +126,12 @@ def test_a_brokers_own_setting_wins_over_the_one_for_all_brokers(bench):
     assert effective_settings(bench.state, start, 1).log_retention_ms == 1000
     bench.do(node(CLUSTER_DEFAULT, ("log.retention.ms", DELETE, None), ("log.roll.ms", DELETE, None)))
     assert effective_settings(bench.state, start, 1) is start
-    assert bench.state.node_configs == {}
+    assert bench.state.configs.nodes == {}
 
 
 def test_an_append_to_a_broker_setting_starts_with_what_the_node_was_started_with(bench):
     bench.do(node(1, ("log.cleanup.policy", APPEND, "compact")))
-    assert bench.state.node_configs == {1: {"log.cleanup.policy": "delete,compact"}}
+    assert bench.state.configs.nodes == {1: {"log.cleanup.policy": "delete,compact"}}
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_replicas_of_a_dead_broker_move_as_far_as_a_majority_is_alive(five):
     five.create(CreateTopic("u", assignments=((0, (3,)),)), CreateTopic("v", assignments=((0, (3, 4)),)))
     five.fence(3)
     five.do(EvacuateBrokers((3, 4)))
-    names = sorted(five.state.topics_by_id[move.topic_id].name for move in five.state.moves.values())
+    names = sorted(five.state.topics.by_id[move.topic_id].name for move in five.state.moves.values())
     assert names == ["t", "t"], "one of one, and one of two, are no majority; broker 4 is alive"
     assert all(3 not in move.target for move in five.state.moves.values())
 

@@ -246,7 +246,7 @@ def test_a_name_used_again_gets_a_new_id_and_new_raft_groups(bench):
     first = bench.state.topics["a"]
     bench.do(DeleteTopics((TopicReference("a"),)))
     assert not bench.state.topics
-    assert not bench.state.topics_by_id
+    assert not bench.state.topics.by_id
     bench.create("a")
     second = bench.state.topics["a"]
     assert second.topic_id != first.topic_id
@@ -309,7 +309,7 @@ def test_a_topic_grows_and_keeps_what_it_has(bench):
     (result,) = bench.do(CreatePartitions((AddPartitions("a", 4),)))
     assert result.error == ErrorCode.NONE
     assert [p.raft_group for p in bench.state.topics["a"].partitions] == [1, 2, 4, 5]
-    assert bench.state.topics_by_id[bench.state.topics["a"].topic_id] is bench.state.topics["a"]
+    assert bench.state.topics.by_id[bench.state.topics["a"].topic_id] is bench.state.topics["a"]
 
 
 @pytest.mark.parametrize(

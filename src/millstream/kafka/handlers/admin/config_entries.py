@@ -34,12 +34,12 @@ def topic_entries(node: Node, configs: Mapping[str, str], *, as_read: bool = Fal
 
 def of_every_broker(node: Node) -> Mapping[str, str]:
     """Live changes of every broker."""
-    return node.metadata.state.node_configs.get(CLUSTER_DEFAULT, {})
+    return node.metadata.state.configs.nodes.get(CLUSTER_DEFAULT, {})
 
 
 def strangers(node: Node) -> list[ConfigEntry]:
     """Live changes of settings that do not exist here: kept, without effect, and shown as Kafka does, without value."""
-    own = node.metadata.state.node_configs.get(node.metadata.node_id, {})
+    own = node.metadata.state.configs.nodes.get(node.metadata.node_id, {})
     found: list[ConfigEntry] = []
     for name in sorted(filterfalse(is_setting, own.keys() | of_every_broker(node).keys())):
         given = [(own, SOURCE_DYNAMIC_BROKER), (of_every_broker(node), SOURCE_DYNAMIC_DEFAULT)]
@@ -50,7 +50,7 @@ def strangers(node: Node) -> list[ConfigEntry]:
 
 def attributed(node: Node, entry: ConfigEntry) -> ConfigEntry:
     """``entry`` with the source of a live change: this broker, every broker, or both."""
-    own = node.metadata.state.node_configs.get(node.metadata.node_id, {})
+    own = node.metadata.state.configs.nodes.get(node.metadata.node_id, {})
     synonyms: list[ConfigSynonym] = []
     for synonym in entry.synonyms:
         name = synonym.name

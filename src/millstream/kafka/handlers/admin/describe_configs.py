@@ -106,12 +106,12 @@ def _entries(node: Node, ctx: RequestContext, resource: DescribeConfigsResource)
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise Rejected("Client metrics subscription name must not be empty", ErrorCode.INVALID_REQUEST)
-            return describe_client_metrics(node.metadata.state.client_metrics.get(name, {}))
+            return describe_client_metrics(node.metadata.state.configs.client_metrics.get(name, {}))
         case ResourceType.GROUP:
             if not name:
                 raise Rejected("Group name must not be empty", ErrorCode.INVALID_REQUEST)
             metadata = node.metadata
-            entries = describe_group(metadata.state.group_configs.get(name, {}), metadata.settings)
+            entries = describe_group(metadata.state.configs.groups.get(name, {}), metadata.settings)
             return [attributed(node, entry) for entry in entries]
 
 

@@ -41,6 +41,6 @@ def _names(node: Node, kind: ResourceType) -> Iterable[str]:
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return (str(node.metadata.node_id),)
         case ResourceType.CLIENT_METRICS:
-            return sorted(node.metadata.state.client_metrics)
+            return sorted(node.metadata.state.configs.client_metrics)
         case ResourceType.GROUP:
-            return sorted(node.metadata.state.group_configs)
+            return sorted(node.metadata.state.configs.groups)

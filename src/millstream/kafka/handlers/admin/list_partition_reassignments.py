@@ -18,7 +18,7 @@ def handle(node: Node, ctx: RequestContext, request: ListPartitionReassignmentsR
         asked = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
     found: dict[str, list[OngoingPartitionReassignment]] = {}
     for move in state.moves.values():
-        topic = state.topics_by_id[move.topic_id]
+        topic = state.topics.by_id[move.topic_id]
         if asked is None or (topic.name, move.index) in asked:
             shown = _shown(move, topic.partitions[move.index].replicas)
             found.setdefault(topic.name, []).append(shown)
