@@ -34,9 +34,10 @@ def positions(ends, *, topic="t", topic_id="1" * 32):
 class Upserts:
     """A table with keys and what a pipeline does to it; ``put`` is one batch of records."""
 
-    def __init__(self, directory, kind, *, key="id", name="s", schema=SCHEMA, mode="upsert", **more):
+    def __init__(self, directory, kind, *, key="id", name="s", schema=SCHEMA, mode="upsert", target=None, **more):
         self.kind, self.directory = kind, directory
-        self.declared = Sink(**{kind: "ns.t" if kind == "iceberg" else "t"}, mode=mode, key=key, **more)
+        target = target or ("ns.t" if kind == "iceberg" else "t")
+        self.declared = Sink(**{kind: target}, mode=mode, key=key, **more)
         self.name, self.schema = name, schema
         self.ends, self.number, self.topic_id = {}, 0, "1" * 32
         self.reopen()
