@@ -9,7 +9,8 @@ Blocks of ``bash``, ``sh`` and ``python`` run, and each must end with exit code 
 comment in the line before a block says where it does not belong:
 
 - ``<!-- docs-check: skip: needs Kubernetes -->``: it is never run, for the reason given;
-- ``<!-- docs-check: slow -->``: it takes minutes or a SparkSession, and runs with ``--slow``.
+- ``<!-- docs-check: slow -->``: it takes minutes or a SparkSession, and runs with ``--slow``;
+- ``<!-- docs-check: slow, continues -->``: the same, of Python, in the process of the Python block before it.
 
 A block without a language, or with prompts (``console``), cannot be pasted, and is a finding. ``millstream start``
 starts a broker on free ports in ``./data`` of the directory unless one runs there, and the addresses of the pages stand
@@ -37,6 +38,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 RUN = ("bash", "sh", "python")
+CONTINUES = "slow, continues"
 TIMEOUT_S = 900
 """Bound of one block. It only ends a hang: one run of a pipeline took 155 s on two cores that six programs shared."""
 GIVEN = ("TMPDIR", "JAVA_HOME", "MILLSTREAM_CLASS_ARCHIVE")
@@ -81,9 +83,21 @@ def blocks_of(page: Path) -> list[Block]:
     return found
 
 
+def joined(blocks: list[Block]) -> list[Block]:
+    """The blocks, each that continues another one put behind it."""
+    found: list[Block] = []
+    for block in blocks:
+        if block.mark == CONTINUES:
+            first = max(index for index, one in enumerate(found) if one.language == "python")
+            found[first] = found[first]._replace(code=f"{found[first].code}\n{block.code}")
+        else:
+            found.append(block)
+    return found
+
+
 def faults(block: Block) -> str:
     """What keeps a block from being pasted; empty if nothing does."""
-    if block.mark and block.mark != "slow" and not re.fullmatch(r"skip: \w.+", block.mark):
+    if block.mark not in ("", "slow", CONTINUES) and not re.fullmatch(r"skip: \w.+", block.mark):
         return f"the mark {block.mark!r} is neither 'slow' nor 'skip: REASON'"
     if not block.language:
         return "the block does not say its language"
@@ -102,10 +116,11 @@ class Desk:
         tools.mkdir(parents=True)
         data = directory / "data"
         start = START.format(python=sys.executable, data=data, kafka=self.kafka, http=self.http)
-        for name, text in (("millstream", start), ("make", MAKE)):
+        # No link: Python looks for its environment beside the path that it is started by.
+        python = f'#!/bin/bash\nexec {sys.executable} "$@"\n'
+        for name, text in (("millstream", start), ("make", MAKE), ("python", python)):
             (tools / name).write_text(text)
             (tools / name).chmod(0o755)
-        (tools / "python").symlink_to(sys.executable)
         self.environment = {
             "HOME": str(directory),
             "PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin",
@@ -156,7 +171,7 @@ def check(pages: list[Path], *, slow: bool) -> list[str]:
     ):
         for page in pages:
             desk.run("bash", "millstream start --data ./data")
-            for block in blocks_of(page):
+            for block in joined(blocks_of(page)):
                 fault = faults(block)
                 if fault:
                     found.append(f"{block.where}: {fault}")

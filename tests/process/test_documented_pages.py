@@ -19,7 +19,19 @@ FIRST = [
 ]
 OWN = [
     f"docs/{name}.md"
-    for name in ("schemas", "tables", "pipeline", "existing-tables", "upserts", "administration", "console", "tune")
+    for name in (
+        "schemas",
+        "tables",
+        "pipeline",
+        "existing-tables",
+        "schema-changes",
+        "upserts",
+        "object-stores",
+        "spark",
+        "administration",
+        "console",
+        "tune",
+    )
 ]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -50,10 +62,10 @@ def page(tmp_path, monkeypatch):
     monkeypatch.setattr(docs_check, "ROOT", tmp_path)
     monkeypatch.setattr(docs_check, "START", "#!/bin/bash\necho started\n")
 
-    def write(text):
+    def write(text, *, slow=False):
         path = tmp_path / "page.md"
         path.write_text(text)
-        return docs_check.check([path], slow=False)
+        return docs_check.check([path], slow=slow)
 
     return write
 
@@ -74,3 +86,10 @@ def test_blocks_share_a_directory_and_what_a_shell_exports(page):
     text = "```bash\nexport WORD=kept\necho 1 > file\n```\n\n    ```bash\n    test $WORD = kept\n    ```\n"
     assert page(text + "```python\nassert open('file').read() == '1\\n'\n```\n") == []
     assert "exit code 1" in page("```bash\ntest -e file\n```\n")[0], "each check begins in an empty directory"
+
+
+def test_a_python_block_may_continue_the_one_before_it(page):
+    text = "<!-- docs-check: slow -->\n```python\none = 1\n```\n\n```bash\ntrue\n```\n\n"
+    text += "<!-- docs-check: slow, continues -->\n```python\nassert one == 1\n```\n"
+    assert page(text, slow=True) == page(text) == []
+    assert "AssertionError" in page(text.replace("== 1", "== 2"), slow=True)[0]

@@ -1,26 +1,46 @@
-"""The pages about tables of others and about S3, pasted block by block."""
+"""The pages with blocks that are slow, most of them for Spark, pasted block by block."""
+
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("deltalake")
 
-from pathlib import Path
-
 from tests import buckets
 
 from tools import docs_check
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.process]
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {
+    "a data engineer's first half hour": ["README", "tables", "existing-tables"],
+    "the second one": ["schema-changes", "upserts", "object-stores"],
+    "pipelines": ["pipeline"],
+    "Spark": ["spark"],
+    "events": ["start", "events"],
+}
+"""Pages that are pasted into one directory and one broker, in this order."""
 
 
-def test_a_newcomer_can_paste_the_page_about_s3(monkeypatch, tmp_path):
+def page(name):
+    return ROOT / "README.md" if name == "README" else ROOT / "docs" / f"{name}.md"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("names", PAGES.values(), ids=PAGES)
+def test_a_newcomer_can_paste_pages_with_their_slow_blocks(monkeypatch, tmp_path, names):
     with buckets.moto() as url:
         for name, value in buckets.environment(url, tmp_path).items():
             monkeypatch.setenv(name, value)
-        assert docs_check.check([DOCS / "object-stores.md"], slow=True) == []
+        assert docs_check.check([page(name) for name in names], slow=True) == []
 
 
-def test_a_newcomer_can_paste_the_page_about_tables_that_exist():
-    assert docs_check.check([DOCS / "existing-tables.md"], slow=True) == []
+def test_no_slow_block_is_on_a_page_that_nobody_pastes():
+    slow = {
+        path.stem
+        for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        if any(block.mark.startswith("slow") for block in docs_check.blocks_of(path))
+    }
+    assert slow <= {name for names in PAGES.values() for name in names}

@@ -1,7 +1,4 @@
-"""``millstream pipeline serve`` on real Spark: a topic's table is exact, whatever is killed, and stays with its topic.
-
-Also the page that a newcomer follows, block by block.
-"""
+"""``millstream pipeline serve`` on Spark: a topic's table is exact, whatever is killed, and stays with its topic."""
 
 import json
 import os
@@ -10,7 +7,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
@@ -20,13 +16,9 @@ pytest.importorskip("deltalake")
 from class_archive import BRIEF
 from spark_support import check_exact, delta
 
-from tools import docs_check
 from waits import PATIENCE_S, moment, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["docs/tables.md", "docs/pipeline.md", "docs/existing-tables.md", "docs/upserts.md"]
 
 
 class Served:
@@ -114,8 +106,3 @@ def test_a_served_table_is_exact_through_kills_and_keeps_to_its_topic(orders, se
     served.start("--replay", served.topic.name)
     served.wait(lambda status: status.get("state") == "running" and status["rows"] == total + orders.good)
     assert len(delta(served.place / "t")) == total + orders.good
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_newcomer_can_paste_a_page_about_tables(page):
-    assert docs_check.check([ROOT / page], slow=True) == []
