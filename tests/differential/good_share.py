@@ -65,7 +65,7 @@ from millstream.wire.messages.write_share_group_state import (
 from millstream.wire.schema import Request
 
 MEMBER, OTHER = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 """How long a fetch waits for what is there; the first fetch of a partition waits for its state."""
 
 Place = tuple[Topic, int]
