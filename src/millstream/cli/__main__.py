@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from millstream.cli.failure import CommandFailed, OutputLost, ReaderLeft, without_extra
+from millstream.cli.interrupts import interruptible, take_interrupts
 from millstream.cli.output import emit, emit_now, remark
 from millstream.cli.streams import take_streams
 from millstream.config.errors import ConfigError
@@ -41,6 +42,7 @@ def _dispatch(words: list[str]) -> int:
         return EXIT_OK
     from millstream.cli.application import run_application
 
+    take_interrupts()
     return run_application(words)
 
 
@@ -65,7 +67,8 @@ class _Complaints:
 def _guarded(command: Callable[[], int], complaints: _Complaints) -> int:
     """The command's exit code; an exception becomes one sentence on stderr."""
     try:
-        code = command()
+        with interruptible():
+            code = command()
         emit_now()
         return code
     except OutputLost as failure:

@@ -21,6 +21,7 @@ import click
 from millstream.cli.completion import complete_topics
 from millstream.cli.connect import admin_client, explained, producer_client
 from millstream.cli.failure import CommandFailed, Interrupted, WrongUsage, explain, mistaken
+from millstream.cli.interrupts import interruptible
 from millstream.cli.options import as_json_option, bootstrap_option
 from millstream.cli.output import print_json, progress, rate, remark
 from millstream.cli.records import Header, NewRecord
@@ -106,12 +107,13 @@ def produce(
         sending = Sending(producer_client(bootstrap, configuration), topic, partition, bootstrap)
         records = _records(source, parse, count, show_progress=file != "-")
         try:
-            try:
-                sending.send_all(records, headers)
-            except CommandFailed:
+            with interruptible():
+                try:
+                    sending.send_all(records, headers)
+                except CommandFailed:
+                    sending.finish(timeout)
+                    raise
                 sending.finish(timeout)
-                raise
-            sending.finish(timeout)
         except KeyboardInterrupt:
             raise Interrupted(sending.settled(_LAST_WAIT_S)) from None
         finally:

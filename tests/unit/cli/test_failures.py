@@ -1,5 +1,6 @@
 """The sentence for an error that a broker told."""
 
+import contextlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from confluent_kafka import KafkaError
 
+from millstream.cli import interrupts
 from millstream.cli.__main__ import main
 from millstream.cli.broker_http import ask_http
 from millstream.cli.failure import CommandFailed, explain
@@ -79,6 +81,24 @@ def test_an_error_of_the_project_is_a_sentence(capsys, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert main(["tune", "--undo"]) == 1
     assert capsys.readouterr().err == "error: the note cannot be read\n"
+
+
+def test_an_interrupt_that_a_client_loses_is_one(capsys, monkeypatch):
+    def lose(_):
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupts.note(2, None)
+        raise SystemError("flush returned NULL without setting an exception")
+
+    monkeypatch.setattr("millstream.cli.application.run_application", lose)
+    assert main(["topic", "list"]) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
+    monkeypatch.setattr("millstream.cli.application.run_application", lambda _: raise_fault())
+    assert main(["topic", "list"]) == 1
+    assert "SystemError" in capsys.readouterr().err
+
+
+def raise_fault():
+    raise SystemError("a fault")
 
 
 def refuse(sentence):
