@@ -224,6 +224,14 @@ def test_what_the_header_does_not_settle_is_looked_at_first(overrides, data):
     assert put(partition, data, inspected=True).error_code == 0
 
 
+@pytest.mark.parametrize("gate", [Gate(0), Gate.SHARED])
+@pytest.mark.parametrize("codec", range(5))
+def test_where_the_topic_has_no_codec_no_batch_is_opened(gate, codec):
+    partition = make()
+    partition.gate |= gate
+    assert put(partition, batch([b"v"] * 9, compression=codec)) == Outcome(0, 0, 9, -1)
+
+
 def test_a_batch_that_has_the_topics_codec_is_appended_as_it_is():
     partition = make(compression_type="gzip")
     assert put(partition, batch(compression=1)) == Outcome(0, 0, 1, -1)

@@ -260,7 +260,8 @@ def _stopped(partition: Partition, attributes: int, inspected: bool) -> Outcome 
         gate &= ~_SHARED
     if inspected:
         return None
-    as_wanted = gate in (0, _CODEC) and attributes & CODEC_MASK == CODECS.get(partition.config.compression_type, 0)
+    codec = CODECS.get(partition.config.compression_type, 0)
+    as_wanted = not gate or (gate == _CODEC and attributes & CODEC_MASK == codec)
     claims_time = attributes & LOG_APPEND_TIME
     return None if as_wanted and not claims_time else Blocked.NEEDS_INSPECTION
 
