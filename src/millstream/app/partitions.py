@@ -113,16 +113,9 @@ class Partitions(MetadataListener):
         self._lifecycle.stop_voting(entry.raft_group)
 
     def has_others(self, entry: Faulty) -> bool:
-        """Whether other brokers have the partition's records, too. While it moves from this broker alone only another
-        leader tells.
-        """
+        """Whether other brokers hold the partition, too, or may be members of its group already."""
         part = self._metadata.partition(entry.name, entry.index)
-        if part is None:
-            return False
-        move, me = self._metadata.state.moves.get(part.raft_group), self._metadata.node_id
-        if move is not None and move.before == (me,):
-            return part.leader != me
-        return any(node != me for node in part.replicas)
+        return part is not None and any(node != self._metadata.node_id for node in part.replicas)
 
     def known_term(self, entry: Faulty) -> Term:
         """The newest term in which the partition was led or cut, as far as this broker knows."""
