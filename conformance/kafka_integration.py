@@ -137,14 +137,18 @@ class KafkaIntegration(Suite):
         chosen = {name.partition(".")[0] for name in context.chosen}
         running = [full for full in classes() if full.rpartition(".")[2] in chosen]
         with ThreadPoolExecutor(context.jobs) as pool:
-            jobs = {pool.submit(self._run_class, context, home, full): full for full in running}
-            for ended in as_completed(jobs):
-                for outcome in ended.result():
-                    if starters.get(jobs[ended]) and outcome.name.endswith(")"):
-                        continue  # a plain test of a class whose other tests have clusters
-                    if outcome.state == SKIPPED and known is not None and outcome.name not in known:
-                        context.complaints.append(f"{outcome.name} was aborted and is not listed: {outcome.reason}")
-                    yield decided(outcome, decisions)
+            try:
+                jobs = {pool.submit(self._run_class, context, home, full): full for full in running}
+                for ended in as_completed(jobs):
+                    for outcome in ended.result():
+                        if starters.get(jobs[ended]) and outcome.name.endswith(")"):
+                            continue  # a plain test of a class whose other tests have clusters
+                        if outcome.state == SKIPPED and known is not None and outcome.name not in known:
+                            context.complaints.append(f"{outcome.name} was aborted and is not listed: {outcome.reason}")
+                        yield decided(outcome, decisions)
+            finally:  # a run that is interrupted leaves no JVM behind
+                pool.shutdown(wait=False, cancel_futures=True)
+                _kill_left_over(home)
 
     def _write_settings(self, home: Path) -> None:
         """Names of the settings that our broker has, which the harness reads."""
