@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
     from millstream.config.settings import Settings
     from millstream.helper.link import CallId
+    from millstream.iobuf import Arena
     from millstream.model.quantities import Offset, RaftGroupId
     from millstream.model.replication import LogPoint
     from millstream.shard.context import Shard
@@ -82,17 +83,15 @@ class ShardStorage:
         self, shard: Shard, settings: Settings, disk: Disk, data_dir: str, processes: StorageProcesses
     ) -> None:
         self.reactor = reactor = shard.reactor
-        self.arena = shard.arena
         self.stats = stats = shard.stats
         self.disk = disk
         self.settings = settings
         self.data_dir = data_dir
-        self.wal_directory = wal_directory(data_dir, shard.id)
         self.write_bytes_min = WRITE_BYTES_MIN
         self.meters = LogMeters(stats)
         self.worker: WorkerLink = HelperLink(processes.send)
         self.memory = CacheMemory(shard.arena, stats)
-        self.wal = self._open_wal(processes)
+        self.wal = self._open_wal(wal_directory(data_dir, shard.id), processes)
         self.checkpointer = Checkpointer(self)
         self.space = Space(self)
         self.reads = ShardReads(reactor, shard.arena, stats, self.worker, self.disk, lambda: self.wal.tick.serial)
@@ -106,9 +105,9 @@ class ShardStorage:
         processes.attach(reactor, self.wal.landed, self._received, self._stop.process_ended)
         self.wal.files.prepare_now()
 
-    def _open_wal(self, processes: StorageProcesses) -> Wal:
+    def _open_wal(self, directory: str, processes: StorageProcesses) -> Wal:
         """The write-ahead log of this shard. Recovery has made its frames void."""
-        directory, settings = self.wal_directory, self.settings
+        settings = self.settings
         state = open_state(self.disk, directory)
         self.term = Term(state.term)
         """Minimum Raft term for reopened logs. Raised after each crash, because the lost tail may have used later
@@ -127,6 +126,11 @@ class ShardStorage:
             pacing_us=settings.wal_pacing_us,
             next_sequence=FrameSequence(state.next_sequence),
         )
+
+    @property
+    def arena(self) -> Arena:
+        """The memory of the shard."""
+        return self.memory.arena
 
     @property
     def logs(self) -> dict[int, Log]:
@@ -434,4 +438,4 @@ class _Stop:
         if storage.checkpointer.failed_logs:
             operator_log.warning("a partition failed while the shard stopped: the next start replays the log")
             return
-        leave_summaries(storage.disk, storage.wal_directory, storage.wal, storage.term, storage.logs.values())
+        leave_summaries(storage.disk, storage.wal.files.directory, storage.wal, storage.term, storage.logs.values())

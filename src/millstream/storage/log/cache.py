@@ -377,7 +377,7 @@ class CacheMemory:
     """The cache's share of the arena, over all logs of a shard."""
 
     def __init__(self, arena: Arena, stats: StatsSlab) -> None:
-        self._arena = arena
+        self.arena = arena
         self._order: deque[Range] = deque()  # all ranges, oldest first
         self._unwritten: deque[Range] = deque()  # the same, without those that ``_write_oldest`` has handled
         self._unwritten_bytes = 0
@@ -421,7 +421,7 @@ class CacheMemory:
             self.free(self._aside.pop())
 
     def _take(self, size_bytes: int) -> Fragment:
-        arena = self._arena
+        arena = self.arena
         if not self._reserve(size_bytes):
             raise ArenaFull(f"the log cache of shard {arena.owner_shard} is full of bytes that are not on disk yet")
         try:
@@ -438,15 +438,15 @@ class CacheMemory:
         """Memory for a range of ``BLOCK_BYTES``, evicting what may go; None when there is no such piece now."""
         if not self._reserve(BLOCK_BYTES):
             return None
-        fragment = self._arena.allocate_block()
+        fragment = self.arena.allocate_block()
         if fragment is None:
-            self._arena.unreserve(MemoryClass.CACHE, BLOCK_BYTES)
+            self.arena.unreserve(MemoryClass.CACHE, BLOCK_BYTES)
             return None
         self._live += 1
         return fragment
 
     def _reserve(self, size: int) -> bool:
-        reserve = self._arena.reserve
+        reserve = self.arena.reserve
         return reserve(MemoryClass.CACHE, size) or (self._evict(size) and reserve(MemoryClass.CACHE, size))
 
     def enter(self, one: Range) -> None:
@@ -472,12 +472,12 @@ class CacheMemory:
     def free(self, fragment: Fragment) -> None:
         """Free memory that ``take`` gave, and that no range has."""
         self._live -= 1
-        self._arena.unreserve(MemoryClass.CACHE, fragment.capacity)
+        self.arena.unreserve(MemoryClass.CACHE, fragment.capacity)
         fragment.release()
 
     def show(self) -> None:
         """Bring the gauge up to date."""
-        self._held.set(self._arena.reserved_bytes(MemoryClass.CACHE))
+        self._held.set(self.arena.reserved_bytes(MemoryClass.CACHE))
 
     def _write_oldest(self) -> None:
         """Have the oldest ranges that were not requested yet written to their segments."""

@@ -25,9 +25,13 @@ class LogHost(Protocol):
     worker: WorkerLink
     wal: Wal
     memory: CacheMemory
-    arena: Arena
     disk: Disk
     meters: LogMeters
+
+    @property
+    def arena(self) -> Arena:
+        """The memory of the shard."""
+        ...
 
     @property
     def staging(self) -> LogStaging:

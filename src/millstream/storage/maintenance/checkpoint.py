@@ -84,7 +84,6 @@ class CheckpointHost(Protocol):
     stats: StatsSlab
     settings: Settings
     wal: Wal
-    wal_directory: str
     term: Term
     """Stored in the write-ahead log's ``state`` file."""
 
@@ -478,7 +477,7 @@ class Checkpointer:
                 storage.worker.send(Checkpoint(number, segments, files, remove, last=False))
                 segments, files, remove = [], [], []
         state = WalState(self._covered + 1, storage.wal.files.next_generation, term=storage.term)
-        wal_state, aside = (storage.wal_directory, encode_wal_state(state)), self.failed_logs.send()
+        wal_state, aside = (storage.wal.files.directory, encode_wal_state(state)), self.failed_logs.send()
         last = Checkpoint(number, segments, files, remove, wal_state, throttled=not run.hurry, aside=aside)
         storage.worker.ask(last, Checkpointed, lambda reply: self._finished(run, reply), raise_fault)
 

@@ -47,7 +47,7 @@ class WalFiles:
         files: list[int],
         send: Callable[[Command], None],
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._send = send
         self.file_bytes = file_bytes
         self._limit = max(2, limit)
@@ -88,7 +88,7 @@ class WalFiles:
         if not self._free and not self._preparing and not self._no_space and self._known < self._limit:
             self._preparing = True
             self._hurried = False
-            path = f"{self._directory}/{wal_name(self._next_number)}"
+            path = f"{self.directory}/{wal_name(self._next_number)}"
             self._send(PrepareFile(self._next_number, path, self.file_bytes))
 
     def prepare_now(self) -> bool:

@@ -7,12 +7,15 @@ the tick has few records: at 10,000 requests a second, five of them share the sy
 when the tick has as many records as recent ticks had: the few clients that wait for answers have all sent again, and no
 more records will come. A tick of ``_PACED_BYTES`` starts at once.
 
-This file only calculates: it has no clock and no timer. ``storage.wal.wal`` calls it and waits.
+This file only calculates: it has no clock. ``storage.wal.wal`` calls it, and starts and cancels the timer.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from millstream.shard.reactor import Timer
 
 _BUSY_RECORDS: Final = 2.0
 """Pacing applies from this mean number of records per tick on."""
@@ -31,12 +34,15 @@ _FORGET: Final = 0.25
 class TickPace:
     """Decides when the next tick may start. Times are microseconds of one monotonic clock."""
 
-    __slots__ = ("_mean", "_pacing_us", "_peak", "submitted_us")
+    __slots__ = ("_mean", "_pacing_us", "_peak", "submitted_us", "timer")
 
     def __init__(self, pacing_us: int) -> None:
         self._pacing_us = pacing_us
         self.submitted_us = 0
         """Start of the last tick."""
+
+        self.timer: Timer | None = None
+        """Starts the next tick, if that waits."""
 
         self._mean = 0.0
         self._peak = 0.0

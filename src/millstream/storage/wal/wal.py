@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
     from millstream.model.quantities import RaftGroupId
     from millstream.model.replication import Term
-    from millstream.shard.reactor import Reactor, Timer
+    from millstream.shard.reactor import Reactor
     from millstream.storage.wal.files import WalFiles
     from millstream.storage.wal.ticks import Slot, TickSlots
     from millstream.telemetry.metrics import StatsSlab
@@ -231,7 +231,6 @@ class Wal:
         self.records_max = min(RECORDS_MAX, files.file_bytes // SECTOR_BYTES)
         self.tick_bytes_max = min(TICK_BYTES_MAX, self.record_bytes_max - 2 * self.records_max * RECORD_BYTES)
         self._pace = TickPace(pacing_us)
-        self._paced: Timer | None = None  # fires when pacing lets ``tick`` start
         self.armed = False
         self.closed = False
         self._ticks = deque(Tick(slot) for slot in slots.slots)
@@ -249,14 +248,16 @@ class Wal:
         self.needed_sequence = next_sequence
         """Sequence of the first frame that recovery needs."""
 
-        self.written_bytes = 0
-        """Total bytes of landed frames."""
-
         self.full = False
         """Closed ticks wait for a free file."""
 
         self.refused = False
         """The disk had no room for the submitted tick, which waits for ``try_again``."""
+
+    @property
+    def written_bytes(self) -> int:
+        """Total bytes of landed frames."""
+        return self._meters.bytes.value
 
     # -- filling -------------------------------------------------------------------------------------------------------
 
@@ -399,7 +400,7 @@ class Wal:
         self.armed = False
         if self._out is not None or self.closed:
             return
-        paced = self._paced
+        paced = self._pace.timer
         if not self._waiting:
             tick = self.tick
             due_us = self._pace.due_us(tick.records, tick.payload_bytes)
@@ -408,15 +409,15 @@ class Wal:
             if due_us and self._reactor.now_us() < due_us:
                 if paced is not None:
                     paced.cancel()
-                self._paced = self._reactor.call_at(due_us, self._pace_over)
+                self._pace.timer = self._reactor.call_at(due_us, self._pace_over)
                 return
         if paced is not None:
             paced.cancel()
-            self._paced = None
+            self._pace.timer = None
         self._submit()
 
     def _pace_over(self) -> None:
-        self._paced = None
+        self._pace.timer = None
         if self._out is None and not self.closed:
             self._submit()
 
@@ -497,7 +498,6 @@ class Wal:
             self.owner.fail(fault, what)
             return
         self._out = None
-        self.written_bytes += size_bytes
         self._meters.landed(tick, self._reactor.now_us() - self._pace.submitted_us, size_bytes)
         logs, ends, callbacks = tick.logs, tick.ends, tick.callbacks
         tick.clear()
