@@ -376,12 +376,12 @@ def _chain(traffic: dict[tuple[int, int], list[bytes]]) -> Target:
 def _stored() -> list[Target]:
     """Records of ``__consumer_offsets``: the keys, the values of every class, and both together."""
     found: list[Target] = []
-    for cls in sorted(StoredKey.__subclasses__(), key=lambda one: one.__name__):
+    for cls in _kinds_of(StoredKey):
         rng = Random(cls.__name__)
         keys = [encode_key(sample(rng, cls, 0)) for _ in range(6)]
         grown = Samples(cls, 0, [], prefix=keys[0][:2])
         found.append(Target(f"stored {cls.__name__}", decode_offsets_key, (ProtocolError,), grown.seeds, grown.mutate))
-    for cls in sorted(Stored.__subclasses__(), key=lambda one: one.__name__):
+    for cls in _kinds_of(Stored):
         for version in range(cls.VERSIONS[0], cls.VERSIONS[1] + 1):
             grown = Samples(cls, version, [], prefix=version.to_bytes(2, "big"))
             run = partial(decode_versioned, cls)
@@ -389,6 +389,17 @@ def _stored() -> list[Target]:
             found.append(Target(name, run, (ProtocolError,), grown.seeds, grown.mutate, per_byte=OBJECT_BYTES))
     found.append(_stored_record(found))
     return found
+
+
+def _kinds_of(base: type) -> list[type]:
+    """The classes of records that are stored: those that others share their fields with are none."""
+    found, left = [], base.__subclasses__()
+    while left:
+        cls = left.pop()
+        left += cls.__subclasses__()
+        if not cls.__subclasses__():
+            found.append(cls)
+    return sorted(found, key=lambda one: one.__name__)
 
 
 def _stored_record(parts: list[Target]) -> Target:

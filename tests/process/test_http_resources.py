@@ -266,13 +266,11 @@ def test_a_topic_is_created_grown_trimmed_and_deleted(broker, http):
     assert http("DELETE", path)[0] == 404
 
 
-@pytest.mark.parametrize(
-    "name", ["a%2Fb", "..", "%2E%2E", "a" * 250, "%F0%9F%98%80", "%00", "a%0Ab", "__consumer_offsets"]
-)
+@pytest.mark.parametrize("name", ["a%2Fb", "..", "%2E%2E", "a" * 250, "%F0%9F%98%80", "%00", "a%0Ab"])
 def test_a_topic_that_cannot_be_is_refused_also_on_a_dry_run(http, name):
     for query in (DRY, ""):
         status, answer = http("PUT", f"/v1/topics/{name}{query}", {})
-        assert (status, answer["error"]) in ((400, "INVALID_TOPIC_EXCEPTION"), (400, "TOPIC_ALREADY_EXISTS"))
+        assert (status, answer["error"]) == (400, "INVALID_TOPIC_EXCEPTION")
 
 
 def test_transactions_are_listed_and_one_that_does_not_hang_is_not_aborted(broker, http):
