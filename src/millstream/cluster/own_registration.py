@@ -196,6 +196,11 @@ class OwnRegistration:
 
 
 LEAVE_US: Final = 500_000
+"""A broker that stops waits so long for a controller that can be asked."""
+
+LEAVE_ANSWER_US: Final = 5_000_000
+"""And so long for the answer, which takes a sync on a majority of the brokers."""
+
 LEAVE_RETRY_US: Final = 20_000
 
 
@@ -209,26 +214,32 @@ def tell_leaving(
     done: Callable[[], None],
 ) -> None:
     """Ask the ``leader`` of the moment, by a call of ``method``, to fence this broker at once instead of after some
-    silence. ``done`` is called once, in any case after ``LEAVE_US``. ``epoch`` is that of its registration.
+    silence. A call that fails is repeated. ``done`` is called once, in any case soon after ``LEAVE_ANSWER_US``.
+    ``epoch`` is that of its registration.
     """
-    waiting = True
-
-    def finish(_: object = None) -> None:
-        nonlocal waiting
-        if waiting:
-            waiting = False
-            done()
+    until_us = reactor.now_us() + LEAVE_US
 
     def tell() -> None:
         found = leader()
-        if not waiting:
-            return
         if epoch is None or found == node:
-            finish()
+            done()
         elif found is None:  # the one that this broker handed over to has not spoken yet
+            again()
+        else:
+            network.calls.call(
+                found, method, encode_request(FenceBroker(node, epoch)), LEAVE_ANSWER_US // 1000, answered
+            )
+
+    def answered(answer: bytes | MillstreamError) -> None:
+        if isinstance(answer, MillstreamError):
+            again()
+        else:
+            done()
+
+    def again() -> None:
+        if reactor.now_us() < until_us:
             reactor.call_later(LEAVE_RETRY_US, tell)
         else:
-            network.calls.call(found, method, encode_request(FenceBroker(node, epoch)), LEAVE_US // 1000, finish)
+            done()
 
-    reactor.call_later(LEAVE_US, finish)
     tell()
