@@ -28,11 +28,16 @@ def instructions() -> dict[str, Any]:
 class Child:
     """A process. Its constructor starts it; use it as a context manager."""
 
-    def __init__(self, module: str, what: Mapping[str, Any]) -> None:
+    def __init__(self, module: str, what: Mapping[str, Any], env: Mapping[str, str] | None = None) -> None:
+        """``env`` is added to this process's environment."""
         self._module = module
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the child
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **(env or {})},
         )
         self._lines: deque[bytes] = deque()
         self._rest = b""
