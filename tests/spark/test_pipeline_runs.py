@@ -291,8 +291,9 @@ def test_the_page_on_schemas_says_what_a_table_gets_when_they_change(spark, topi
         assert producer.flush(60) == 0
 
     page = (Path(__file__).parents[2] / "docs" / "schema-changes.md").read_text()
-    one, two = re.findall(r"```json\n(.*?)\n```", page, re.DOTALL)
-    declared = yaml.safe_load(re.findall(r"```yaml\n(.*?)\n```", page, re.DOTALL)[0])
+    files = dict(re.findall(r"^cat > (\S+) <<'END'\n(.*?)\nEND$", page, re.DOTALL | re.MULTILINE))
+    one, two = files["v1.avsc"], files["v2.avsc"]
+    declared = yaml.safe_load(files["payments.yaml"])
     declared["source"] |= {"topic": orders.name, "registry": orders.http}
     declared |= {"brokers": orders.bootstrap, "sinks": [{"delta": "t"}]}
     pipeline = msgspec.convert(declared, Pipeline)
@@ -300,12 +301,12 @@ def test_the_page_on_schemas_says_what_a_table_gets_when_they_change(spark, topi
     producer.produce(orders.name, b"junk")
     stranger = json.dumps({"type": "record", "name": "Stranger", "fields": [{"name": "id", "type": "string"}]})
     with prepared(pipeline, str(tmp_path)) as running:
-        send(two, [{"id": number, "price": 0.5} for number in range(20, 40)])
+        send(two, [{"id": number, "amount": 0.5} for number in range(20, 40)])
         send(one, [{"id": 40, "note": "late"}])
         send(stranger, [{"id": "x"}], subject=f"not-{orders.name}")
         done = running.run(once=True).sinks[0]
     assert (done.rows, done.rejected) == (41, 2)
-    rows = {row["id"]: (row["note"], row["price"]) for row in delta(tmp_path / "t")}
+    rows = {row["id"]: (row["note"], row["amount"]) for row in delta(tmp_path / "t")}
     assert rows == {number: ("n", None) if number < 20 else (None, 0.5) for number in range(40)} | {40: ("late", None)}
     assert len(delta(tmp_path / "t")) == 41
     reasons = sorted(row["error"] for row in delta(tmp_path / "t_dead_letters"))
