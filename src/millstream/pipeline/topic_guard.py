@@ -18,6 +18,7 @@ any directory and writes the topic again. A guard is lost when the group's offse
 
 import os
 import socket
+import time
 import uuid
 from typing import Final
 
@@ -40,6 +41,7 @@ from millstream.pipeline.state import SinkState
 from millstream.pipeline.tables.guard import TakenOver
 
 _CLAIM_TIMEOUT_MS: Final = 60_000
+_LOOK_S: Final = 0.01
 
 
 class _Guard(msgspec.Struct, frozen=True):
@@ -87,6 +89,7 @@ class TopicGuard:
             transaction.add_offset(self._group, (self._topic, 0), MarkedOffset(number + 1, metadata))
             self._end(coordinators, transaction, cluster.timeout_s)
             committed = True
+            self._await(coordinators, number + 1, cluster.timeout_s)
         except MillstreamError as error:
             if error.code in FENCED:
                 raise Unavailable(
@@ -134,6 +137,19 @@ class TopicGuard:
             return msgspec.json.decode(marked.metadata, type=_Guard), marked.offset
         except msgspec.DecodeError as error:
             raise Rejected(f"the group {self._group} has offsets that no pipeline has committed") from error
+
+    def _await(self, coordinators: Coordinators, number: int, timeout_s: float) -> None:
+        """Wait until every run reads this claim: the first offset of a group is shown when its marker is written, which
+        is after the end of the transaction was answered.
+
+        Raises:
+            Unavailable: it is not shown in time.
+        """
+        end_s = time.monotonic() + timeout_s
+        while self._read(coordinators)[1] < number:
+            if time.monotonic() > end_s:
+                raise Unavailable(f"{self._what}: the claim of this run is not shown after {timeout_s:g} s")
+            time.sleep(_LOOK_S)
 
     @staticmethod
     def _end(coordinators: Coordinators, transaction: Transaction, timeout_s: float) -> None:
