@@ -110,11 +110,12 @@ class ActingCluster:
     def trim(self, topic: str, before: dict[int, int], *, dry_run: bool) -> Edits:
         with self._everywhere() as cluster:
             snapshot = facts.take_snapshot(cluster, [topic])
-            _topic(snapshot, topic)
+            known = {one.partition_index for one in _topic(snapshot, topic).partitions}
             spans = facts.spans(cluster, snapshot, [topic])
             wanted: dict[TopicPartition, int] = {}
             for number, offset in sorted(before.items()):
-                self._exists(cluster, (topic, number))
+                if number not in known:
+                    raise _no_partition((topic, number))
                 span = spans.get((topic, number))
                 if span is None:
                     raise Unavailable(f"{topic}-{number} has no leader now", ErrorCode.LEADER_NOT_AVAILABLE)
@@ -213,7 +214,9 @@ class ActingCluster:
     def abort(self, topic: str, wanted: resources.AbortTransaction, *, dry_run: bool) -> Edits:
         place = topic, wanted.partition
         with self._everywhere() as cluster:
-            self._exists(cluster, place)
+            known = cluster.metadata([topic]).topics.get(topic)
+            if known is None or known.error_code or wanted.partition not in known.partitions:
+                raise _no_partition(place)
             found = transactions.hanging_in(cluster, *place, wanted.producer_id)
             if not dry_run:
                 transactions.abort_in(cluster, *place, found)
@@ -378,13 +381,13 @@ class ActingCluster:
                 raise Rejected(f"there is no topic {topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             places += [(topic, number) for number in numbers or known.partitions]
             for number in numbers:
-                self._exists(cluster, (topic, number))
+                if number not in known.partitions:
+                    raise _no_partition((topic, number))
         return sorted(set(places))
 
-    def _exists(self, cluster: Cluster, place: TopicPartition) -> None:
-        found = cluster.metadata([place[0]]).topics.get(place[0])
-        if found is None or found.error_code or place[1] not in found.partitions:
-            raise Rejected(f"there is no partition {place[0]}-{place[1]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+def _no_partition(place: TopicPartition) -> Rejected:
+    return Rejected(f"there is no partition {place[0]}-{place[1]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _topic(snapshot: facts.Snapshot, topic: str) -> MetadataResponseTopic:

@@ -40,7 +40,7 @@ from millstream.storage.chunks import holds_chunks
 from millstream.storage.log.lost import put_aside
 from millstream.storage.log.opening import fence, repair_note, unfence
 from millstream.storage.recovery.cut_back import Kept, cut_back, look
-from millstream.storage.recovery.set_aside import bring_home, is_set_aside, keep_batches, vote_set_aside
+from millstream.storage.recovery.set_aside import is_set_aside, keep_batches, vote_set_aside
 from millstream.storage.recovery.unclean import lost_with_copy, settle, stored_state, take_back
 from millstream.storage.segments.files import names_in
 from millstream.telemetry.log import log as operator_log
@@ -213,7 +213,6 @@ class Repair:
     def _install(self) -> None:
         entry, disk = self._entry, self._storage.disk
         note = repair_note(f"{entry.name}/{entry.index}", self._storage.stats)
-        bring_home(disk, entry.directory)
         put_aside(disk, entry.directory, entry.reason, note, vote_set_aside(disk, entry.directory))
         self._open()
 

@@ -20,7 +20,6 @@ only when the command for that is in its log, so no replica that exists is ever 
 removed if the log does not reach what the broker has noted as committed, because the rest may say otherwise.
 """
 
-import os
 from collections.abc import Iterable
 
 from millstream.cluster.revision_marks import read_mark, read_note, remove_note
@@ -29,7 +28,7 @@ from millstream.errors import Corruption
 from millstream.format.events.chunk import partition_directory_name
 from millstream.format.names import DELETED_SUFFIX, TOPICS_DIRECTORY, quarantine_elsewhere, resumable
 from millstream.model.events import PartitionIndex
-from millstream.storage.disk import Disk, exists
+from millstream.storage.disk import Disk, remove_file
 from millstream.storage.segments.files import remove_deleted
 from millstream.telemetry.log import log
 from millstream.tiers.purging import mark
@@ -117,9 +116,7 @@ def remove_left_partitions(disk: Disk, data_dir: str, node: int) -> None:
 def _forget_set_aside(disk: Disk, directories: Iterable[str]) -> None:
     """Remove what was set aside elsewhere of partitions that are removed."""
     for path in map(quarantine_elsewhere, directories):
-        if exists(disk, path):
-            disk.unlink(path)
-            disk.sync_directory(os.path.dirname(path))
+        remove_file(disk, path)
 
 
 def forget_note(disk: Disk, data_dir: str) -> None:

@@ -109,7 +109,7 @@ class CommittedMarks:
         write_mark(self._disk, self._data_dir, revision)
 
     def stop(self) -> None:
-        """Write nothing more by itself."""
+        """No mark is written by itself from now on."""
         self._stopped = True
 
 

@@ -9,8 +9,8 @@
 A client receives the advertised address of the listener that it connected to; if none is advertised, the listener's own
 host where that is a name, which the certificate has, too, else the address that it reached. Names and rules are
 Kafka's: a listener's name is in the protocol map, names and ports are unique (one IPv4 and one IPv6 address may share a
-port), and an address that means every interface cannot be advertised, because nobody can connect to it. With SSL in its
-protocol a listener speaks TLS (``secure``), with SASL its clients log in (``kafka.logins``).
+port), and an address that means every interface cannot be advertised, because no client can connect to it. With SSL in
+its protocol a listener speaks TLS (``secure``), with SASL its clients log in (``kafka.logins``).
 """
 
 from __future__ import annotations

@@ -426,6 +426,13 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     disk.sync_directory(os.path.dirname(path))
 
 
+def remove_file(disk: Disk, path: str) -> None:
+    """Remove a file, durably, if there is one."""
+    if exists(disk, path):
+        disk.unlink(path)
+        disk.sync_directory(os.path.dirname(path))
+
+
 def write_aside(disk: Disk, path: str, data: Buffer, *, sync: bool = True) -> None:
     """The first half of ``replace_file``: writes ``path``.tmp. The rename must follow its sync."""
     file = disk.open(path + ".tmp", create=True)

@@ -9,10 +9,12 @@ from storage_support import append, new_shard, settle
 
 from millstream.errors import MillstreamError
 from millstream.format.names import QUARANTINE_FILE, quarantine_elsewhere
+from millstream.format.quarantine import chunks
 from millstream.model.quantities import Offset, TimestampMs
 from millstream.storage.compaction.cleaner import Cleaner
-from millstream.storage.disk import OF_NAMES, exists
+from millstream.storage.disk import OF_NAMES, exists, read_file
 from millstream.storage.messages.commands import EndPass, PutRewritten
+from millstream.storage.recovery.set_aside import keep_batches, vote_set_aside
 from millstream.storage.segments.files import SegmentFiles
 from millstream.storage.segments.read_faults import HelperFault
 from millstream.storage.segments.reads import Reader
@@ -175,6 +177,22 @@ def test_what_was_set_aside_elsewhere_of_a_partition_that_is_deleted_is_removed(
     shard.storage.delete_faulty(log.group, log.directory)
     shard.run(lambda: not shard.storage.removals.pending)
     assert not exists(shard.disk, quarantine_elsewhere(log.directory))
+
+
+@pytest.mark.parametrize("taken_up", [keep_batches, vote_set_aside])
+def test_what_was_set_aside_elsewhere_is_brought_home_before_any_use_of_it(bench, taken_up):
+    shard, log, _, _ = bench
+    checkpointed(shard)
+    append(log)
+    settle(shard)
+    log.owner.on_failed = lambda verb, error: shard.storage.cut_off(log)
+    locked(shard, log, errno.EACCES)
+    log.failed("a planted verb", ZeroDivisionError())
+    checkpointed(shard)
+    shard.disk.fail = lambda kind, path: 0
+    taken_up(shard.disk, log.directory)
+    assert not exists(shard.disk, quarantine_elsewhere(log.directory))
+    assert [one.records for one in chunks(bytes(read_file(shard.disk, f"{log.directory}/{QUARANTINE_FILE}")))]
 
 
 @pytest.mark.parametrize("what", ["the segment", "the directory"])

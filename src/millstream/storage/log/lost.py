@@ -45,7 +45,7 @@ from millstream.format.wal import Kind
 from millstream.model.quantities import Offset
 from millstream.model.replication import RaftPosition
 from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import exists, read_file, replace_file
+from millstream.storage.disk import exists, read_file, remove_file, replace_file
 from millstream.storage.log.opening import StateMissing, fence, load_log
 from millstream.storage.segments.files import names_in, remove_deleted
 from millstream.telemetry.log import log as operator_log
@@ -195,9 +195,7 @@ def unmark(disk: Disk, directory: str) -> None:
     """The log is whole again, and stays it after a crash: the next replica that loses its files counts on this one."""
     path = f"{directory}/{LOST_FILE}"
     try:
-        if exists(disk, path):
-            disk.unlink(path)
-            disk.sync_directory(directory)
+        remove_file(disk, path)
     except OSError as error:
         operator_log.warning("%s stays, and the next start asks the other replicas again: %s", path, error.strerror)
 

@@ -48,7 +48,7 @@ from millstream.model.quantities import Offset
 from millstream.model.replication import Term
 from millstream.storage.chunks import holds_chunks, is_chunk_disk
 from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import exists, read_file, read_text, replace_file
+from millstream.storage.disk import exists, read_file, read_text, remove_file, replace_file
 from millstream.storage.segments.index import SegmentIndex, batches_from, grow_index, index_path
 from millstream.telemetry.log import log as operator_log
 
@@ -351,6 +351,4 @@ def fence(disk: Disk, directory: str, reason: str) -> None:
 
 def unfence(disk: Disk, directory: str) -> None:
     """A log that was fenced was repaired."""
-    if exists(disk, f"{directory}/{FAULT_FILE}"):
-        disk.unlink(f"{directory}/{FAULT_FILE}")
-        disk.sync_directory(directory)
+    remove_file(disk, f"{directory}/{FAULT_FILE}")

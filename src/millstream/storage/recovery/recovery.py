@@ -46,7 +46,7 @@ from millstream.format.wal import FILE_HEADER_BYTES, RECORD, Kind, WalRecord, Wa
 from millstream.format.wal_scan import Scan, Verdict, judge
 from millstream.model.quantities import Offset, RaftGroupId, ShardId
 from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import FULL, exists, is_of_one_log, read_at, write_all
+from millstream.storage.disk import FULL, is_of_one_log, read_at, remove_file, write_all
 from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.place import LogPlace
 from millstream.storage.recovery.replay import LogReplay
@@ -141,9 +141,7 @@ def recover(
     if all(state.clean for state in states.values()):
         _open_clean(disk, data_dir, states, shards)
         return RecoveryReport(clean=True, repairs=tuple(repairs), duration_ms=int((time.monotonic() - begun) * 1000))
-    if exists(disk, f"{root}/{OPENED_FILE}"):
-        disk.unlink(f"{root}/{OPENED_FILE}")
-        disk.sync_directory(root)
+    remove_file(disk, f"{root}/{OPENED_FILE}")
     run = _Recovery(disk, data_dir, now_ms, repairs)
     directories = [_read_directory(disk, f"{root}/{number}", number, state) for number, state in states.items()]
     for directory in directories:

@@ -31,7 +31,7 @@ from millstream.format.wal_scan import judge
 from millstream.model.quantities import Offset, ShardId
 from millstream.model.replication import RaftPosition, ReplicaId
 from millstream.storage.directories import make_directories_durably
-from millstream.storage.disk import FULL, exists, read_file, replace_file, write_all
+from millstream.storage.disk import FULL, exists, read_file, remove_file, replace_file, write_all
 from millstream.storage.recovery.adoptions import Adoptions
 from millstream.storage.recovery.replay import LogReplay
 from millstream.storage.recovery.replayed_state import Truncation
@@ -163,8 +163,7 @@ def bring_home(disk: Disk, directory: str) -> None:
     for one in (*chunks(_read(disk, _path(directory))), *chunks(_read(disk, elsewhere))):
         found[one.shard, one.sequence] = encode_chunk(one.shard, one.sequence, one.records, doubtful=one.doubtful)
     replace_file(disk, _path(directory), b"".join(found.values()))
-    disk.unlink(elsewhere)
-    disk.sync_directory(os.path.dirname(elsewhere))
+    remove_file(disk, elsewhere)
 
 
 def _size(chunk: Chunk) -> int:
@@ -185,7 +184,13 @@ def _covered(disk: Disk, directory: str) -> dict[int, int]:
 
 
 def _undamaged(disk: Disk, directory: str) -> list[Chunk]:
-    """The chunks of a partition's file. Raises Corruption if one does not verify."""
+    """The chunks that were set aside of a partition, in its own file from now on.
+
+    Raises:
+        Corruption: one does not verify.
+        OSError: the disk failed, or the partition's directory cannot be written yet.
+    """
+    bring_home(disk, directory)
     data = _read(disk, _path(directory))
     found = list(chunks(data))
     sound = sum(map(_size, found))
@@ -217,7 +222,6 @@ def replay_set_aside(disk: Disk, data_dir: str, place: LogPlace, now_ms: int, no
         OSError: the disk failed.
     """
     directory = place.directory
-    bring_home(disk, directory)
     found = _undamaged(disk, directory)
     if not found:
         forget_set_aside(disk, directory)
@@ -262,7 +266,7 @@ def replay_set_aside(disk: Disk, data_dir: str, place: LogPlace, now_ms: int, no
 
 def vote_set_aside(disk: Disk, directory: str) -> StoredVote | None:
     """The newest vote of a replica that was put aside. None if its ``epochs`` file has it; `StoredVote` () if it is
-    not known, because what was set aside is damaged.
+    not known, because what was set aside is damaged. Raises OSError, as the file is brought home.
     """
     try:
         found = _undamaged(disk, directory)
@@ -276,7 +280,8 @@ def keep_batches(disk: Disk, directory: str) -> None:
     """Leave in the ``quarantine`` file what a log with other Raft positions can take up: batches, and changes of its
     start and end. What is damaged goes, with all behind it. Raises OSError; the file is replaced as a whole.
     """
-    if is_set_aside(disk, directory):
+    bring_home(disk, directory)
+    if exists(disk, _path(directory)):
         replace_file(disk, _path(directory), b"".join(map(_batches_of, chunks(_read(disk, _path(directory))))))
 
 
@@ -287,6 +292,4 @@ def _batches_of(chunk: Chunk) -> bytes:
 
 def forget_set_aside(disk: Disk, directory: str) -> None:
     """Remove the ``quarantine`` file, durably: its records are in the segments, or the log is another one now."""
-    if is_set_aside(disk, directory):
-        disk.unlink(_path(directory))
-        disk.sync_directory(directory)
+    remove_file(disk, _path(directory))

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import Corruption
 from millstream.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, TEMPORARY_SUFFIX, TOPIC_FILE, quarantine_elsewhere
 from millstream.model.quantities import FilePosition, Offset, TimestampMs
-from millstream.storage.disk import FileCache, exists, make_directories, read_text, write_all
+from millstream.storage.disk import FileCache, exists, make_directories, read_text, remove_file, write_all
 from millstream.storage.segments.bulk_writes import BulkWriter
 from millstream.storage.segments.index import SegmentIndex, grow_index, index_path
 from millstream.storage.throttle import Throttle
@@ -228,9 +228,7 @@ class SegmentFiles:
                 self.disk.rename(directory, gone)
                 for name in names:
                     self.files.forget(f"{directory}/{name}")
-        if exists(self.disk, elsewhere := quarantine_elsewhere(directory)):
-            self.disk.unlink(elsewhere)
-            self.disk.sync_directory(os.path.dirname(elsewhere))
+        remove_file(self.disk, quarantine_elsewhere(directory))
         parent = os.path.dirname(directory)
         if names is not None or exists(self.disk, gone):
             self.disk.sync_directory(parent)
