@@ -1,6 +1,6 @@
 """Kafka Connect, from its jars, with the file connectors that it ships.
 
-Standalone: what is written to one file arrives in the other, through a topic, and goes on where it was after a restart.
+Standalone: what is written to one file arrives in the other, through a topic, and continues there after a restart.
 Distributed: a group of workers keeps connectors, offsets and status in topics; connectors are made, paused, stopped,
 reset and deleted over HTTP. Exactly once: workers and the broker are killed with SIGKILL in turn while the source's
 file grows; a read_committed consumer must find each line once and in order, and the sink must have written each.

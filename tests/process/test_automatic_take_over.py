@@ -49,7 +49,7 @@ def test_partitions_of_a_broker_that_dies_with_its_disk_are_led_by_others_and_st
             made.kill(2)
             shutil.rmtree(made.brokers[2].data_dir)
             assert not (bucket / "shared").exists(), "an upload has it as well, and the test shows nothing"
-            until(lambda: led_by_others(made, "load", (1, 3)), "nobody leads")
+            until(lambda: led_by_others(made, "load", (1, 3)), "no broker leads")
             before = workload.highest["load", 1], workload.highest["load", 3]
             until(
                 lambda: workload.highest["load", 1] > before[0] and workload.highest["load", 3] > before[1],
@@ -85,11 +85,11 @@ def test_a_paused_broker_is_taken_over_acknowledges_nothing_and_serves_the_rest_
         made.pause(2)
         late.produce("taken", b"late", partition=0, on_delivery=lambda error, _: error or delivered.append(b"late"))
         late.poll(0.5)
-        until(lambda: led_by_others(made, "taken", (0, 1)), "nobody leads")
+        until(lambda: led_by_others(made, "taken", (0, 1)), "no broker leads")
         for partition in (0, 1):
             produce(one, "taken", range(100, 120), partition)
         made.go_on(2)
-        until(lambda: "it starts again" in two.log_path.read_text(), "the zombie goes on")
+        until(lambda: "it starts again" in two.log_path.read_text(), "the zombie continues")
         late.flush(60)
         until(lambda: not fenced(one) and leader(one, "plain") == 2, "it does not serve the rest")
         assert in_order(consume(one, "plain")) == expected(range(50)), "its own records are gone"
@@ -147,7 +147,7 @@ def test_idempotent_producers_go_on_when_all_that_they_wrote_is_in_objects(tmp_p
                 until(lambda: uploaded(two, "wide", 0, 100), "it is not uploaded")
                 made.kill(2)
                 shutil.rmtree(two.data_dir)
-                until(lambda: led_by_others(made, "wide", (0,)), "nobody leads")
+                until(lambda: led_by_others(made, "wide", (0,)), "no broker leads")
         assert [each for _, _, each, _ in consume(one, "wide")] == [value(number) for number in range(200)]
 
 
@@ -165,5 +165,5 @@ def test_a_broker_that_had_its_log_on_the_disk_is_taken_over_only_when_the_store
         until(lambda: in_store(made, 1, 2, 3), "the controller does not hear of the logs")
         made.kill(2)
         shutil.rmtree(two.data_dir)
-        until(lambda: led_by_others(made, "switched", (0,)), "nobody leads")
+        until(lambda: led_by_others(made, "switched", (0,)), "no broker leads")
         assert in_order(consume(one, "switched")) == expected(range(100))

@@ -19,7 +19,7 @@ def test_a_replica_moves_without_what_is_uploaded(tmp_path):
     with cluster(3, settings=settings(bucket)) as three:
         one, two = three.brokers[1], three.brokers[2]
         ask(one, "create_topics", [NewTopic("moves", 2, replica_assignment=[[1], [1]], config=SHARED)], "moves")
-        until(lambda: leader(one, "moves") == leader(one, "moves", 1) == 1, "nobody leads")
+        until(lambda: leader(one, "moves") == leader(one, "moves", 1) == 1, "no broker leads")
         for partition in (0, 1):
             produce(one, "moves", range(100), partition)
         until(lambda: uploaded(one, "moves", 0, 100) and uploaded(one, "moves", 1, 100), "uploads stand still")
@@ -43,13 +43,13 @@ def test_a_leader_that_dies_or_was_cut_off_loses_nothing_and_changes_nothing(tmp
         brokers = three.brokers
         config = {**SHARED, "min.insync.replicas": "2"}
         ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=config)], "copies")
-        first = until(lambda: max(leader(brokers[1], "copies"), 0), "nobody leads")
+        first = until(lambda: max(leader(brokers[1], "copies"), 0), "no broker leads")
         produce(brokers[first], "copies", range(100))
         until(lambda: objects(bucket), "nothing is uploaded")
         rest = set(brokers) - {first}
         other = brokers[min(rest)]
         three.partition({first}, rest)  # both sides still reach the store
-        until(lambda: leader(other, "copies") in rest, "nobody leads on the other side")
+        until(lambda: leader(other, "copies") in rest, "no broker leads on the other side")
         produce(other, "copies", range(100, 200))
         three.heal()
         until(lambda: uploaded(brokers[leader(other, "copies")], "copies", 0, 200), "uploads stand still")
@@ -57,7 +57,7 @@ def test_a_leader_that_dies_or_was_cut_off_loses_nothing_and_changes_nothing(tmp
         brokers[second].kill()
         rest = set(brokers) - {second}
         other = brokers[min(rest)]
-        until(lambda: leader(other, "copies") in rest, "nobody leads after a death")
+        until(lambda: leader(other, "copies") in rest, "no broker leads after a death")
         produce(other, "copies", range(200, 300))
         brokers[second].start()
         until(lambda: uploaded(brokers[leader(other, "copies")], "copies", 0, 300), "uploads stand still")
@@ -73,8 +73,8 @@ def test_objects_of_several_brokers_go_when_no_log_needs_them(tmp_path):
         for name, retention in (("short", "1"), ("stays", "-1")):
             config = {**SHARED, "retention.ms": retention}
             ask(one, "create_topics", [NewTopic(name, 3, replica_assignment=[[1], [2], [3]], config=config)], name)
-        until(lambda: [leader(one, "stays", at) for at in range(3)] == [1, 2, 3], "nobody leads")
-        until(lambda: [leader(one, "short", at) for at in range(3)] == [1, 2, 3], "nobody leads")
+        until(lambda: [leader(one, "stays", at) for at in range(3)] == [1, 2, 3], "no broker leads")
+        until(lambda: [leader(one, "short", at) for at in range(3)] == [1, 2, 3], "no broker leads")
         for partition in range(3):
             produce(one, "stays", range(30), partition)
         until(lambda: all(uploaded(three.brokers[1 + at], "stays", at, 30) for at in range(3)), "uploads stand still")

@@ -130,7 +130,7 @@ def test_a_broker_of_a_cluster_that_comes_back_with_an_empty_disk_has_its_record
     with cluster(3, settings=settings(bucket), networks=False) as made:
         one = made.brokers[1]
         ask(one, "create_topics", [NewTopic("comes", 2, replica_assignment=[[2], [2]], config=SHARED)], "comes")
-        until(lambda: leader(one, "comes") == leader(one, "comes", 1) == 2, "nobody leads")
+        until(lambda: leader(one, "comes") == leader(one, "comes", 1) == 2, "no broker leads")
         for partition in (0, 1):
             produce_through(one, "comes", range(100), partition)
         made.kill(2)
@@ -158,7 +158,7 @@ def test_a_cluster_that_loses_all_its_disks_has_what_was_acknowledged_after_a_re
     with cluster(3, settings=settings(tmp_path / "bucket", **often), networks=False) as made:
         one = made.brokers[1]
         ask(one, "create_topics", [NewTopic("all", 3, replica_assignment=[[1], [2], [3]], config=SHARED)], "all")
-        until(lambda: [leader(one, "all", at) for at in range(3)] == [1, 2, 3], "nobody leads")
+        until(lambda: [leader(one, "all", at) for at in range(3)] == [1, 2, 3], "no broker leads")
         for partition in range(3):
             produce_through(one, "all", range(100), partition)
         for node in made.brokers:
@@ -190,7 +190,7 @@ def test_a_paused_broker_whose_log_was_sealed_acknowledges_nothing_and_ends_when
         end_lives(store, node)
         store.close()
         broker.signal_all(signal.SIGCONT)
-        until(lambda: not broker.running, "the zombie goes on")
+        until(lambda: not broker.running, "the zombie continues")
         producer.flush(60)
         assert outcomes
         assert all(outcomes), "acknowledged by a broker that was taken over"

@@ -28,7 +28,7 @@ def create(made, *topics, partitions=2, config=None, replicas=(2,)):
         layout = [list(replicas)] * partitions
         ask(one, "create_topics", [NewTopic(name, partitions, replica_assignment=layout, config=config or {})], name)
         for at in range(partitions):
-            until(lambda at=at, name=name: leader(one, name, at) in replicas, "nobody leads")
+            until(lambda at=at, name=name: leader(one, name, at) in replicas, "no broker leads")
 
 
 def create_and_fill(made):

@@ -73,7 +73,7 @@ def test_a_broker_that_dies_under_load_with_its_disk_is_taken_over_by_a_command_
                 kill_when(one, work, reached)
             until(lambda: fenced(one), "broker 2 counts as alive")
             take_over(one, work)
-            until(lambda: {leader(one, "load", at) for at in (1, 3)} <= {1, 3}, "nobody leads")
+            until(lambda: {leader(one, "load", at) for at in (1, 3)} <= {1, 3}, "no broker leads")
             before = workload.highest["load", 1]
             until(lambda: workload.highest["load", 1] > before, "its producers do not go on")
             workload.wait_progress(200)
@@ -107,10 +107,10 @@ def test_a_paused_broker_is_taken_over_without_its_disk_and_acknowledges_nothing
         assert "is taken over as" in one.log_path.read_text()
         assert take_over(one, work)[0]["done_before"]
         made.go_on(2)
-        until(lambda: not two.running, "the zombie goes on")
+        until(lambda: not two.running, "the zombie continues")
         late.flush(60)
         for partition in (0, 1):
-            until(lambda at=partition: leader(one, "taken", at) in (1, 3), "nobody leads")
+            until(lambda at=partition: leader(one, "taken", at) in (1, 3), "no broker leads")
             produce(one, "taken", range(100, 120), partition)
         assert in_order(consume(one, "taken", 1)) == expected(range(120))
         found = [value for _, _, value, _ in consume(one, "taken", 0)]

@@ -86,7 +86,7 @@ def test_a_broker_that_lost_its_disk_gets_the_archived_partitions_of_its_cluster
             brokers = three.brokers
             config = {**TIERED, "min.insync.replicas": "2"}
             ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=config)], "copies")
-            until(lambda: leader(brokers[1]) in brokers, "nobody leads")
+            until(lambda: leader(brokers[1]) in brokers, "no broker leads")
             produce(brokers[1], "copies", range(RECORDS))
 
             def archived_to(broker):
@@ -97,7 +97,7 @@ def test_a_broker_that_lost_its_disk_gets_the_archived_partitions_of_its_cluster
             lost = leader(brokers[1])
             three.kill(lost)
             other = next(broker for node, broker in brokers.items() if node != lost)
-            until(lambda: leader(other) not in (lost, -1), "nobody leads after the kill")
+            until(lambda: leader(other) not in (lost, -1), "no broker leads after the kill")
             three.replace(lost)
             produce(other, "copies", range(RECORDS, RECORDS + 60))
             again = brokers[lost]
@@ -111,7 +111,7 @@ def test_a_broker_that_lost_its_disk_gets_the_archived_partitions_of_its_cluster
             first = leader(other)
             three.kill(first)  # the new one has to lead, or to help who does
             alive = next(broker for broker in brokers.values() if broker.running)
-            until(lambda: leader(alive) not in (first, -1), "nobody leads without the first")
+            until(lambda: leader(alive) not in (first, -1), "no broker leads without the first")
             assert consume(again, "copies") == expected(range(RECORDS + 60))
             produce(again, "copies", range(RECORDS + 60, RECORDS + 90))
             assert consume(again, "copies") == expected(range(RECORDS + 90))

@@ -83,7 +83,7 @@ def test_events_of_three_brokers_are_read_back_from_s3_also_by_the_next_leader(t
                 until(archived_everywhere, "sealed chunks stayed")
             three.kill(first := leader_of(three.brokers[1], "frames"))  # and its log cache is gone
             other = next(broker for broker in three.brokers.values() if broker.running)
-            until(lambda: leader_of(other, "frames") not in (first, -1), "nobody leads after the kill")
+            until(lambda: leader_of(other, "frames") not in (first, -1), "no broker leads after the kill")
             alive = ",".join(broker.bootstrap for broker in three.brokers.values() if broker.running)
             with EventsClient(alive, timeout_s=WAIT_S) as client:
                 topic = client.open_topic("frames")
@@ -93,7 +93,7 @@ def test_events_of_three_brokers_are_read_back_from_s3_also_by_the_next_leader(t
                 if broker.running:
                     three.kill(node)
             three.start()
-            until(lambda: leader_of(other, "frames") in three.brokers, "nobody leads after the start")
+            until(lambda: leader_of(other, "frames") in three.brokers, "no broker leads after the start")
             with EventsClient(three.bootstrap, timeout_s=WAIT_S) as client:
                 read_back(client.open_topic("frames"), "everything", range(COUNT + 100))
             reads = sum(metric(broker, "millstream_archive_reads_total") for broker in three.brokers.values())

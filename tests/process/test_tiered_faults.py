@@ -279,14 +279,14 @@ def archive_with_two_leaders(three, store):
     brokers = three.brokers
     settings = {**TIERED, "min.insync.replicas": "2"}
     ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=settings)], "copies")
-    until(lambda: leader(brokers[1]) in brokers, "nobody leads")
+    until(lambda: leader(brokers[1]) in brokers, "no broker leads")
     produce(brokers[1], "copies", range(RECORDS))
     until(lambda: segments_in(store), "nothing is archived")
     first = leader(brokers[1])
     rest = {node for node in brokers if node != first}
     other = brokers[min(rest)]
     three.partition({first}, rest)  # both sides still reach the store
-    until(lambda: leader(other) in rest, "nobody leads on the other side")
+    until(lambda: leader(other) in rest, "no broker leads on the other side")
     produce(other, "copies", range(RECORDS, RECORDS + 100))
     three.heal()
 
@@ -298,5 +298,5 @@ def archive_with_two_leaders(three, store):
     until(whole, "the store is damaged")
     three.kill(leader(other))
     alive = next(broker for broker in brokers.values() if broker.running)
-    until(lambda: brokers.get(leader(alive)) is not None and brokers[leader(alive)].running, "nobody leads")
+    until(lambda: brokers.get(leader(alive)) is not None and brokers[leader(alive)].running, "no broker leads")
     assert consume(alive, "copies") == expected(range(RECORDS + 100))

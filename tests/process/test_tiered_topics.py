@@ -171,7 +171,7 @@ def test_every_replica_drops_what_its_leader_archived_and_another_leader_goes_on
         brokers = three.brokers
         settings = {**TIERED, "min.insync.replicas": "2"}
         ask(brokers[1], "create_topics", [NewTopic("copies", 1, 3, config=settings)], "copies")
-        until(lambda: leader(brokers[1]) in brokers, "nobody leads")
+        until(lambda: leader(brokers[1]) in brokers, "no broker leads")
         produce(brokers[1], "copies", range(RECORDS))
         topic_ids = store / "topics"
         until(lambda: topic_ids.is_dir() and len(list(topic_ids.iterdir())) == 1, "nothing is archived")
@@ -188,7 +188,7 @@ def test_every_replica_drops_what_its_leader_archived_and_another_leader_goes_on
         assert len(terms) == 1, "one leader archives"
         three.kill(first)
         other = next(broker for node, broker in brokers.items() if node != first)
-        until(lambda: leader(other) not in (first, -1), "nobody leads after the kill")
+        until(lambda: leader(other) not in (first, -1), "no broker leads after the kill")
         produce(other, "copies", range(RECORDS, RECORDS + 60))
         assert consume(other, "copies") == expected(range(RECORDS + 60))
         until(
@@ -211,11 +211,11 @@ def recover_into_an_empty_cluster(url, store):
     with cluster(3, settings=settings, networks=False) as lost:  # they have to reach the S3 of this process
         one = lost.brokers[1]
         ask(one, "create_topics", [NewTopic("copies", 2, 3, config=TIERED | {"min.insync.replicas": "2"})], "copies")
-        until(lambda: leader(one) in lost.brokers, "nobody leads")
+        until(lambda: leader(one) in lost.brokers, "no broker leads")
         produce(one, "copies", range(RECORDS))
         lost.kill(leader(one))  # so that there is a second leader epoch
         other = next(broker for broker in lost.brokers.values() if broker.running)
-        until(lambda: leader(other) in [node for node, it in lost.brokers.items() if it.running], "nobody leads")
+        until(lambda: leader(other) in [node for node, it in lost.brokers.items() if it.running], "no broker leads")
         produce(other, "copies", range(RECORDS, RECORDS + 100))
         until(lambda: archived_to(store) > RECORDS, "it was not archived")
     end = archived_to(store)
@@ -223,7 +223,7 @@ def recover_into_an_empty_cluster(url, store):
         brokers = found.brokers
         (recovered,) = tier(brokers[2], "recover")["topics"]
         assert (recovered["topic"], recovered["partitions"], recovered["records"]) == ("copies", 2, end)
-        until(lambda: leader(brokers[1]) in brokers, "nobody leads")
+        until(lambda: leader(brokers[1]) in brokers, "no broker leads")
         assert consume(brokers[1], "copies") == expected(range(end))
         produce(brokers[1], "copies", range(end, end + 40))
         assert consume(brokers[1], "copies") == expected(range(end + 40))
