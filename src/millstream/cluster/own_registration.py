@@ -199,7 +199,7 @@ LEAVE_US: Final = 500_000
 """A broker that stops waits so long for a controller that can be asked."""
 
 LEAVE_ANSWER_US: Final = 5_000_000
-"""And so long for the answer, which takes a sync on a majority of the brokers."""
+"""And so long for the answer, which takes a sync on a majority of the brokers, or two if the controller is new."""
 
 LEAVE_RETRY_US: Final = 20_000
 
@@ -217,27 +217,26 @@ def tell_leaving(
     silence. A call that fails is repeated. ``done`` is called once, in any case soon after ``LEAVE_ANSWER_US``.
     ``epoch`` is that of its registration.
     """
-    until_us = reactor.now_us() + LEAVE_US
+    began_us = reactor.now_us()
 
     def tell() -> None:
         found = leader()
-        if epoch is None or found == node:
+        if epoch is None or found == node:  # a sole voter keeps leading
             done()
         elif found is None:  # the one that this broker handed over to has not spoken yet
-            again()
+            again(LEAVE_US)
         else:
-            network.calls.call(
-                found, method, encode_request(FenceBroker(node, epoch)), LEAVE_ANSWER_US // 1000, answered
-            )
+            request = encode_request(FenceBroker(node, epoch))
+            network.calls.call(found, method, request, LEAVE_ANSWER_US // 1000, answered)
 
     def answered(answer: bytes | MillstreamError) -> None:
-        if isinstance(answer, MillstreamError):
-            again()
-        else:
+        if not isinstance(answer, MillstreamError):
             done()
+        else:  # a new controller decides when its first entry is committed
+            again(LEAVE_ANSWER_US if answer.code == ErrorCode.NOT_CONTROLLER else LEAVE_US)
 
-    def again() -> None:
-        if reactor.now_us() < until_us:
+    def again(limit_us: int) -> None:
+        if reactor.now_us() < began_us + limit_us:
             reactor.call_later(LEAVE_RETRY_US, tell)
         else:
             done()
