@@ -275,6 +275,17 @@ def test_a_lost_response_is_given_again():
     assert driver.beat("m", again.member_epoch + 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
+def test_a_member_that_says_it_has_nothing_waits_for_an_assignment_that_is_due():
+    driver = StreamsDriver(initial_rebalance_delay_ms=0, assignment_interval_ms=1_000)
+    one = driver.beat("m")
+    assert tasks(one) == {("0", 0), ("0", 1)}
+    driver.topics.put("t", 3)
+    waits = driver.beat("m", one.member_epoch, owned=[])
+    assert (waits.active_tasks, statuses(waits)) == (None, [Status.ASSIGNMENT_DELAYED])
+    driver.advance(1_000)
+    assert tasks(driver.beat("m", one.member_epoch, owned=[])) == {("0", 0), ("0", 1), ("0", 2)}
+
+
 def test_the_first_topology_stays():
     driver = StreamsDriver(initial_rebalance_delay_ms=0)
     driver.beat("m")

@@ -11,7 +11,7 @@ its members have to do. The response of the core also has the internal topics th
 knows the client's rights, to create them.
 
 A member that says it owns other tasks than it has gets its tasks again: the response that gave them may have been lost,
-which Kafka does not notice if the epoch stayed.
+which Kafka does not notice if the epoch stayed. While a new assignment is due it gets that one instead.
 
 Kafka 4.3 refuses static members, regular expressions, warm-up tasks and offsets of tasks; so does this.
 """
@@ -242,7 +242,7 @@ def _end(
     is_full = (
         request.member_epoch == JOINS
         or after.assigned != before.assigned
-        or (owned is not None and owned != after.assigned.sets)
+        or (owned is not None and owned != after.assigned.sets and not waits)
     )
     if after.endpoint is not None and (after.assigned != before.assigned or after.endpoint != before.endpoint):
         live.endpoint_epoch += 1
