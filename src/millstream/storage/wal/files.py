@@ -1,7 +1,7 @@
 """The files of one write-ahead log: which file takes the next frame, and which files are free again.
 
 A file is *current* (it takes the next frame), *used* (it holds frames that recovery may need), or *free*. Files are
-used in turn. The worker prepares new files, filled with zeros: one ahead of the need, ``limit`` at most. It fills a
+used in turn. The worker prepares new files, filled with zeros: one ahead of the need (``FilePreparation``). It fills a
 file at a low rate (``storage.throttle``) until the current file is half full or a frame waits for a file. ``release``
 frees the files whose frames are all below a given sequence. Its caller guarantees that those frames are void after a
 crash, too: the segments are synced, and the ``state`` file is durable.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from millstream.format.names import wal_name
@@ -27,6 +28,67 @@ if TYPE_CHECKING:
     from millstream.storage.messages.commands import Command
 
 _SALT_BITS: Final = 32
+
+
+class _State(Enum):
+    IDLE = auto()
+    PREPARING = auto()
+    """The worker fills a file at a low rate."""
+    HURRIED = auto()
+    """The worker fills a file without pauses."""
+    REFUSED = auto()
+    """The disk had no space for a file; none is requested before ``try_again``."""
+
+
+class FilePreparation:
+    """What the shard has asked the worker for: at most one file at a time, and no more than ``limit`` files in all.
+
+    ``files`` are the numbers of the files that exist. ``send`` sends a command to the worker.
+    """
+
+    def __init__(
+        self, directory: str, file_bytes: int, limit: int, files: list[int], send: Callable[[Command], None]
+    ) -> None:
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._limit = max(2, limit)
+        self._send = send
+        self._count = len(files)
+        self._next_number = max(files, default=-1) + 1
+        self._state = _State.IDLE
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the worker is preparing a file."""
+        return self._state in (_State.PREPARING, _State.HURRIED)
+
+    def request(self) -> None:
+        """Request a file, unless one is in preparation, the last was refused, or there are ``limit`` files."""
+        if self._state is _State.IDLE and self._count < self._limit:
+            self._state = _State.PREPARING
+            path = f"{self._directory}/{wal_name(self._next_number)}"
+            self._send(PrepareFile(self._next_number, path, self._file_bytes))
+
+    def hurry(self) -> None:
+        """Ask the worker to finish the file in preparation, if there is one, without pauses."""
+        if self._state is _State.PREPARING:
+            self._state = _State.HURRIED
+            self._send(HurryFile(self._next_number))
+
+    def ready(self) -> None:
+        """The worker has prepared the file."""
+        self._state = _State.IDLE
+        self._count += 1
+        self._next_number += 1
+
+    def refused(self) -> None:
+        """The worker found no disk space for the file."""
+        self._state = _State.REFUSED
+
+    def try_again(self) -> None:
+        """The disk may have space again."""
+        if self._state is _State.REFUSED:
+            self._state = _State.IDLE
 
 
 class WalFiles:
@@ -48,16 +110,10 @@ class WalFiles:
         send: Callable[[Command], None],
     ) -> None:
         self.directory = directory
-        self._send = send
         self.file_bytes = file_bytes
-        self._limit = max(2, limit)
+        self._preparation = FilePreparation(directory, file_bytes, limit, files, send)
         self._free: deque[int] = deque(sorted(files))
         self._used: deque[tuple[int, int]] = deque()  # (file, last sequence in it), oldest first
-        self._known = len(files)
-        self._next_number = max(files, default=-1) + 1
-        self._preparing = False
-        self._hurried = False
-        self._no_space = False
         self.number = -1
         self.position = 0
         self.generation = next_generation
@@ -81,43 +137,35 @@ class WalFiles:
     def advance(self, size: int) -> None:
         """Reserve ``size`` bytes at ``position`` for a frame."""
         self.position += size
-        if self._preparing and self.position > self.file_bytes // 2:
+        if self.position > self.file_bytes // 2:
             self.hurry()
 
     def _prepare_ahead(self) -> None:
-        if not self._free and not self._preparing and not self._no_space and self._known < self._limit:
-            self._preparing = True
-            self._hurried = False
-            path = f"{self.directory}/{wal_name(self._next_number)}"
-            self._send(PrepareFile(self._next_number, path, self.file_bytes))
+        if not self._free:
+            self._preparation.request()
 
     def prepare_now(self) -> bool:
         """Request a new file if none is free and there are fewer than ``limit``. Whether one is being prepared."""
         self._prepare_ahead()
         self.hurry()
-        return self._preparing
+        return self._preparation.is_running
 
     def hurry(self) -> None:
         """Ask the worker to finish the file in preparation, if there is one, without pauses."""
-        if self._preparing and not self._hurried:
-            self._hurried = True
-            self._send(HurryFile(self._next_number))
+        self._preparation.hurry()
 
     def ready(self, number: int) -> None:
         """The worker has prepared file ``number``: it is free."""
-        self._preparing = False
-        self._known += 1
-        self._next_number = number + 1
+        self._preparation.ready()
         self._free.append(number)
 
     def refused(self) -> None:
         """The worker found no disk space for a new file. None is requested again before ``try_again``."""
-        self._preparing = False
-        self._no_space = True
+        self._preparation.refused()
 
     def try_again(self) -> None:
         """The disk may have space again: request a file if one is needed."""
-        self._no_space = False
+        self._preparation.try_again()
         self._prepare_ahead()
 
     def release(self, needed_sequence: FrameSequence) -> None:
