@@ -233,7 +233,7 @@ class LocalProcesses:
         faults = ReadFaults(self.worker_stats)
         self.file_worker = Worker(disk, data_dir, arena.view, DIRECT_BLOCK_BYTES, faults, wait=_at_once)
         self.file_worker.files.throttle = Throttle(wait=_at_once)
-        self.file_worker.files.filling = Throttle(wait=_at_once)
+        self.file_worker.new_wal_files.throttle = Throttle(wait=_at_once)
         self._rings = 0
         self._commands = 0  # in all lanes
         self._turn = 0

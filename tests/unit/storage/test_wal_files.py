@@ -86,11 +86,11 @@ def test_a_file_is_filled_with_rests_unless_somebody_waits_for_it(
     monkeypatch.setattr(throttle, "_PIECE_NS", 0)
     worker = Worker(SystemDisk(), str(tmp_path), memoryview(b""), None, FAULTS)
     rested: list[float] = []
-    worker.files.filling = Throttle(rested.append)
+    worker.new_wal_files.throttle = Throttle(rested.append)
     if hurried is not None:
         worker.carry_out(HurryFile(hurried))
     path = tmp_path / "00000007.wal"
     assert worker.carry_out(PrepareFile(7, str(path), FILE_BYTES)) == Prepared(7, 0)
     assert path.read_bytes() == bytes(FILE_BYTES)
     assert len(rested) == rests
-    assert not worker.files.filling.is_throttled
+    assert not worker.new_wal_files.throttle.is_throttled

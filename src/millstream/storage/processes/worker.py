@@ -52,7 +52,6 @@ from millstream.storage.messages.commands import (
     Hurry,
     HurryFile,
     Inspect,
-    Prepared,
     PrepareFile,
     Read,
     ReadDone,
@@ -72,6 +71,7 @@ from millstream.storage.no_room import once_there_is_room
 from millstream.storage.processes.boundary import broken, failed
 from millstream.storage.processes.event_reader import EventReader
 from millstream.storage.processes.inspector import Inspector
+from millstream.storage.processes.new_wal_files import NewWalFiles
 from millstream.storage.processes.receiving import Receiving
 from millstream.storage.recovery.set_aside import set_aside
 from millstream.storage.segments.broken_logs import BrokenLogs
@@ -106,6 +106,7 @@ class Worker:
         self._disk = disk
         self._wait = wait
         self.files = SegmentFiles(disk, data_dir, arena, direct_bytes_min, faults)
+        self.new_wal_files = NewWalFiles(disk, arena, direct_bytes_min)
         self.reader = Reader(self.files, arena)
         inspector = Inspector(arena)
         events = EventReader(disk, arena, stats)
@@ -124,8 +125,8 @@ class Worker:
             Find: self._find,
             Feed: events.feed,
             FetchData: events.fetch,
-            PrepareFile: self._prepare,
-            HurryFile: self._hurry_file,
+            PrepareFile: self.new_wal_files.prepare,
+            HurryFile: self.new_wal_files.hurry,
             Inspect: inspector.inspect,
             Collect: inspector.collect,
             Resume: receiving.resume,
@@ -256,20 +257,6 @@ class Worker:
         if found is None:
             return Found(command.id, 0, Offset(-1), TimestampMs(-1), -1, "")
         return Found(command.id, 0, *found, fault="")
-
-    def _prepare(self, command: PrepareFile) -> Reply:
-        filling = self.files.filling
-        filling.begin(command.number)
-        try:
-            self.files.prepare_file(command)
-        except OSError as error:
-            return Prepared(command.number, error.errno or errno.EIO)
-        finally:
-            filling.end()
-        return Prepared(command.number, 0)
-
-    def _hurry_file(self, command: HurryFile) -> None:
-        self.files.filling.hurry(command.number)
 
 
 def run_worker(worker: Worker, channels: list[HelperChannel]) -> int:

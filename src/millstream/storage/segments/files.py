@@ -23,7 +23,6 @@ at the same time, and the last of them its directory.
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 from collections import OrderedDict
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from millstream.format.index import SegmentSummary
     from millstream.storage.disk import Disk
-    from millstream.storage.messages.commands import Checkpoint, Cut, PrepareFile, Write
+    from millstream.storage.messages.commands import Checkpoint, Cut, Write
     from millstream.storage.segments.broken_logs import BrokenLogs
     from millstream.storage.segments.read_faults import ReadFaults
 
@@ -53,10 +52,6 @@ SYNC_ALL_FILES: Final = 16
 
 _INDEXES_MAX: Final = 2000
 _REMOVED_MAX: Final = 10_000
-_ZEROS: Final = memoryview(mmap.mmap(-1, 256 * 1024))
-"""Written and synced at once of a new file of the write-ahead log. The sync of a tick queues behind it: with a sync of
-32 MiB at the end, one in a thousand took 32 ms, and p99 of the scheduled load 5 ms instead of 3.5.
-"""
 
 
 def label_topic(disk: Disk, directory: str, topic: str) -> bool:
@@ -97,13 +92,11 @@ class SegmentFiles:
     ) -> None:
         disk.watch(data_dir)
         self.throttle = Throttle()  # of checkpoints
-        self.filling = Throttle()  # of the write-ahead log's new files
         self.disk = disk
         self.files = FileCache(disk)
         self._data_dir = data_dir
         self._faults = faults
         self._bulk = BulkWriter(arena, direct_bytes_min)
-        self._zeros = BulkWriter(arena, direct_bytes_min)  # for the thread that prepares files
         self._lock = threading.Lock()
         self._names = threading.Lock()  # taken before the other; held while a checkpoint makes one file, or one goes
         self._dirty: set[str] = set()
@@ -473,28 +466,6 @@ class SegmentFiles:
             broken.run(path, self._unlink, path)
         if command.state is not None and not broken.found:
             write_wal_state(self.disk, *command.state)
-
-    # -- the rest ------------------------------------------------------------------------------------------------------
-
-    def prepare_file(self, command: PrepareFile) -> None:
-        """Make a zero-filled file: a sync of one that is merely allocated costs twice as much (extents change state).
-        The zeros are never read, so they are not left in the page cache.
-        """
-        temporary = command.path + TEMPORARY_SUFFIX
-        file = self.disk.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            for position in range(0, command.size_bytes, len(_ZEROS)):
-                self._zeros.write_block(file, _ZEROS[: command.size_bytes - position], position)
-                file.sync()
-                self.filling.pause()
-        except OSError:
-            self._unlink(temporary)
-            raise
-        finally:
-            file.close()
-        self.disk.rename(temporary, command.path)
-        self.disk.sync_directory(os.path.dirname(command.path))
 
 
 def names_in(disk: Disk, directory: str, *, damaged: bool = False) -> list[str]:
