@@ -8,6 +8,7 @@ from storage_support import append, fill, new_shard, settle
 from millstream.errors import Corruption, Rejected, Retriable
 from millstream.iobuf import ArenaFull, MemoryClass
 from millstream.model.error_code import ErrorCode
+from millstream.storage.log.cold_reads import ColdRequest
 from millstream.storage.messages.commands import READS_LANE, SEGMENTS_LANE
 from sim.engine.local_storage import MIB, place_of
 
@@ -454,13 +455,13 @@ def test_after_a_stop_a_read_that_needs_more_memory_waits_for_some_or_comes_late
     reads = shard.storage.reads.cold
     held = shard.arena.in_use_bytes
     answers: dict[str, list] = {"fits": [], "grows": [], "waits": [], "late": []}
-    reads.read(log, 0, 2, 1 << 20, answers["fits"].append, minimum_one=True)
-    reads.read(log, 1, 2, 1, answers["grows"].append, minimum_one=True)
+    reads.read(log, ColdRequest(0, 2, 1 << 20), answers["fits"].append)
+    reads.read(log, ColdRequest(1, 2, 1), answers["grows"].append)
     reads.fills.arena = SimpleNamespace(allocate=no_memory)
-    reads.read(log, 1, 2, 1 << 20, answers["waits"].append, minimum_one=True)
+    reads.read(log, ColdRequest(1, 2, 1 << 20), answers["waits"].append)
     reads.fills.arena = shard.arena
     reads.stop()
-    reads.read(log, 0, 2, 1 << 20, answers["late"].append, minimum_one=True)
+    reads.read(log, ColdRequest(0, 2, 1 << 20), answers["late"].append)
     assert not any(answers.values())
     shard.run(lambda: all(answers.values()), 1_000_000)
     assert bytes(answers["fits"][0]) == b"".join(written)

@@ -25,6 +25,7 @@ from millstream.model.quantities import Offset
 from millstream.model.replication import NO_REPLICA, LogPoint, RaftPosition, Term
 from millstream.partition.replica.members import Members
 from millstream.raft.replicated import ReplicatedGroup
+from millstream.storage.log.cold_reads import ColdRequest
 from millstream.storage.log.importing import StagedFiles
 from millstream.storage.log.lost import put_aside, stage_lost
 from millstream.storage.log.opening import repair_note
@@ -204,7 +205,7 @@ class Looks:
             else:
                 self._reactor.call_later(wait_us, lambda: self._read(partition, following))
 
-        call = self._storage.reads.cold.read(log, offset, end, LOOK_BYTES, done, minimum_one=True, below_start=True)
+        call = self._storage.reads.cold.read(log, ColdRequest(offset, end, LOOK_BYTES, below_start=True), done)
 
 
 def written_end(log: Log) -> Offset:

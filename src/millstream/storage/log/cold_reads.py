@@ -14,6 +14,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from millstream.errors import Corruption, MillstreamError, Rejected, Retriable, Unavailable
 from millstream.format.epochs import epochs_between
 from millstream.helper.fills import Fills, release
@@ -39,6 +41,18 @@ if TYPE_CHECKING:
 _ROOM_MIN: Final = 512
 
 
+class ColdRequest(msgspec.Struct, frozen=True):
+    """What to read: whole batches from the one that contains ``offset`` on, those before ``end_offset``."""
+
+    offset: Offset
+    end_offset: Offset
+    max_bytes: int
+    minimum_one: bool = True
+    """Read the first batch even if it is larger than ``max_bytes``."""
+    below_start: bool = False
+    """Read data below the log's start offset while it exists."""
+
+
 class ColdReads:
     """Cold reads of one shard's logs."""
 
@@ -53,19 +67,9 @@ class ColdReads:
         self._latency = stats.histogram("cold_read_latency")
         self._bytes = stats.counter("read_bytes", source="segment")
 
-    def read(
-        self,
-        log: OpenLog,
-        offset: Offset,
-        end_offset: Offset,
-        max_bytes: int,
-        done: Done,
-        *,
-        minimum_one: bool,
-        below_start: bool = False,
-    ) -> ColdRead:
-        """See ``Log.read_cold``. With ``below_start`` data below the log's start offset is read while it exists."""
-        call = ColdRead(self, log, offset, end_offset, max(0, max_bytes), minimum_one, done, below_start)
+    def read(self, log: OpenLog, request: ColdRequest, done: Done) -> ColdRead:
+        """See ``Log.read_cold``."""
+        call = ColdRead(self, log, request, done)
         self._reads.inc()
         self.fills.start(call)
         return call
@@ -85,14 +89,11 @@ class ColdRead:
     """One read, from ``ColdReads.read`` to its callback (``helper.fills.Fill``)."""
 
     __slots__ = (
-        "_below_start",
         "_done",
         "_generation",
         "_log",
-        "_max_bytes",
-        "_minimum_one",
-        "_range",
         "_reads",
+        "_request",
         "_room",
         "_segment",
         "begun_us",
@@ -101,28 +102,16 @@ class ColdRead:
     )
     reply = ReadDone
 
-    def __init__(
-        self,
-        reads: ColdReads,
-        log: OpenLog,
-        offset: Offset,
-        end_offset: Offset,
-        max_bytes: int,
-        minimum_one: bool,
-        done: Done,
-        below_start: bool,
-    ) -> None:
+    def __init__(self, reads: ColdReads, log: OpenLog, request: ColdRequest, done: Done) -> None:
         self._reads = reads
         self._log = log
-        self._range = offset, end_offset
-        self._max_bytes = self._room = max_bytes
-        self._minimum_one = minimum_one
+        self._request = request
+        self._room = request.max_bytes
         self._done = done
         self._segment: Segment | None = None
         self._generation = log.ends.generation
-        self._below_start = below_start
         self.begun_us = reads.reactor.now_us()
-        self.found_end: Offset = offset
+        self.found_end: Offset = request.offset
         """End (exclusive) of the batches that were found; set when the callback is called."""
         self.fragments: list[Fragment] = []
 
@@ -139,13 +128,13 @@ class ColdRead:
         return 0
 
     def _refusal(self) -> MillstreamError | None:
-        log, offset = self._log, self._range[0]
+        log, offset = self._log, self._request.offset
         if log.closed:
             return closed(log.name)
         if self._reads.stopped:
             return stopping(log.name)
         self._segment = log.files.segments.find(offset)
-        if self._segment is not None and (offset >= log.start_offset or self._below_start):
+        if self._segment is not None and (offset >= log.start_offset or self._request.below_start):
             return None
         if log.start_offset <= offset < log.first_local_offset:
             what = f"{log.name}: offset {offset} is no longer in a local segment"
@@ -161,12 +150,12 @@ class ColdRead:
         assert self._segment is not None
         size_bytes = min(max(self._room, _ROOM_MIN), self._limit(self._segment))
         if size_bytes <= 0:
-            raise AssertionError(f"{self._log.name}: offset {self._range[0]} is neither cached nor written")
+            raise AssertionError(f"{self._log.name}: offset {self._request.offset} is neither cached nor written")
         return size_bytes
 
     def command(self, number: CallId, spans: list[int]) -> Read:
         """The command, which may fill these spans."""
-        log, segment, (offset, end_offset) = self._log, self._segment, self._range
+        log, segment, request = self._log, self._segment, self._request
         assert segment is not None
         self._generation = log.ends.generation
         return Read(
@@ -174,12 +163,12 @@ class ColdRead:
             segment.path,
             segment.base_offset,
             self._limit(segment),
-            offset,
-            end_offset,
-            self._max_bytes,
-            self._minimum_one,
+            request.offset,
+            request.end_offset,
+            max(0, request.max_bytes),
+            request.minimum_one,
             spans,
-            epochs_between(log.raft.epochs, offset, end_offset),
+            epochs_between(log.raft.epochs, request.offset, request.end_offset),
         )
 
     def finish(self, reply: ReadDone) -> bool:
@@ -188,7 +177,7 @@ class ColdRead:
         if reply.need:
             self._room = reply.need
             return False
-        if reply.errno == errno.ENOENT and log.files.segments.find(self._range[0]) is not self._segment:
+        if reply.errno == errno.ENOENT and log.files.segments.find(self._request.offset) is not self._segment:
             return False  # compaction has replaced the file
         failure = self._failure(reply)
         if failure is not None:
@@ -202,7 +191,7 @@ class ColdRead:
         return True
 
     def _failure(self, reply: ReadDone) -> MillstreamError | None:
-        log, offset = self._log, self._range[0]
+        log, offset = self._log, self._request.offset
         path = self._segment.path if self._segment is not None else log.directory
         fault = reply.fault
         if reply.errno == errno.ENOENT:

@@ -14,6 +14,7 @@ from millstream.errors import MillstreamError, Rejected
 from millstream.iobuf import IoBuf
 from millstream.model.error_code import ErrorCode
 from millstream.model.quantities import BytePosition
+from millstream.storage.log.cold_reads import ColdRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,9 +77,8 @@ def read_cold(
             end = limit if call.found_end >= end_offset else controls.position_of(call.found_end)
             done(EntryRead(found, end))
 
-    call = reads.read(
-        log, controls.offset_at(start), end_offset, max_bytes, finished, minimum_one=True, below_start=True
-    )
+    request = ColdRequest(controls.offset_at(start), end_offset, max_bytes, below_start=True)
+    call = reads.read(log, request, finished)
 
 
 def _bounded(log: OpenLog, start: RaftPosition, limit: RaftPosition, max_bytes: int) -> RaftPosition:

@@ -17,6 +17,7 @@ from millstream.errors import Corruption, MillstreamError
 from millstream.format.epochs import LogState, RaftBase, StoredVote, decode_log_state, encode_log_state
 from millstream.model.quantities import Offset
 from millstream.model.replication import Term
+from millstream.storage.log.cold_reads import ColdRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ class LogDescription(msgspec.Struct, frozen=True, array_like=True):
     """What a log is at a point of it, beside its batches."""
 
     state: bytes
-    """Content of its ``epochs`` file there: the point is the base, no entry is behind it, and there is no vote."""
+    """Content of its ``epochs`` file there: the point is the base, no entry is after it, and there is no vote."""
     first_offset: Offset
     """The batches start here."""
     producers: tuple[int, bytes] | None = None
@@ -88,7 +89,7 @@ def describe(log: OpenLog, end: Offset, folded_payload: bytes) -> LogDescription
     position = log.raft.controls.position_before(end)
     term = Term(max(0, log.raft.term_before(position)))
     state = LogState(
-        min(log.ends.durable_start, end),  # what moved it farther stands behind the point
+        min(log.ends.durable_start, end),  # what moved it farther stands after the point
         tuple(one for one in log.raft.epochs if one[0] <= term),
         b"",
         min(log.files.clean_offset, end),
@@ -100,7 +101,7 @@ def describe(log: OpenLog, end: Offset, folded_payload: bytes) -> LogDescription
     first = max(log.first_local_offset, log.ends.durable_start)
     newest = log.files.snapshots.newest
     if log.owner.producers is not None and first > log.ends.durable_start and (newest is None or newest[0] > end):
-        # Headers before the first local batch cannot be replayed, and those behind the point follow as entries.
+        # Headers before the first local batch cannot be replayed, and those after the point follow as entries.
         newest = end, log.owner.producers.snapshot(log.snapshot_offset, end)
     fits = newest is not None and first <= newest[0] <= end and len(newest[1]) <= PRODUCERS_BYTES_MAX
     return LogDescription(encode_log_state(state), min(first, end), newest if fits else None)
@@ -119,4 +120,4 @@ def read_batches(
     def finished(found: IoBuf | MillstreamError) -> None:
         done(found if isinstance(found, MillstreamError) else ExportedBatches(found, call.found_end))
 
-    call = reads.read(log, offset, end, max_bytes, finished, minimum_one=True, below_start=True)
+    call = reads.read(log, ColdRequest(offset, end, max_bytes, below_start=True), finished)

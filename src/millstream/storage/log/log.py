@@ -21,6 +21,7 @@ from millstream.format.wal import RECORD, RECORD_BYTES, Kind
 from millstream.iobuf import IoBuf
 from millstream.model.replication import Term
 from millstream.storage.log import cutting, entries, entry_reads, exporting, header_replay, placing
+from millstream.storage.log.cold_reads import ColdRequest
 from millstream.storage.log.host import LogHost
 from millstream.storage.log.open_log import OpenLog
 from millstream.storage.log.placing import HEAD, HEAD_AT
@@ -264,7 +265,7 @@ class Log(OpenLog):
 
         One segment at most, so it may be less than is there. Memory is the fetch class's: nothing is evicted for it.
         """
-        self._shard.reads.cold.read(self, offset, end_offset, max_bytes, done, minimum_one=minimum_one)
+        self._shard.reads.cold.read(self, ColdRequest(offset, end_offset, max_bytes, minimum_one), done)
 
     def read_entries(self, start: RaftPosition, limit: RaftPosition, max_bytes: int) -> EntryRead | None:
         """Entries from ``start`` up to ``limit`` at most, lent from memory; None if they are not there
@@ -307,7 +308,7 @@ class Log(OpenLog):
 
     def replay_headers(self, from_offset: Offset, each: Callable[[tuple[int, ...]], None]) -> None:
         """Call ``each`` with the 13 header fields of every sound batch from that of ``from_offset`` on, from segments
-        here, and behind those of a control batch what ``wire.records.marker_of`` gives. Blocks.
+        here, and after those of a control batch what ``wire.records.marker_of`` gives. Blocks.
 
         Raises:
             Corruption: the segment files are not whole.
