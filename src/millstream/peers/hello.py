@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from millstream.errors import Corruption
+from millstream.errors import Corruption, Rejected
 from millstream.model.cluster import INCARNATION_BYTES, FeatureLevel, Incarnation
 from millstream.model.replication import ReplicaId, node_of
 from millstream.peers.frames import Buffer, FrameKind, encode_frame
@@ -140,7 +140,7 @@ def decode_hello(head: Buffer) -> Hello:
     """The head of a hello or a welcome.
 
     Raises:
-        Corruption: it is none.
+        Corruption: it is not a hello, or a value is out of its bounds.
     """
     hello = _decoded(_decode_hello, head)
     _require(1 <= hello.version_min <= hello.version_max < 1 << 16, "versions")
@@ -157,7 +157,7 @@ def decode_refusal(head: Buffer) -> Refusal:
     """The head of a refusal.
 
     Raises:
-        Corruption: it is none.
+        Corruption: it is not a refusal, or a value is out of its bounds.
     """
     refusal = _decoded(_decode_refusal, head)
     _require(len(refusal.message) <= REFUSAL_LENGTH_MAX, "a refusal")
@@ -168,7 +168,7 @@ def decode_probe(head: Buffer) -> Probe:
     """The head of a probe or of its answer.
 
     Raises:
-        Corruption: it is none.
+        Corruption: it is not a probe, or a value is out of its bounds.
     """
     probe = _decoded(_decode_probe, head)
     _require(len(probe.seeds) <= SEEDS_MAX and len(probe.founders) <= SEEDS_MAX, "seeds")
@@ -185,6 +185,37 @@ def agreed_version(one: Hello, other: Hello) -> int | None:
     """The protocol version that two brokers speak with each other; None if they have none in common."""
     version = min(one.version_max, other.version_max)
     return version if version >= max(one.version_min, other.version_min) else None
+
+
+class Greeting:
+    """The hello of the dialling side, and what the accepting side answered to it."""
+
+    __slots__ = ("hello", "refusal")
+
+    def __init__(self, hello: Hello) -> None:
+        self.hello = hello
+        self.refusal: Refusal | None = None
+
+    def welcomed_by(self, kind: FrameKind, head: Buffer) -> Hello:
+        """The accepting side's hello, from the first frame that it sent.
+
+        Raises:
+            Rejected: it refused, or it is not the shard that was wanted, or of another cluster or protocol.
+            Corruption: the frame is neither a welcome nor a refusal.
+        """
+        if kind is FrameKind.REFUSAL:
+            self.refusal = decode_refusal(head)
+            raise Rejected(f"refused: {self.refusal.message}")
+        if kind is not FrameKind.WELCOME:
+            raise Corruption(f"a frame of kind {kind.name} is out of place")
+        mine, remote = self.hello, decode_hello(head)
+        if remote.cluster_id != mine.cluster_id:
+            raise Rejected(f"it belongs to cluster {remote.cluster_id}, this broker to {mine.cluster_id}")
+        if agreed_version(mine, remote) is None:
+            raise Rejected(f"it speaks versions {remote.version_min} to {remote.version_max} of the peer protocol")
+        if remote.shard != mine.target:
+            raise Rejected(f"shard {remote.shard} answered instead of shard {mine.target}")
+        return remote
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -25,19 +25,10 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from millstream.errors import Corruption, MillstreamError, Rejected
+from millstream.errors import Corruption, MillstreamError
 from millstream.iobuf.outbox import MAX_BYTES, Buffer, Holder, Outbox
 from millstream.peers.frames import FrameKind, encode_frame
-from millstream.peers.hello import (
-    Hello,
-    Refusal,
-    agreed_version,
-    decode_hello,
-    decode_refusal,
-    encode_hello,
-    encode_refusal,
-    encode_welcome,
-)
+from millstream.peers.hello import Greeting, Hello, Refusal, encode_hello, encode_refusal, encode_welcome
 from millstream.peers.items import Item, encode_item
 from millstream.peers.receiving import FrameReceiver
 from millstream.peers.secured import OpeningKind, PeerTls, encode_opening
@@ -76,14 +67,15 @@ class Link:
     """A socket between a shard of this broker and a shard of a peer, with what is queued for it.
 
     Lifecycle: ``dial`` or ``accept``, then ``close`` or an end of its own. Shard: the one that made it.
-    Invariants: ``remote`` is None until the link is open. ``_writing`` says whether the reactor watches for room.
+    Invariants: ``remote`` is None until the link is open, so never on the accepting side. ``_writing`` says whether the
+    reactor watches for room.
     """
 
     __slots__ = (
         "_connecting",
         "_events",
         "_fd",
-        "_hello",
+        "_greeting",
         "_outbox",
         "_receiver",
         "_shard",
@@ -91,8 +83,6 @@ class Link:
         "_timer",
         "_writing",
         "closed",
-        "dialled",
-        "refusal",
         "remote",
     )
 
@@ -101,19 +91,15 @@ class Link:
         self._shard = shard
         self._socket = sock
         self._fd = sock.fileno()
-        self._hello = hello
+        self._greeting = Greeting(hello)
         self._events = events
         self._outbox = Outbox()
         self._receiver = FrameReceiver(shard.arena, scratch, self._on_frame)
         self._connecting = False
         self._writing = False
         self.closed = False
-        self.dialled = False
-        """Whether this side started the connection."""
         self.remote: Hello | None = None
         """The hello of the other side."""
-        self.refusal: Refusal | None = None
-        """The other side's refusal, if there was one."""
         self._timer = shard.reactor.call_later(HANDSHAKE_TIMEOUT_US, self._too_late)
         tune(sock)
 
@@ -138,7 +124,6 @@ class Link:
             sock.close()
             raise OSError(error, os.strerror(error))
         link = cls(shard, scratch, sock, hello, events)
-        link.dialled = True
         link._connecting = True
         link._writing = True
         shard.reactor.add_writer(link._fd, link._on_writable)
@@ -159,6 +144,11 @@ class Link:
     def is_open(self) -> bool:
         """Whether turns can be sent."""
         return self.remote is not None and not self.closed
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """The other side's refusal, if there was one."""
+        return self._greeting.refusal
 
     @property
     def queued_bytes(self) -> int:
@@ -208,7 +198,7 @@ class Link:
 
     def _on_connected(self) -> None:
         """Say hello."""
-        hello = encode_hello(self._hello)
+        hello = encode_hello(self._greeting.hello)
         self._outbox.push(hello, sum(map(len, hello)), None)
         self._send()
 
@@ -257,28 +247,14 @@ class Link:
             self.end("closed by the peer")
 
     def _on_frame(self, kind: FrameKind, head: memoryview, body: Sequence[memoryview] | None) -> None:
-        if kind is FrameKind.TURN and self.remote is not None:
+        if self.remote is None:
+            self.remote = self._greeting.welcomed_by(kind, head)
+            self._timer.cancel()
+            self._events.opened(self)
+        elif kind is FrameKind.TURN:
             self._events.turn(self, head, body)
-        elif kind is FrameKind.WELCOME and self.dialled and self.remote is None:
-            self._welcomed(decode_hello(head))
-        elif kind is FrameKind.REFUSAL and self.dialled and self.remote is None:
-            self.refusal = decode_refusal(head)
-            raise Rejected(f"refused: {self.refusal.message}")
         else:
             raise Corruption(f"a frame of kind {kind.name} is out of place")
-
-    def _welcomed(self, remote: Hello) -> None:
-        """Check the welcome of the accepting side."""
-        mine = self._hello
-        if remote.cluster_id != mine.cluster_id:
-            raise Rejected(f"it belongs to cluster {remote.cluster_id}, this broker to {mine.cluster_id}")
-        if agreed_version(mine, remote) is None:
-            raise Rejected(f"it speaks versions {remote.version_min} to {remote.version_max} of the peer protocol")
-        if remote.shard != mine.target:
-            raise Rejected(f"shard {remote.shard} answered instead of shard {mine.target}")
-        self._timer.cancel()
-        self.remote = remote
-        self._events.opened(self)
 
     # Ending
 
@@ -320,7 +296,7 @@ class TlsLink(Link):
         assert self._dialling is not None
         self._writing = False
         self._shard.reactor.remove_writer(self._fd)
-        opening = encode_opening(OpeningKind.BROKER, self._hello.target)
+        opening = encode_opening(OpeningKind.BROKER, self._greeting.hello.target)
         plain: Any = self._socket
         try:
             self._socket = self._dialling.dial(plain, self._host, opening)
