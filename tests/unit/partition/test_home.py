@@ -58,7 +58,7 @@ def test_a_reader_that_goes_back_from_the_end_leaves_no_watch_behind() -> None:
     for offset, waiting in ((10, 1), (0, 0), (10, 1), (11, 0)):
         read = (GROUP, offset, 1000, -1, -1, NUMBER, False)
         serve(OTHER, msgspec.msgpack.encode((1000, True, False, False, [read])), reply)
-        assert len(partition.waiters.readers) == len(home._armed) == waiting
+        assert len(partition.waiters.readers) == len(home.watches._armed) == waiting
     assert len(answers) == 4
 
 

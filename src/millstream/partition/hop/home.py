@@ -3,11 +3,11 @@
 A handler calls ``append`` or ``read`` here when the partition table says *remote*; the other shard's ``Home`` does
 exactly what a local handler would have done there. Batches do not travel: their fragments are lent, the home copies
 them once into its log cache and the loan goes back; the answer to a read lends fragments of the log cache the other
-way. What a few numbers answer is asked through ``partition.hop.lookups``.
+way. What a few numbers answer is asked through ``partition.hop.lookups``. A read that finds nothing arms a watch
+there (``partition.hop.watches``).
 
 All appends of one loop turn for one shard travel as one message and are answered by one message, once every one of
-them is settled: they are in the same group commit anyway. A watch (``partition.read.watch``) that a remote read armed
-fires once.
+them is settled: they are in the same group commit anyway.
 
 Overload: without memory for the copy or room in the mailbox an append is refused (retriable) before anything was
 done. A shard that does not answer in time leaves the outcome unknown (REQUEST_TIMED_OUT for the client). A shard that
@@ -36,16 +36,16 @@ from millstream.partition.hop.messages import (
     borrow_all,
     decode_appended,
     decode_appends,
-    decode_numbers,
     decode_read,
     decode_read_answers,
     lend_all,
     lent_result,
 )
+from millstream.partition.hop.watches import HopWatches
 from millstream.partition.partition import ALL, Acks, Partition
 from millstream.partition.read.batches import FetchResult, read_here, read_older, refused
 from millstream.partition.read.request import ReadRequest
-from millstream.partition.read.watch import Watch, WatchNumber
+from millstream.partition.read.watch import Watch
 from millstream.partition.table import PartitionTable, Remote
 from millstream.shard.context import Shard
 from millstream.shard.mailbox import Reply
@@ -53,8 +53,6 @@ from millstream.wire.inspection import Refusal
 
 APPEND: Final = 20
 READ: Final = 21
-WAKE: Final = 22
-UNWATCH: Final = 23
 
 UNDER_WAY_MAX: Final = 8 << 20
 """Bytes of batches on their way to other shards, or waiting there, at which producers are held back: far less than the
@@ -98,14 +96,10 @@ class Home:
         self._unanswered: dict[int, list[tuple[ProduceSlots, int]]] = {}  # what was sent, by message
         self._next_message = 0
         self._under_way = 0  # bytes of batches that other shards were given and did not settle
-        self._watches: dict[int, Watch] = {}  # armed on other shards, by number
-        self._next_watch = 1
-        self._armed: dict[tuple[int, int], _RemoteWatch] = {}  # armed here for other shards
+        self.watches = HopWatches(shard.mailbox)
         mailbox = shard.mailbox
         mailbox.serve(APPEND, self._serve_append)
         mailbox.serve(READ, self._serve_read)
-        mailbox.serve(WAKE, self._serve_wake)
-        mailbox.serve(UNWATCH, self._serve_unwatch)
         self.lookups = Lookups(mailbox, table)
         self.markers = Markers(mailbox, shard.reactor, table)
 
@@ -254,12 +248,7 @@ class Home:
         """Read partitions of shard ``to`` for one fetch; ``call.take_many`` gets all results at once."""
         reads: list[ReadAsked] = []
         for asked, entry in items:
-            watch = call.watch(asked)
-            if watch.remote is None:
-                number = self._next_watch
-                self._next_watch += 1
-                watch.remote = (to, number)
-                self._watches[number] = watch
+            number = self.watches.number_of(call.watch(asked), to)
             reads.append(
                 ReadAsked(
                     entry.raft_group,
@@ -267,7 +256,7 @@ class Home:
                     asked.max_bytes,
                     asked.current_leader_epoch,
                     asked.last_fetched_epoch,
-                    watch.remote[1],
+                    number,
                     asked.near,
                 )
             )
@@ -282,19 +271,12 @@ class Home:
                     data = None if answered.loans is None else borrow_all(self.mailbox, to, answered.loans)
                     result = answered.with_data(data)
                     if result.error_code or result.diverging is not None or (data is not None and not gather):
-                        self._unarmed(asked)
+                        self.watches.not_armed(asked)
                     results.append((asked, result))
             call.take_many(results)
 
         wanted = _encode((max_bytes, minimum_one, gather, committed, reads))
         self.mailbox.call(to, READ, wanted, take, TIMEOUT_US)
-
-    def _unarmed(self, asked: SessionPartition) -> None:
-        """The read found something, so the other shard armed nothing."""
-        watch = asked.watch
-        if isinstance(watch, Watch) and watch.remote is not None:
-            self._watches.pop(watch.remote[1], None)
-            watch.remote = None
 
     def _serve_read(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
         room, minimum_one, gather, committed, reads = decode_read(payload)
@@ -305,8 +287,7 @@ class Home:
             if partition is None:
                 batch.put(slot, refused(int(self._table.gone(one.raft_group))))
                 continue
-            self._disarm((sender, one.watch))  # from an earlier read; if this one finds something its shard forgets it
-            watch = _RemoteWatch(self, sender, one.watch)
+            watch = self.watches.remote_watch(ShardId(sender), one.watch)
             request = ReadRequest(
                 one.offset,
                 min(one.max_bytes, room),
@@ -329,39 +310,6 @@ class Home:
                 batch.put(slot, result)
             granted = granted or taken > 0
             room -= taken
-
-    # Watches
-
-    def armed(self, watch: "_RemoteWatch") -> None:
-        self._armed[watch.key] = watch
-
-    def fired(self, watch: "_RemoteWatch") -> None:
-        """A partition of this shard changed that ``watch``'s shard asked about."""
-        if self._armed.pop(watch.key, None) is watch:
-            self.mailbox.tell(watch.shard, WAKE, _encode([watch.number]))
-
-    def unwatch(self, to: ShardId, number: WatchNumber) -> None:
-        """The watch of that number, on shard ``to``, is of no use any longer."""
-        if self._watches.pop(number, None) is not None:
-            self.mailbox.tell(to, UNWATCH, _encode([number]))
-
-    def _serve_wake(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        _ = sender, reply
-        for number in decode_numbers(payload):
-            watch = self._watches.pop(number, None)
-            if watch is not None:
-                watch.remote = None
-                watch.wake()
-
-    def _serve_unwatch(self, sender: int, payload: bytes | memoryview, reply: Reply) -> None:
-        _ = reply
-        for number in decode_numbers(payload):
-            self._disarm((sender, number))
-
-    def _disarm(self, key: tuple[int, int]) -> None:
-        watch = self._armed.pop(key, None)
-        if watch is not None and watch.partition is not None:
-            watch.partition.waiters.readers.discard(watch)
 
 
 class _RemoteAppends:
@@ -416,28 +364,3 @@ class _RemoteReads:
         if not self._missing:
             lent = [loan.token for answer in self._results if answer is not None for loan in answer.loans or ()]
             self._reply.send(_encode(self._results), lent)
-
-
-class _RemoteWatch:
-    """Another shard's watch, armed on a partition of this one."""
-
-    __slots__ = ("_home", "number", "partition", "shard")
-
-    def __init__(self, home: Home, shard: int, number: int) -> None:
-        self._home = home
-        self.shard = shard
-        self.number = number
-        self.partition: Partition | None = None
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return (self.shard, self.number)
-
-    def arm(self, partition: Partition) -> None:
-        self.partition = partition
-        partition.waiters.readers.add(self)
-        self._home.armed(self)
-
-    def wake(self) -> None:
-        self.partition = None
-        self._home.fired(self)

@@ -61,7 +61,7 @@ class Watch:
             self.partition.waiters.readers.discard(self)
             self.partition = None
         if self.remote is not None:
-            home.unwatch(*self.remote)
+            home.watches.unwatch(*self.remote)
             self.remote = None
         self.call = None
         self.asked.watch = None
