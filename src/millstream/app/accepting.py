@@ -12,12 +12,13 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from millstream.app.address_limits import AddressLimits, ConnectionLimits
 from millstream.app.listening import plain
-from millstream.app.shared import Shared
+from millstream.app.shared import SharedShard
 from millstream.config.listeners import HTTP_LISTENER
 from millstream.errors import Unavailable
 from millstream.model.principal import SOCKET_FILE
@@ -44,16 +45,16 @@ class Acceptor:
     def __init__(
         self,
         reactor: Reactor,
-        shared: Shared,
+        shards: Sequence[SharedShard],
         stats: StatsSlab,
         limits: ConnectionLimits,
         controls: list[ControlEnd],
     ) -> None:
         self.addresses = AddressLimits(
-            reactor, limits, controls, lambda: sum(handover.pending for handover in shared.handover)
+            reactor, limits, controls, lambda: sum(shard.handover.pending for shard in shards)
         )
         self._reactor = reactor
-        self._shared = shared
+        self._shards = shards
         self._refused = stats.counter("net_refused_connections")
         self._listeners: dict[str, socket.socket] = {}
         self._paused = False
@@ -184,17 +185,13 @@ class Acceptor:
             where = f"{arrival.peer_host}:{arrival.peer_port}"
             log.warning("refused a connection of %s: %s%s", where, why, self._full.left_out())
 
-    def _load(self, shard: int) -> int:
-        connections = self._shared.shard_stats[shard]["shard"].gauge("net_connections").value
-        return connections + self._shared.handover[shard].pending
-
     def _open_connections(self) -> int:
-        return sum(self._load(shard) for shard in range(len(self._shared.handover)))
+        return sum(shard.connections for shard in self._shards)
 
     def hand_over(self, sock: socket.socket, arrival: Arrival) -> bool:
         """Give a connection to the shard with the fewest that takes it; False if none does."""
-        for shard in sorted(range(len(self._shared.handover)), key=self._load):
-            if self._shared.handover[shard].send(sock.fileno(), arrival):
+        for shard in sorted(self._shards, key=lambda shard: shard.connections):
+            if shard.handover.send(sock.fileno(), arrival):
                 sock.detach()
                 return True
         return False

@@ -47,17 +47,17 @@ class Starts(NamedTuple):
 
 def starts_of(shared: Shared, shard_id: int, usable_cores: Sequence[int]) -> Starts:
     """For a shard. Blocks of uploads go from one process to the other if they fill the warm cache (``cache.fill``)."""
-    settings, stats, disk = shared.settings, shared.shard_stats[shard_id], shared.disk
+    own, settings, disk = shared.shards[shard_id], shared.settings, shared.disk
     fills = settings.cache_type != "none" and fills_on_write(settings)
     sends, receives = block_pair() if fills else (None, None)
 
     def archive() -> ArchiveProcess:
         return start_archive_process(
-            shard_id, shared.arenas[shard_id], disk, settings, stats["archive"], usable_cores, shared.life, receives
+            shard_id, own.arena, disk, settings, own.stats["archive"], usable_cores, shared.life, receives
         )
 
     def uploads(idle: bool) -> tuple[Child, list[socket.socket]]:
-        return start_upload_process(shard_id, disk, settings, stats["upload"], usable_cores, sends, idle=idle)
+        return start_upload_process(shard_id, disk, settings, own.stats["upload"], usable_cores, sends, idle=idle)
 
     return Starts(archive, uploads)
 

@@ -75,7 +75,7 @@ from millstream.app.service import (
     tell_manager,
 )
 from millstream.app.shard_queries import ShardQueries
-from millstream.app.shared import Shared
+from millstream.app.shared import Bound, Shared
 from millstream.app.side_frames import SideSettings
 from millstream.app.slow_disk import DiskWatch
 from millstream.app.socket_file import SOCKET_FILE, remove_socket_file, serve_socket_file
@@ -243,8 +243,7 @@ class Supervisor:
         self.shared = Shared(
             settings,
             disk,
-            self._bound(),
-            self.http.url,
+            Bound(self._bound(), self.http.url),
             recovered,
             load_cluster(disk, settings),
             self.stats,
@@ -361,7 +360,7 @@ class Supervisor:
             log.warning("audit.topic=%s has no effect: this broker keeps no audit", self.settings.audit_topic)
         state = shared.cluster.state
         limits = connection_limits(live_settings(state, self.settings), state.security.limits)
-        self.acceptor = Acceptor(self.reactor, shared, self.stats, limits, self.controls)
+        self.acceptor = Acceptor(self.reactor, shared.shards, self.stats, limits, self.controls)
         log.who("supervisor", self.stats)
         rename("supervisor")
         catch_signals(self.reactor, self.stop, self.tls.try_reload)
@@ -369,7 +368,7 @@ class Supervisor:
         self.disk_watch = DiskWatch(self.stats)
         self.stop_watch = StopWatch()
         for shard, child in enumerate(self.children):
-            control = shared.control[shard].supervisor_end(self.reactor)
+            control = shared.shards[shard].control.supervisor_end(self.reactor)
             control.serve("ready", self._shard_ready)
             control.serve(CONNECTION_LIMITS, self._limit_connections)
             control.serve(HAS_LEFT, self._has_left)
@@ -377,7 +376,7 @@ class Supervisor:
                 control.serve(AUDIT, audit.take)
             control.serve(BEGIN_ANEW, self._begin_anew)
             self.controls.append(control)
-            shared.handover[shard].keep_sender()
+            shared.shards[shard].handover.keep_sender()
             self.reactor.add_reader(child.pidfd, lambda child=child: self._child_ended(child))
         self.tls.start(self.reactor, self.controls, self.http.renew, shared.tls.peers)
         if shared.guard is not None:
@@ -410,7 +409,7 @@ class Supervisor:
             return True
         peer, local = sock.getpeername(), sock.getsockname()
         arrival = Arrival(plain(str(peer[0])), int(peer[1]), plain(str(local[0])), int(local[1]), "", start)
-        if not self.shared.handover[target].send(sock.fileno(), arrival):
+        if not self.shared.shards[target].handover.send(sock.fileno(), arrival):
             return False
         sock.detach()
         return True
@@ -471,10 +470,10 @@ class Supervisor:
         self.reactor.stop(EXIT_UNAVAILABLE, "the shards did not come up in time")
 
     def _serve(self) -> None:
-        for roles in self.shared.shard_stats:
-            self.watch.add(roles["shard"])
-            self.disk_watch.add(roles["writer"].shard, roles["writer"])
-            for slab in roles.values():
+        for shard in self.shared.shards:
+            self.watch.add(shard.stats["shard"])
+            self.disk_watch.add(shard.stats["writer"].shard, shard.stats["writer"])
+            for slab in shard.stats.values():
                 self.stop_watch.add(slab)
         try:
             for listener in self.listeners.values():
@@ -526,7 +525,7 @@ class Supervisor:
 
     def _tell_failed(self) -> None:
         """Say how many partitions are not served, if any; the lines above have the reasons."""
-        failed = sum(one["shard"].gauge("partitions", state="failed").value for one in self.shared.shard_stats)
+        failed = sum(one.stats["shard"].gauge("partitions", state="failed").value for one in self.shared.shards)
         if failed:
             log.warning(
                 "%d partitions are not served (see above, and failed_partitions in /healthz); "
@@ -648,11 +647,11 @@ class Supervisor:
         return {"changed": self.queries.on_reactor(self.tls.reload)}
 
     def tiers(self, topic: str | None) -> dict[str, Any]:
-        stats = [one[role] for one in self.shared.shard_stats for role in ("archive", "upload")]
+        stats = [one.stats[role] for one in self.shared.shards for role in ("archive", "upload")]
         return tier_status(self.queries, store_url(self.settings), topic, stats)
 
     def caches(self) -> dict[str, Any]:
-        return cache_status(self.queries, self.settings, [one["shard"] for one in self.shared.shard_stats])
+        return cache_status(self.queries, self.settings, [one.stats["shard"] for one in self.shared.shards])
 
     def machine(self) -> dict[str, Any]:
         return machine(self.settings)

@@ -214,7 +214,7 @@ def registration(shared: Shared, identity: Identity) -> RegisterBroker:
     assert settings.peer_listen is not None
     advertised = {each.name: (each.host, each.port) for each in settings.advertised_listeners}
     listeners: list[ListenerAddress] = []
-    for name, (host, port) in shared.addresses.items():
+    for name, (host, port) in shared.bound.listeners.items():
         host, port = advertised.get(name, (host, port))
         if is_every_interface(host):
             host = settings.peer_listen.host

@@ -121,18 +121,19 @@ _CACHE: Final = "CacheMemory.take"
 def main(shared: Shared, shard_id: int) -> int:
     """The shard's process from fork to end; returns its exit code."""
     settings = shared.settings
-    stats = shared.shard_stats[shard_id]
+    own, arenas = shared.shards[shard_id], shared.arenas
+    stats = own.stats
     log.who(f"shard {shard_id}", stats["shard"])
     dump_on_signal()
-    storage_processes = start_processes(ShardId(shard_id), shared.arenas[shard_id], shared.disk, settings, stats)
+    storage_processes = start_processes(ShardId(shard_id), own.arena, shared.disk, settings, stats)
     starts = starts_of(shared, shard_id, cores())
     if settings.shard_pinning:
         pin_to_own_core(shard_id)
     if settings.shard_realtime:
         become_realtime()
     reactor = Reactor(ShardId(shard_id), stats["shard"])
-    mailbox = Mailbox(ShardId(shard_id), shared.mesh, reactor, shared.arenas)
-    shard = Shard(ShardId(shard_id), settings.shards, reactor, shared.arenas, mailbox, stats["shard"])
+    mailbox = Mailbox(ShardId(shard_id), shared.mesh, reactor, arenas)
+    shard = Shard(ShardId(shard_id), settings.shards, reactor, arenas, mailbox, stats["shard"])
     storage = ShardStorage(shard, settings, shared.disk, settings.data_dir, storage_processes)
     try:
         ShardProcess(shared, shard, storage, starts).open()
@@ -157,7 +158,7 @@ class ShardProcess:
         self.control: ControlEnd | None = None
         """To the supervisor, from ``open`` on."""
         self.metadata = MetadataCache(cluster.state, cluster.placement.homes, settings)
-        self.metadata.http_endpoint = shared.http_url
+        self.metadata.http_endpoint = shared.bound.http_url
         self.follower = Follower(shard, self.metadata)
         self.client = ControllerClient(shard, self.metadata)
         if shared.identity is not None:
@@ -311,7 +312,7 @@ class ShardProcess:
         """Open every partition of this shard, then tell the supervisor."""
         shared, shard = self.shared, self.shard
         self.partitions.open_all()
-        self.control = control = shared.control[shard.id].shard_end(shard.reactor)
+        self.control = control = shared.shards[shard.id].control.shard_end(shard.reactor)
         if shard.id == CONTROLLER_SHARD:
             self.metadata.subscribe(TellSupervisor(control, self.metadata))
             serve_first_user(control, self.metadata, self.client)
@@ -342,7 +343,7 @@ class ShardProcess:
         serve_overview(control, shard.reactor, self.metadata, self.table, self.node.coordinator.local)
         if self.clients.logins.audit is not None:
             self.clients.logins.audit.start(partial(_send_audit, control))
-        handover = shared.handover[shard.id]
+        handover = shared.shards[shard.id].handover
         handover.keep_receiver()
         shard.reactor.add_reader(handover.fd, self._take_connections)
         hook = shared.settings.internal_shard_hook
@@ -432,7 +433,7 @@ class ShardProcess:
         self.node.coordinator.when_loaded(lambda: self.node.transactions.when_loaded(ready))
 
     def _take_connections(self) -> None:
-        self.shared.handover[self.shard.id].take(self._connected)
+        self.shared.shards[self.shard.id].handover.take(self._connected)
 
     def _connected(self, sock: Any, arrival: Arrival) -> None:
         if arrival.opening and self.peers is not None:

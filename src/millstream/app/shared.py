@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from millstream.app.guard import guard_channels
 from millstream.app.recovery import Recovered
 from millstream.app.tls import BrokerTls
@@ -27,6 +29,30 @@ from millstream.telemetry.metrics import StatsSlab
 ROLES: Final = ("shard", "writer", "worker", "cleaner", "archive", "upload")
 
 
+class SharedShard:
+    """What one shard and its helper processes share with the supervisor, all of it made before the fork."""
+
+    def __init__(self, shard: ShardId, arena_bytes: int, *, poison: bool) -> None:
+        self.arena = Arena.create(shard, arena_bytes, poison=poison)
+        self.stats = {role: StatsSlab(shard, role) for role in ROLES}
+        """Counters of the shard's processes, by role."""
+        self.control = ControlPair()
+        self.handover = Handover()
+
+    @property
+    def connections(self) -> int:
+        """The shard's open connections, and those that were handed over and that it has not taken yet."""
+        return self.stats["shard"].gauge("net_connections").value + self.handover.pending
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Where the broker can be reached."""
+
+    listeners: Mapping[str, tuple[str, int]]
+    """Bound address of each listener, by name; in the order of the setting."""
+    http_url: str
+
+
 class Shared:
     """The shared parts of a broker. Created by the supervisor, read by all processes."""
 
@@ -34,8 +60,7 @@ class Shared:
         self,
         settings: Settings,
         disk: Disk,
-        addresses: Mapping[str, tuple[str, int]],
-        http_url: str,
+        bound: Bound,
         recovered: Recovered,
         cluster: LoadedCluster,
         stats: StatsSlab,
@@ -43,13 +68,11 @@ class Shared:
         life: Writer | None = None,
         credentials: Mapping[str, Credentials] = MappingProxyType({}),
     ) -> None:
-        shards = settings.shards
-        each = settings.memory_bytes // shards
+        arena_bytes = settings.memory_bytes // settings.shards
+        poison = settings.internal_arena_poison
         self.settings = settings
         self.disk = disk
-        self.addresses = addresses
-        """Bound address of each listener, by name; in the order of the setting."""
-        self.http_url = http_url
+        self.bound = bound
         self.recovered = recovered
         self.cluster = cluster
         self.identity = identity
@@ -57,16 +80,17 @@ class Shared:
         self.life = life
         """Number of this start in the write-ahead log in the store; None without one (``shared.wal``)."""
         self.tls = BrokerTls(credentials)
-        poison = settings.internal_arena_poison
-        self.arenas = [Arena.create(ShardId(shard), each, poison=poison) for shard in range(shards)]
-        self.mesh = Mesh(shards)
+        self.shards = [SharedShard(ShardId(shard), arena_bytes, poison=poison) for shard in range(settings.shards)]
+        self.mesh = Mesh(settings.shards)
         self.stats = stats  # the supervisor's
-        self.shard_stats = [{role: StatsSlab(shard, role) for role in ROLES} for shard in range(shards)]
-        self.control = [ControlPair() for _ in range(shards)]
-        self.handover = [Handover() for _ in range(shards)]
         self.guard = guard_channels(settings)
+
+    @property
+    def arenas(self) -> list[Arena]:
+        """The arena of every shard."""
+        return [shard.arena for shard in self.shards]
 
     @property
     def slabs(self) -> list[StatsSlab]:
         """The counters of every process."""
-        return [self.stats, *(slab for roles in self.shard_stats for slab in roles.values())]
+        return [self.stats, *(slab for shard in self.shards for slab in shard.stats.values())]

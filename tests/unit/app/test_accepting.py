@@ -1,7 +1,6 @@
 """Connections that come faster than busy shards take them."""
 
 import socket
-from types import SimpleNamespace
 
 from millstream.app.accepting import Acceptor
 from millstream.app.address_limits import ConnectionLimits
@@ -12,11 +11,21 @@ from millstream.telemetry.metrics import StatsSlab
 CROWD = 600
 
 
+class BusyShard:
+    """A shard with no connections but those that it has not taken yet."""
+
+    def __init__(self, handover):
+        self.handover = handover
+
+    @property
+    def connections(self):
+        return self.handover.pending
+
+
 def test_connections_that_no_shard_takes_yet_wait_and_are_all_handed_over_in_the_end():
     reactor = Reactor(0, StatsSlab(0, "supervisor"))
     handover = Handover()
-    shared = SimpleNamespace(handover=[handover], shard_stats=[{"shard": StatsSlab(0, "shard")}])
-    acceptor = Acceptor(reactor, shared, StatsSlab(0, "supervisor"), ConnectionLimits(2 * CROWD), [])
+    acceptor = Acceptor(reactor, [BusyShard(handover)], StatsSlab(0, "supervisor"), ConnectionLimits(2 * CROWD), [])
     listener = socket.create_server(("127.0.0.1", 0), backlog=CROWD)
     listener.setblocking(False)
     clients = [socket.create_connection(listener.getsockname()) for _ in range(CROWD)]
