@@ -208,7 +208,7 @@ class ConsoleRequests:
         """A document of the HTTP API, with the caller's rights."""
         route, inner = self._router.find("GET", path)
         if route.handler == self.answer:
-            raise HttpError(400, "INVALID_REQUEST", "a page of the console is none of its documents")
+            raise HttpError(400, "INVALID_REQUEST", "a page of the console is not a document of it")
         inner = Request(inner.method, inner.path, inner.target, inner.variables, inner.query, caller=request.caller)
         self._check(route, inner)
         response = self._router.answer(route, inner)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.secure.tokens.keys import KeySet
     from millstream.secure.tokens.source import KeySource
 
-_NO_KEY: Final = "the token's key is none of the issuer's"
+_NO_KEY: Final = "the token's key is not one of the issuer's"
 _NO_KEYS: Final = "the issuer's keys could not be read so far"
 
 

@@ -61,7 +61,7 @@ class _Answer(msgspec.Struct, array_like=True):
     allowed: list[bool] = []
     mark: str = ""
     lifetime_ms: int = 0
-    """How long the token holds; 0: the proof was none."""
+    """How long the token is valid; 0: the proof was not valid."""
     reason: str = ""
     """Why a sign-in is refused. Other refusals say nothing: their reason is in the log."""
 

@@ -30,7 +30,7 @@ def bind_all(listeners: Sequence[Listener]) -> dict[str, socket.socket]:
     """A socket for each listener by its name, in their order; all of them or none.
 
     Raises:
-        Unavailable: another process has an address, or it is none of this machine.
+        Unavailable: another process has an address, or this machine does not have it.
     """
     by_four = {each.port for each in listeners if ":" not in each.host and each.port}
     bound: dict[str, socket.socket] = {}
@@ -51,7 +51,7 @@ def bind(host: str, port: int, *, only_six: bool = False, setting: str = "--list
     of this broker has the port there. ``setting`` is what a refusal names as the remedy.
 
     Raises:
-        Unavailable: another process has the address, or it is none of this machine.
+        Unavailable: another process has the address, or this machine does not have it.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

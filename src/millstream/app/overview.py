@@ -101,7 +101,7 @@ def gather(queries: ShardQueries, topics_max: int, groups_max: int, timeout_us: 
 
 
 def _lag(group: GroupSummary, ends: dict[str, dict[int, int]]) -> dict[str, int]:
-    """Records behind the committed offsets, by topic; partitions that are not served are left out."""
+    """Records after the committed offsets, by topic; partitions that are not served are left out."""
     return {
         topic: sum(max(ends[topic].get(index, 0) - offset, 0) for index, offset in committed.items())
         for topic, committed in group.committed.items()

@@ -1,9 +1,9 @@
 """The schema registry over HTTP: which requests are its own, what they need, and their way to the side process.
 
 The registry answers one request at a time, because each decision is written before the next one is made. A request that
-waits for more than ``WAIT_S`` for its turn is answered with 503. One that the side process fails is answered with 500
-and error code 50002: it may have been carried out. Nothing is lost by that, because all state is in the topic
-``_schemas``.
+waits for more than ``WAIT_S`` for its turn is answered with 503. If the side process fails during a request, the answer
+is 500 with error code 50002: the request may have been carried out. Nothing is lost by that, because all state is in
+the topic ``_schemas``.
 """
 
 import importlib.util

@@ -33,7 +33,7 @@ _FREE: Final = re.compile(r"/(?:schemas/types|master_available)/?")
 
 
 def registry_needs(request: Request) -> Sequence[Need]:
-    """The rights for one request; empty where ``schema_id_of`` asks for more, or nothing is needed."""
+    """The rights for one request. Empty if it needs none, and for a schema by its id: there its subjects decide."""
     method, path = request.method, request.target.partition("?")[0]
     if schema_id_of(path) or (method == "GET" and _FREE.fullmatch(path)):
         return ()

@@ -24,7 +24,7 @@ STOPPING: Final = "STOPPING=1"
 BEGIN_ANEW: Final = "begin_anew"
 """On the control channel: this broker is to stop in order, and to start again by itself."""
 _START_FIELD: Final = 19
-"""Of ``/proc/PID/stat``, behind the name: when the process started, in clock ticks since boot (proc(5))."""
+"""Of ``/proc/PID/stat``, after the name: when the process started, in clock ticks since boot (proc(5))."""
 
 
 def print_ready_line(line: str) -> None:

@@ -15,7 +15,7 @@ deleted since.
 `remove_left_partitions` does the same for partitions that moved to other brokers. It runs after an orderly stop, too:
 the stop may come after a command is noted and before its shards have carried it out, and a partition that comes back
 must not find files of before. A directory of a topic that exists is removed, with what was received of it, if neither
-the state nor the log behind it, committed or not, gives the partition to this broker: it makes files for a partition
+the state nor the log after it, committed or not, gives the partition to this broker: it makes files for a partition
 only when the command for that is in its log, so no replica that exists is ever taken for one that left. Nothing is
 removed if the log does not reach what the broker has noted as committed, because the rest may say otherwise.
 """

@@ -154,7 +154,9 @@ def schema_type(schema: Schema) -> str:
 
 
 def plain_configs(topic: Topic) -> dict[str, str]:
-    """A topic's properties in Kafka's spelling. Raises ConfigError for one that is none, or has no such value."""
+    """A topic's properties in Kafka's spelling. Raises ConfigError for an unknown property or a value that is not
+    valid.
+    """
     found: dict[str, str] = {}
     for name, value in topic.configs.items():
         declaration = topic_property(name)

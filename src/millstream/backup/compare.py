@@ -3,7 +3,7 @@ the offsets and the settings.
 
 Batches are compared byte by byte, but for leader epochs, which are the new cluster's, and producer ids, which the
 restore has moved. Empty batches stand for offsets without records and are passed over. Markers that aborted what was
-open may be behind the end of a partition.
+open may be after the end of a partition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a backup's root says. It is JSON behind one line with the SHA-256 of it, in hexadecimal."""
+"""What a backup's root says. It is JSON after one line with the SHA-256 of it, in hexadecimal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StoredBatches(msgspec.Struct, frozen=True, array_like=True):
     base_offset: int
     """Of the first batch."""
     end_offset: int
-    """Behind the last batch."""
+    """After the last batch."""
     size_bytes: int
     sha256: str
 
@@ -31,7 +31,7 @@ class PartitionBackup(msgspec.Struct, frozen=True):
     start_offset: int
     """Log start. It may lie within the first batch."""
     end_offset: int
-    """Behind the last committed record."""
+    """After the last committed record."""
     leader_epoch: int = -1
     """Of the last batch; -1 without one."""
     producer_id_max: int = -1

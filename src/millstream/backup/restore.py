@@ -3,7 +3,7 @@
 ::
 
     producer ids are reserved ─► the mark: a topic whose name has the backup's and the first of the ids
-    ─► each topic, without retention and compaction ─► each partition: batches behind its end ─► its log start
+    ─► each topic, without retention and compaction ─► each partition: batches after its end ─► its log start
     ─► transactions that are open are aborted ─► settings of topics ─► offsets of groups
     ─► starts of share groups ─► quotas, settings of brokers, of groups, of client metrics ─► rights ─► users
     ─► the mark goes
@@ -190,7 +190,7 @@ class _Run:
         yield from fill(at, part.end_offset)
 
     def _check_markers(self, topic: TopicBackup, part: PartitionBackup) -> None:
-        """What is behind the end of the backup's records may only be markers of an earlier run."""
+        """What is after the end of the backup's records may only be markers of an earlier run."""
         if any(not is_control(view) for view in batches_behind(self._cluster, topic.name, part.index, part.end_offset)):
             raise Rejected(f"{topic.name}-{part.index} has records that are not from the backup")
 

@@ -35,7 +35,7 @@ class CompactedTopic:
     """Reads and writes one topic, which the first write makes. Lifecycle: ``read_new`` and ``write`` as often as
     needed, then ``close``. It belongs to the thread that uses it.
 
-    ``position`` is the offset behind the last record read; ``_topic_id`` is None until the topic was seen.
+    ``position`` is the offset after the last record read; ``_topic_id`` is None until the topic was seen.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:

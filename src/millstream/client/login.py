@@ -7,7 +7,7 @@ A token comes from a file or an issuer, which may take seconds: ``exchange`` blo
 
 SCRAM computes PBKDF2 once for each user, salt and number of iterations, and remembers it: a job with many connections
 pays for one. The server has to prove that it knows the password, too. The number of iterations is bounded, because a
-server that is none could ask for a billion.
+server that is not a broker could ask for a billion.
 """
 
 import secrets

@@ -9,8 +9,8 @@ A ``Security`` is plain data: it travels to other processes, and its repr shows 
 connection is made. ``${env:NAME}``, ``${file:PATH}`` and ``${file:PATH:KEY}`` in a value stand for what is there; they
 are resolved by ``resolve`` when the value is used, so that a declaration can be shown.
 
-Bad input: a name that starts with ``security.``, ``ssl.`` or ``sasl.`` and is none of Kafka's is ``Rejected`` with the
-nearest one, because a misspelt name would silently weaken the connection. Other names are not this room's.
+Bad input: a name that starts with ``security.``, ``ssl.`` or ``sasl.`` and is not one of Kafka's is ``Rejected`` with
+the nearest one, because a misspelt name would silently weaken the connection. Other names are not this room's.
 ``sasl.jaas.config`` is read by its grammar, for three modules; nothing is loaded by name.
 """
 

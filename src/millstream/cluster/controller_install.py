@@ -5,7 +5,7 @@
     leader cannot send entry by entry ──files of its log──► staged here (`raft.installing`)
     SNAPSHOT calls ──pieces of the leader's snapshot file──► checked ► note ► both slots ► log adopted ► restart
 
-The controller's log is trimmed behind the snapshots of each broker, so a broker that joins, or was away for long, may
+The controller's log is trimmed after the snapshots of each broker, so a broker that joins, or was away for long, may
 need commands that no log has. The snapshot has the state that they produced. A running broker does not replace its
 state: once snapshot and log are on its disk it stops in order and starts again by itself, with the new state.
 Partitions and topics that it holds no more are removed by that start (`app.stale_topics`).

@@ -8,7 +8,7 @@
 
     snapshot = magic 4 | CRC-32C 4 | bytes of the state 8 | the state (``core.controller.state``)
 
-The state is the newest complete snapshot plus the log behind it. The log is trimmed only up to the *older* snapshot, so
+The state is the newest complete snapshot plus the log after it. The log is trimmed only up to the *older* snapshot, so
 a damaged snapshot costs a log line and not the cluster. A slot is replaced by temporary file, sync, rename and sync of
 the directory; a crash at any step leaves a state that was durable before.
 
@@ -82,7 +82,7 @@ def load_snapshot(disk: Disk, data_dir: str) -> ControllerState:
 
 
 def load_committed(disk: Disk, data_dir: str) -> ControllerState:
-    """What a broker of a cluster starts from: the newest intact snapshot, and the log behind it as far as this broker
+    """What a broker of a cluster starts from: the newest intact snapshot, and the log after it as far as this broker
     has noted that it is committed (`revision_marks`).
 
     Raises:
@@ -97,7 +97,7 @@ def load_committed(disk: Disk, data_dir: str) -> ControllerState:
 
 
 def groups_in_log(disk: Disk, data_dir: str, node: int | None = None) -> dict[int, tuple[TopicState, int]]:
-    """The topic and partition of every Raft group that the state or the log behind it knows, also those whose deletion
+    """The topic and partition of every Raft group that the state or the log after it knows, also those whose deletion
     the log has but is not noted as committed: it is carried out when it is. With ``node`` only those that this broker
     holds, or has held since what it has noted as committed.
 

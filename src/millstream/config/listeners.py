@@ -179,7 +179,7 @@ def check_listeners(
     names = [each.name for each in listen]
     for each in advertised:
         if each.name not in names:
-            raise ConfigError("advertised.listeners", f"{each.name} is none of the listeners, {', '.join(names)}")
+            raise ConfigError("advertised.listeners", f"{each.name} is not one of the listeners {', '.join(names)}")
         if is_every_interface(each.host):
             raise ConfigError(
                 "advertised.listeners", f"nobody can connect to {each.endpoint}, expected an address or a host name"

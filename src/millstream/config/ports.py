@@ -17,8 +17,8 @@ _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports of ``host`` that no process listens on now, all different. They are none of those that the kernel gives to
-    connections and to listeners that ask for any: a broker that is away for a while finds its port free.
+    """Ports of ``host`` that no process listens on now, all different. They are outside the range that the kernel gives
+    to connections and to listeners that ask for any: a broker that is away for a while finds its port free.
 
     Raises:
         OSError: no process can listen on that host here.

@@ -2,14 +2,14 @@ r"""Files of properties, in Java's format, so that Kafka's own files are read as
 
 ::
 
-    # a comment, also behind a !
+    # a comment, also after a !
     name=value            name:value and "name value" are the same
     long.name=first \
         second            a backslash at the end joins the next line, without the white space before it
 
 In names and values a backslash stands before a character that shall lose its meaning (``\\`` is one backslash);
 ``\t``, ``\n``, ``\r``, ``\f`` and ``\uXXXX`` are characters. Four things differ from ``java.util.Properties``: the
-file is UTF-8, white space at the end of a value is none of it, and refused are a repeated name and a line that has
+file is UTF-8, white space at the end of a value is not part of it, and refused are a repeated name and a line that has
 neither a separator nor a value.
 """
 
@@ -78,7 +78,7 @@ def write_properties(found: Mapping[str, str]) -> str:
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with those that they are continued in, and the number of the first. Blank lines and comments are left
-    out. White space around a line is none of its value.
+    out. White space around a line is not part of its value.
     """
     lines = iter(enumerate(_LINE_END.split(text), start=1))
     for number, natural in lines:

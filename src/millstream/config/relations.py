@@ -75,7 +75,7 @@ def _check_listener_names(settings: Settings) -> None:
             )
     for name in settings.by_listener:
         if name not in (*names, HTTP_LISTENER, PEER_LISTENER):
-            raise ConfigError(f"listener.name.{name.lower()}", f"{name} is none of the listeners, {', '.join(names)}")
+            raise ConfigError(f"listener.name.{name.lower()}", f"{name} is not one of the listeners {', '.join(names)}")
     if settings.peer_security_protocol != PLAINTEXT:
         own = settings.by_listener.get(PEER_LISTENER, {})
         for what in ("keystore", "truststore"):

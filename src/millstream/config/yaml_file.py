@@ -97,7 +97,7 @@ def converted(document: Document, kind: type[T]) -> T:
     """The document as a structure.
 
     Raises:
-        InvalidFile: it is none, with the place and the known words.
+        InvalidFile: it does not fit the structure; the message has the line and the valid keys.
     """
     if not isinstance(document.value, dict):
         known = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))

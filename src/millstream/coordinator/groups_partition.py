@@ -151,7 +151,7 @@ class GroupsPartition(StatePartition):
 
     def _replay(self) -> Generator[None, None, None]:
         latest, self._latest = self._latest, {}
-        # A transaction may have committed an offset that was stored before what the log has behind it.
+        # A transaction may have committed an offset that was stored before what the log has after it.
         for count, record in enumerate(sorted(latest.values(), key=lambda record: record.offset)):
             decoded = decode_record(record)
             if decoded is not None:

@@ -51,7 +51,7 @@ class LogReplay:
         done: Callable[[], None],
         failed: Callable[[int, MillstreamError], None],
     ) -> None:
-        """``each`` gets every batch in order, ``finish`` is run behind the last one; either may raise ``Corruption`` or
+        """``each`` gets every batch in order, ``finish`` is run after the last one; either may raise ``Corruption`` or
         ``BatchError``. ``failed`` gets an offset at or before what could not be read, and why.
         """
         self._partition = partition

@@ -366,7 +366,7 @@ def asks_of(request: StateRequest) -> list[Ask]:
 
 
 def _possible(batches: list[StateBatch]) -> list[Batch]:
-    """Batches of a client: their ends are offsets behind which another record fits."""
+    """Batches of a client: their ends are offsets after which another record fits."""
     for one in batches:
         if not 0 <= one.first_offset <= one.last_offset < _OFFSET_MAX or one.delivery_count < 0:
             raise ValueError(f"there are no records {one.first_offset} to {one.last_offset}")

@@ -138,7 +138,7 @@ class StatePartition(ABC):
 
     @abstractmethod
     def _replay(self) -> "Steps":
-        """Behind the last batch: give the core what was collected, in slices."""
+        """After the last batch: give the core what was collected, in slices."""
 
     @abstractmethod
     def _loaded(self) -> None:

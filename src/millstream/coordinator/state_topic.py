@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FAILURES_A_MINUTE: Final = 6
 
 CREATE_US: Final = 2_000_000
-"""A client has other requests behind this one on its connection, whose answers wait too; it asks again soon."""
+"""A client has other requests after this one on its connection, whose answers wait too; it asks again soon."""
 
 
 class StateTopic:

@@ -50,7 +50,7 @@ class MetadataTopics(MetadataListener):
         return self._metadata.names()
 
     def may_describe(self, principal: str, client_host: str, name: str) -> bool:
-        """Whether a client may know of a topic. ``client_host`` is an address behind a slash, as groups keep it."""
+        """Whether a client may know of a topic. ``client_host`` is an address after a slash, as groups keep it."""
         return self._may_describe(principal, client_host.removeprefix("/"), name)
 
 

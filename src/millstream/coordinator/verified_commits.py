@@ -94,7 +94,7 @@ class VerifiedCommits:
         self.ask(Question(request.transactional_id, producer_id, epoch, adds, (place,)), answered)
 
     def _settle(self, row: deque[_Waiting], error: ErrorCode) -> None:
-        """The answer for the first commit of a row counts for those behind it that ask the same."""
+        """The answer for the first commit of a row counts for those after it that ask the same."""
         first = row[0]
         while row and _same(row[0], first):
             row.popleft().done(error)

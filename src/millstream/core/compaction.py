@@ -149,7 +149,7 @@ class Pass(NamedTuple):
     """The parameters of one pass over a log."""
 
     end_offset: int
-    """End (exclusive) of the gathered keys. Records behind it stay as they are."""
+    """End (exclusive) of the gathered keys. Records after it stay as they are."""
 
     now_ms: int
     delete_retention_ms: int

@@ -8,7 +8,7 @@ one would be out of order when it comes again: librdkafka and Kafka's producer t
 A producer sends refused batches again in order, lowest sequence first. The rule follows from that::
 
     sequence 0                                   ──► first
-    seen for the first time, or behind a lower   ──► refuse retriably, remember the lowest
+    seen for the first time, or after a lower   ──► refuse retriably, remember the lowest
     the lowest comes again                       ──► first: the producer has nothing before it
 
 A producer whose state has really expired is thus refused once. Pure: the caller knows when the rule applies.

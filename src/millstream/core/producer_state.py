@@ -22,7 +22,7 @@ In a log with several replicas a truncation may take batches back. What such a b
 committed (``keep_changes``), so that ``take_back`` undoes it, and a snapshot is made as of a committed offset.
 
 A crash loses nothing, because the state is a function of the log. It is rebuilt from a snapshot (``snapshot``,
-``load``) and the batch headers behind it, each passed to ``record``, or to ``end_transaction`` for a marker. A snapshot
+``load``) and the batch headers after it, each passed to ``record``, or to ``end_transaction`` for a marker. A snapshot
 with a wrong checksum raises ``Corruption``, and the caller replays the whole log. Pure: the caller passes the time.
 
 Which transactions of the producers are open, and which were aborted, is in ``transactions`` (``core.txn``). It shares
@@ -56,7 +56,7 @@ _SNAPSHOT_HEAD: Final = struct.Struct(">BI")  # format version, number of produc
 _SNAPSHOT_PRODUCER: Final = struct.Struct(">qhiqB")  # id, epoch, next sequence, last append (ms), number of batches
 _SNAPSHOT_BATCH: Final = struct.Struct(">iiqq")  # base sequence, record count, base offset, timestamp
 _SNAPSHOT_CRC: Final = struct.Struct(">I")  # CRC-32C of everything before it
-_SNAPSHOT_COORDINATOR: Final = struct.Struct(">i")  # coordinator epoch of the last marker, behind a producer's batches
+_SNAPSHOT_COORDINATOR: Final = struct.Struct(">i")  # coordinator epoch of the last marker, after a producer's batches
 _SNAPSHOT_VERSION: Final = 2
 _WITHOUT_TRANSACTIONS: Final = 1
 """Version of snapshots that say nothing of transactions."""
@@ -366,7 +366,7 @@ class ProducerState:
                 producer.batches, producer.coordinator_epoch = before.batches, before.coordinator_epoch
 
     def _as_of(self, committed_offset: Offset | None) -> dict[int, _Producer]:
-        """The producers, without what batches at or behind ``committed_offset`` changed."""
+        """The producers, without what batches at or after ``committed_offset`` changed."""
         found = dict(self._producers)
         if self._uncommitted and committed_offset is not None:
             for end_offset, producer_id, before in reversed(self._uncommitted):

@@ -42,7 +42,7 @@ class Driver:
         """Connect lazily.
 
         Args:
-            backend: ``mofka`` or ``millstream``; a library behind a colon is ignored.
+            backend: ``mofka`` or ``millstream``; a library after a colon is ignored.
             options: ``bootstrap``: ``host:port`` of brokers. Or ``group_file``: a JSON file with them, as Mofka has it.
 
         Raises:
@@ -212,7 +212,7 @@ class TopicHandle:
 
     @translated
     def mark_as_complete(self) -> None:
-        """Let the topic end: consumers get the end behind the last event."""
+        """Let the topic end: consumers get the end after the last event."""
         self._topic.complete()
 
     @property

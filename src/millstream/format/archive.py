@@ -8,7 +8,7 @@ Keys, below the URL of the store; the topic id in hexadecimal::
     topics/<topic id>/<partition>/<base>-<end>-<term>-<revision>.segment   the same, written by a job
     topics/<topic id>/<partition>/<offsets, times, counts>.part      the old end of a long manifest
 
-A **segment object** starts with the batches, byte for byte as in the segment file. Behind them is the index, a payload
+A **segment object** starts with the batches, byte for byte as in the segment file. After them is the index, a payload
 of ``format.sealed`` with the magic "MSAI"; integers are little-endian::
 
     topic id 16 bytes │ partition u32 │ base offset i64 │ end offset i64 │ blocks u32 │ epochs u32
@@ -106,7 +106,7 @@ def _base_offset(block: Block) -> Offset:
 
 
 def encode_index(owner: ArchiveId, index: SegmentIndex) -> bytes:
-    """The bytes behind the batches of a segment object."""
+    """The bytes after the batches of a segment object."""
     counts = len(index.blocks), len(index.epochs)
     head = _HEAD.pack(owner.topic_id.bytes, owner.partition_index, index.base_offset, index.end_offset, *counts)
     blocks = b"".join(

@@ -47,7 +47,7 @@ class RawRecord(NamedTuple):
     offset_delta: int
     timestamp_delta: int
     rest: int
-    """First byte behind the timestamp delta."""
+    """First byte after the timestamp delta."""
 
     key: bytes | None
     has_value: bool

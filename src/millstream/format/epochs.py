@@ -41,7 +41,7 @@ class StoredVote(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredControl(msgspec.Struct, frozen=True, array_like=True):
-    """A control entry. It stands before the batch at `offset` and behind every earlier one."""
+    """A control entry. It stands before the batch at `offset` and after every earlier one."""
 
     position: RaftPosition
     """The entry ends at the position after this one."""

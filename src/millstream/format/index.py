@@ -7,7 +7,7 @@
     entry  │ offset − base offset u32 │ position u32 │ largest timestamp before position i64 │ run's CRC-32C u32 │
 
 One entry per 32 KiB of segment, at a batch's start. The timestamp is the largest of all batches *before* that
-position, so it never falls from entry to entry: the first batch with a timestamp ≥ t lies behind the last entry whose
+position, so it never falls from entry to entry: the first batch with a timestamp ≥ t lies after the last entry whose
 value is < t. What lies between an entry and the one before is a *run*: whole batches, whose bytes together have this
 CRC-32C. 0 says that it is not known. Blocks of the version before (``MIX1``) have entries of 16 bytes without it.
 
@@ -143,7 +143,7 @@ def scan_index(data: bytes | bytearray, base_offset: Offset) -> IndexScan:
         ):
             break
         while positions and positions[-1] >= size:
-            # The log's end was cut: what an earlier block says about bytes behind it is void.
+            # The log's end was cut: what an earlier block says about bytes after it is void.
             offsets.pop()
             positions.pop()
             timestamps.pop()

@@ -1,7 +1,7 @@
 """A ``.producers`` file: the state of a partition's idempotent producers at one offset.
 
 It is named by that offset, like segment files. The payload is the partition's own encoding and opaque here. Reading the
-newest file within the log, then the batch headers behind it, rebuilds the state without reading the log from its start.
+newest file within the log, then the batch headers after it, rebuilds the state without reading the log from its start.
 A file with a wrong checksum, or under another name, is ``Corruption``, and the reader uses the one before.
 """
 

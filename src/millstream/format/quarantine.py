@@ -24,7 +24,7 @@ from millstream.model.quantities import ShardId
 
 MAGIC: Final = 0x31514D57  # "WMQ1"
 HEAD: Final = struct.Struct("<IIIIQQQ")
-"""magic, CRC-32C of everything behind it in the chunk, shard, records, sequence, payload bytes, flags"""
+"""magic, CRC-32C of everything after it in the chunk, shard, records, sequence, payload bytes, flags"""
 
 _CRC_FROM: Final = 8
 _DOUBTFUL: Final = 1

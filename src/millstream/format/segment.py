@@ -72,7 +72,7 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
     """The batch whose header is at `at` of the view, which is byte `position` of a file of `limit` bytes.
 
     Raises:
-        WalkEnd: no header fits, or it is none, or the batch would pass `limit`.
+        WalkEnd: no header fits, the bytes are not a batch header, or the batch would pass `limit`.
     """
     if position + BATCH_HEADER_BYTES > limit:
         raise WalkEnd(position, "too few bytes for a batch header", beyond=True)
@@ -90,7 +90,7 @@ def parse_batch(view: memoryview | bytes | bytearray, at: int, position: int, li
 
 
 def may_follow(batch: Batch, next_offset: Offset, *, gaps: bool) -> bool:
-    """Whether a batch may stand behind those that end before `next_offset`; `gaps`: in a file that was compacted."""
+    """Whether a batch may stand after those that end before `next_offset`; `gaps`: in a file that was compacted."""
     return batch.base_offset == next_offset or (gaps and batch.base_offset > next_offset)
 
 

@@ -104,7 +104,7 @@ class SegmentObject:
         return block
 
     def end(self, aborted: Iterable[AbortedSpan] | None) -> bytes:
-        """The index behind the last block; ``aborted`` are the transactions that it says were aborted."""
+        """The index after the last block; ``aborted`` are the transactions that it says were aborted."""
         ordered = None if aborted is None else tuple(sorted(aborted, key=lambda one: one[1]))
         index = SegmentIndex(self._base_offset, self.end_offset, tuple(self.blocks), tuple(self.epochs), ordered)
         data = encode_index(self._owner, index)

@@ -329,7 +329,7 @@ def _disorder(blocks: Sequence[SharedBlock]) -> str:
         if one.end_offset <= one.base_offset or one.base_offset < 0:
             return f"{where} has no offsets"
         if one.position != position or not one.size_bytes:
-            return f"{where} is not behind the block before it"
+            return f"{where} is not after the block before it"
         if before is not None and (one.partition, one.base_offset) < (before.partition, before.end_offset):
             return f"{where} overlaps the block before it"
         position, before = position + one.size_bytes, one

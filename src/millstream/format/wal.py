@@ -7,7 +7,7 @@
     frame  │ head 64 │ table 36 × n │ payload, payload, … │ zeros │ table again │ tail 64 │      a multiple of 512 bytes
 
 A **frame** is what one `pwritev` and one sync make durable. Its head says to which generation of the file it belongs
-(files are recycled, so old frames lie behind the new ones), its number in the shard's sequence, the number known
+(files are recycled, so old frames lie after the new ones), its number in the shard's sequence, the number known
 durable before it, and the first number still needed. Its table has one entry per record: which group, which offsets,
 which term, how long, and the CRC of the payload. For a batch that is the batch's own CRC field, so the payload is not
 summed twice; the table's checksum covers it, and with it the 21 bytes of the batch that its CRC leaves out. Table and
@@ -61,7 +61,7 @@ FILE_HEADER: Final = struct.Struct("<8sIIQQQ")
 _CRC: Final = struct.Struct("<I")
 
 FRAME_BODY: Final = struct.Struct("<QQQQQIIII")
-"""A head or tail behind magic and CRC: generation, sequence, durable sequence, needed sequence, position, records,
+"""A head or tail after magic and CRC: generation, sequence, durable sequence, needed sequence, position, records,
 table CRC, payload bytes, frame bytes."""
 
 RECORD: Final = struct.Struct("<BBHIiqqII")

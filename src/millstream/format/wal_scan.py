@@ -54,7 +54,7 @@ class Scan(NamedTuple):
     """(position, end) of stretches before the last valid frame that are no frame."""
 
     torn: bool
-    """Behind the last valid frame stand pieces of another one."""
+    """After the last valid frame stand pieces of another one."""
 
 
 class _Head(NamedTuple):
@@ -274,7 +274,7 @@ def judge(scans: Sequence[Scan], state: WalState) -> Verdict:
             continue  # checkpointed, or a number seen before
         if sequence > expected:
             if expected > durable:
-                break  # what lies behind a hole that was never promised is void
+                break  # what lies after a hole that was never promised is void
             lost.append((expected, min(sequence - 1, durable)))
             if sequence - 1 > durable:
                 expected = durable + 1

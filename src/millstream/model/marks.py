@@ -1,7 +1,7 @@
 """Offsets of a group that mark what a writer has stored, and are no position of a reader.
 
 The Spark sink commits the number of its last write as an offset of the topic that it writes to, with ``WRITE_MARK`` in
-its metadata. The records behind such an offset are no lag.
+its metadata. The records after such an offset are no lag.
 """
 
 from typing import Final

@@ -99,7 +99,7 @@ class Retrying:
         return self._call(lambda: self._store.head(key))
 
     def list(self, folder: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        """A listing that fails half-way continues behind the last key that it returned."""
+        """A listing that fails half-way continues after the last key that it returned."""
         begun_s = self._clock()
         attempts = 0
         while True:

@@ -6,7 +6,7 @@
                           └► PROBE: answered with what this broker is, and closed
 
 With TLS (``secured``) eight clear bytes come first. A connection for a shard is passed on with them, and the shard does
-the handshake; a probe is answered here, behind a handshake.
+the handshake; a probe is answered here, after a handshake.
 
 The process that accepts is not the one that owns the connection afterwards, so exactly the first frame is read. A
 connection without a whole first frame within `OPENING_TIMEOUT_US`, or with another one, is closed. At most

@@ -109,7 +109,7 @@ def decode_header(data: Buffer, body_bytes_max: int = BODY_BYTES_MAX) -> FrameHe
 
 
 def check_head(header: FrameHeader, data: Buffer) -> memoryview:
-    """The head behind the header in ``data``, which holds both.
+    """The head after the header in ``data``, which holds both.
 
     Raises:
         Corruption: the checksum does not match.

@@ -233,7 +233,7 @@ _NUMBERS: Final[dict[type[GroupMessage], tuple[Callable[[Any], int], ...]]] = {
     FilesWanted: (lambda m: m.end, lambda m: m.offset),
     FilesPart: (lambda m: m.end, lambda m: m.offset, lambda m: m.next_offset),
 }
-"""The numbers of each message behind its term, in the order in which they stand."""
+"""The numbers of each message after its term, in the order in which they stand."""
 
 _FLAGS: Final[dict[type[GroupMessage], tuple[str, ...]]] = {
     VoteRequest: ("pre", "transfer"),

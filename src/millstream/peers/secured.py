@@ -16,8 +16,8 @@ opening that is not expected, or one that is missing, ends the connection with a
 
 Who has a certificate of the brokers' authority is a broker, and may do everything: what a CLIENT asks for is not
 checked again. The broker that it belongs to has checked the caller's rights before. A CALLER has no rights of its own:
-behind the handshake it says for whom it acts (``wire.sasl.ON_BEHALF``), and has the rights of that principal. The name
-is sent behind TLS, because nothing of the clear bytes is proved.
+after the handshake it says for whom it acts (``wire.sasl.ON_BEHALF``), and has the rights of that principal. The name
+is sent over TLS, because nothing of the clear bytes is proved.
 
 **Failure.** A handshake that fails or takes too long ends its connection as any other fault does; the dialler tries
 again. New key material is used from the next handshake on.
@@ -68,7 +68,7 @@ class PeerTls:
         self.dialling: ssl.SSLContext = client_context(credentials.material, credentials.options)
 
     def accept(self, sock: TcpSocket) -> TlsSocket:
-        """The accepting side, behind the opening."""
+        """The accepting side, after the opening."""
         return TlsSocket(sock, self.accepting, server_side=True)
 
     def dial(self, sock: TcpSocket, host: str, opening: bytes) -> TlsSocket:

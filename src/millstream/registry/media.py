@@ -39,7 +39,7 @@ def decoded_body(headers: Mapping[str, str], body: bytes) -> bytes:
     """A body as UTF-8.
 
     Raises:
-        Refused: its content type or its charset is none that is taken.
+        Refused: its content type or its charset is not supported.
     """
     given = headers.get("content-type", "")
     if not given.strip():

@@ -241,5 +241,5 @@ def _named(subject: Subject | None) -> Subject:
 
 def _one_of(value: object, known: tuple[Any, ...]) -> Any:
     if value not in known:
-        raise ValueError(f"{value!r} is none of {', '.join(known)}")
+        raise ValueError(f"{value!r} is not one of {', '.join(known)}")
     return value

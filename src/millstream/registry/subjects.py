@@ -18,7 +18,7 @@ def checked(name: str) -> Subject:
     """A subject from outside, in its one spelling.
 
     Raises:
-        Refused: it is empty, has control characters, or starts like a context and is none.
+        Refused: it is empty, has control characters, or starts like a context and is not one.
     """
     subject = normal(name)
     if not name or _CONTROL.search(name) or len(name.encode("utf-8", "surrogatepass")) > 2000:

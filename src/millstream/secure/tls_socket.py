@@ -196,7 +196,7 @@ class TlsSocket:
         return received
 
     def _answer(self) -> None:
-        """Send what OpenSSL answers to the peer's messages (new keys), behind what is unsent."""
+        """Send what OpenSSL answers to the peer's messages (new keys), after what is unsent."""
         if self._unsent:
             if self._out.pending > ANSWER_BYTES_MAX:
                 raise ConnectionAbortedError(errno.ECONNABORTED, "the peer takes no answers of TLS")

@@ -23,7 +23,7 @@ give the order of the log. The anomalies are:
 - ``topic-back``: a topic whose deletion was acknowledged is listed;
 - ``topic-phantom``: a topic is listed before anybody created it, or though its creation failed;
 - ``start-back``: a log starts before an acknowledged deletion of records, or before where it was said to start;
-- ``start-phantom``: it starts behind every deletion that was requested (only where one was).
+- ``start-phantom``: it starts after every deletion that was requested (only where one was).
 
 An INFO send may exist or not. ``log_starts`` names records that were removed on purpose (retention, DeleteRecords). In
 a compacted partition, whose sends have keys, a value may be gone when a later one of its key was seen, and offsets need

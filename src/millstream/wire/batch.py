@@ -6,8 +6,8 @@
     | base timestamp 8 | max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | record count 4
     | records, perhaps compressed
 
-The CRC-32C covers everything behind itself. ``base_offset`` and ``leader_epoch`` stand before it and are the only
-fields that a broker changes. ``length`` counts the bytes behind it.
+The CRC-32C covers everything after itself. ``base_offset`` and ``leader_epoch`` stand before it and are the only
+fields that a broker changes. ``length`` counts the bytes after it.
 
 A broker needs no more on its hot path, where it reads no record. ``unpack_header`` returns a plain tuple, ``checksum``
 takes a batch in any number of views, ``check_batch`` validates one. ``wire.records`` reads and writes records. Invalid
@@ -83,7 +83,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the last record (exclusive end)."""
+        """Offset after the last record (exclusive end)."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property

@@ -186,7 +186,7 @@ def _source(cls: type[Message], version: int, what: Literal["decode", "encode", 
     if not low <= version <= high:
         raise UnsupportedVersion(f"{cls.__name__} v{version} is not declared, {low} to {high} are")
     if what == "decode":
-        # Kafka ignores bytes behind a request, and librdkafka 2.16 sends such bytes: its Metadata request for all
+        # Kafka ignores bytes after a request, and librdkafka 2.16 sends such bytes: its Metadata request for all
         # topics has three bytes too many.
         return decoder_source(cls, version, lenient=issubclass(cls, Embedded | Request))
     return encoder_source(cls, version, what == "encode_vectored")

@@ -13,7 +13,7 @@ The generated function is straight-line code with one loop per array. For exampl
         ...
         topic_data.append(TopicProduceData(name, ZERO_UUID, partition_data))
 
-One ``struct`` call reads adjacent fixed-size fields and the first byte of a length behind them.
+One ``struct`` call reads adjacent fixed-size fields and the first byte of a length after them.
 
 Safety on hostile bytes: ``buf`` is cut at ``end`` first, so reading past it raises ``IndexError`` or ``struct.error``,
 which become ``ProtocolError``. A string or byte run that claims too much is a slice, which cannot be longer than the
@@ -98,7 +98,7 @@ def read_int32s(buf: memoryview, pos: int, count: int) -> list[int]:
 
 
 def skip_tags(buf: memoryview, count: int, pos: int) -> int:
-    """Skip ``count`` tagged fields and return the position behind them."""
+    """Skip ``count`` tagged fields and return the position after them."""
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)
@@ -324,7 +324,7 @@ class _Decoder:
                 self.line(f"raise tiny_error({count})")
 
     def nested(self, name: str, cls: type[Message], nullable: bool, null: str = "< 0") -> None:
-        """Read a struct field. A nullable struct stands behind a byte; ``null`` is the condition for a null."""
+        """Read a struct field. A nullable struct stands after a byte; ``null`` is the condition for a null."""
         if not nullable:
             made = self.struct(cls)
             self.flush()

@@ -1,7 +1,7 @@
 """Generates the encoder of one message at one version.
 
 The generated function appends to a ``bytearray``. One ``struct`` call packs adjacent fixed-size fields, empty tagged
-sections and the first byte of a length behind them (ProduceResponse v9, shortened)::
+sections and the first byte of a length after them (ProduceResponse v9, shortened)::
 
     name = topic.name.encode()
     size = len(name) + 1
@@ -97,7 +97,7 @@ class _Encoder:
             self.tag_section(name, tagged)
 
     def flush(self, *, first_of: str | None = None) -> None:
-        """Pack the pending values with one call. ``first_of`` names a compact length to pack behind them."""
+        """Pack the pending values with one call. ``first_of`` names a compact length to pack after them."""
         waiting, self.pending = self.pending, []
         if first_of is not None:
             with self.block(f"if {first_of} < 128:"):
@@ -218,7 +218,7 @@ class _Encoder:
             self.flush()
 
     def nested(self, wish: str, source: str, cls: type[Message], nullable: bool, null: int = -1) -> None:
-        """Encode a struct field. A nullable struct stands behind a byte: 1, or ``null``."""
+        """Encode a struct field. A nullable struct stands after a byte: 1, or ``null``."""
         name = self.source.local(wish)
         self.flush()
         self.line(f"{name} = {source}")

@@ -1,6 +1,6 @@
 """Whole frames in one call: an int32 size, a header, a body.
 
-The size counts the bytes behind it. The body is encoded directly behind the header in the same buffer, and the size is
+The size counts the bytes after it. The body is encoded directly after the header in the same buffer, and the size is
 set last, so nothing is copied twice. ``EncodeError`` and ``UnsupportedVersion`` come from the codec.
 """
 

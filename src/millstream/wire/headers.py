@@ -72,7 +72,7 @@ def parse_request_header(buf: Piece, pos: int, end: int) -> RequestHeader:
 
 
 def skip_header_tags(frame: memoryview, pos: int) -> int:
-    """Skip the tagged fields of a request header, of which none is used, and return the position behind them.
+    """Skip the tagged fields of a request header, of which none is used, and return the position after them.
 
     Raises:
         ProtocolError: there are more than ``HEADER_TAGS_MAX``, or they exceed the frame.

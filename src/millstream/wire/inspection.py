@@ -201,7 +201,7 @@ def _walk(data: bytes, count: int, base_timestamp: int) -> _Seen:
 
 
 def _skip(data: bytes, at: int, size: int) -> int:
-    """The position behind ``size`` bytes. A negative size is null."""
+    """The position after ``size`` bytes. A negative size is null."""
     end = at + size if size > 0 else at
     if end > len(data):
         raise ProtocolError(f"{size} bytes claimed, {len(data) - at} are left")

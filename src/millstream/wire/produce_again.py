@@ -2,7 +2,7 @@
 
 A producer repeats itself: the same transactional id, acks, timeout, topic and partition precede every batch, byte for
 byte. ``ProduceAgain`` keeps these bytes and their decoded values. A request that starts with them, holds one batch
-behind them and ends there is built from the known values. Any other request goes to the generated decoder, which alone
+after them and ends there is built from the known values. Any other request goes to the generated decoder, which alone
 decides what is invalid. The result equals the generated decoder's.
 
 Only requests for one partition in a flexible version can repeat. A producer that changes its partition with every

@@ -120,7 +120,7 @@ class _Walk:
             self.window = self.chain.copy(0, min(max(size, _WINDOW_BYTES), len(self.chain)))
 
     def skip(self, size: int) -> None:
-        """Continue behind the next ``size`` bytes, with an empty window."""
+        """Continue after the next ``size`` bytes, with an empty window."""
         self.chain.trim_front(self.at + size)
         self.at = 0
         self.window = b""
@@ -165,7 +165,7 @@ class _Walk:
         return PartitionProduceData(index, records)
 
     def text(self) -> str | None:
-        """A nullable string. The window then holds the fields behind it."""
+        """A nullable string. The window then holds the fields after it."""
         if self.flexible:
             size = self.length()
         else:

@@ -117,11 +117,11 @@ def iter_records(batch: Buffer, limit: int = DECOMPRESSED_MAX) -> Iterator[Recor
     except (IndexError, ProtocolError, UnicodeDecodeError) as error:
         raise BatchError(f"record at byte {pos}: {error}", ErrorCode.INVALID_RECORD) from error
     if pos != len(data):
-        raise BatchError(f"{len(data) - pos} bytes behind the last record", ErrorCode.INVALID_RECORD)
+        raise BatchError(f"{len(data) - pos} bytes after the last record", ErrorCode.INVALID_RECORD)
 
 
 def _record(data: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
-    """The record at ``pos``, and the position behind it."""
+    """The record at ``pos``, and the position after it."""
     size, pos = read_varlong(data, pos)
     end = pos + size
     if size < RECORD_BYTES_MIN - 1 or end > len(data):
@@ -155,7 +155,7 @@ def _record(data: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
 
 
 def _nullable(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
-    """Bytes behind their length; length -1 is null."""
+    """Bytes after their length; length -1 is null."""
     size, pos = read_varlong(data, pos)
     if size < 0:
         if size != -1:

@@ -177,15 +177,15 @@ class Response(Message):
 
 
 class Stored(Message):
-    """The value of a stored record, behind an int16 with its version."""
+    """The value of a stored record, after an int16 with its version."""
 
 
 class StoredKey(Message):
-    """The key of a stored record, behind an int16 with its type (the class's ``API_KEY``)."""
+    """The key of a stored record, after an int16 with its type (the class's ``API_KEY``)."""
 
 
 class Embedded(Message):
-    """A message between clients, behind an int16 with its version. Readers ignore the additions of newer versions."""
+    """A message between clients, after an int16 with its version. Readers ignore the additions of newer versions."""
 
 
 def version_range(text: str) -> tuple[int, int]:

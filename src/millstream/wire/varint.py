@@ -1,7 +1,7 @@
 """Kafka's variable-length integers: seven bits per byte, lowest first.
 
 ``uvarint`` (lengths and tags of messages) is unsigned and at most 32 bits; ``varint`` and ``varlong`` (inside records)
-are zig-zag encoded. Readers return the value and the position behind it. At the end of the buffer they raise
+are zig-zag encoded. Readers return the value and the position after it. At the end of the buffer they raise
 ``IndexError``, which every public entry converts, and for a number that is longer than its type ``ProtocolError``.
 """
 

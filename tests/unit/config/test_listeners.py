@@ -55,7 +55,7 @@ def test_a_protocol_map_knows_kafkas_protocols_alone():
         ("LAN://h:1,LAN://h:2", "", "LAN is given twice"),
         ("PLAINTEXT://h:1,LAN://i:1", "", "port 1 is given twice"),
         ("PLAINTEXT://[::1]:1,LAN://[::2]:1", "", "port 1 is given twice"),
-        ("PLAINTEXT://h:1", "LAN://i:1", "advertised.listeners: LAN is none of the listeners, PLAINTEXT"),
+        ("PLAINTEXT://h:1", "LAN://i:1", "advertised.listeners: LAN is not one of the listeners PLAINTEXT"),
         ("PLAINTEXT://h:1", "PLAINTEXT://i:1,PLAINTEXT://i:2", "PLAINTEXT is given twice"),
         ("PLAINTEXT://0.0.0.0:1", "PLAINTEXT://0.0.0.0:1", "nobody can connect to 0.0.0.0:1"),
         ("PLAINTEXT://[::]:1", "PLAINTEXT://[::]:1", "nobody can connect to [::]:1"),
@@ -183,7 +183,7 @@ def test_secrets_of_a_listener_are_not_shown():
     ("override", "words"),
     [
         ("listener.name.plaintext.num.partitions=3", "num.partitions cannot be set for one listener"),
-        ("listener.name.lan.ssl.client.auth=none", "LAN is none of the listeners, PLAINTEXT"),
+        ("listener.name.lan.ssl.client.auth=none", "LAN is not one of the listeners PLAINTEXT"),
         ("listener.name.plaintext.ssl.client.auht=none", "there is no such setting; did you mean ssl.client.auth"),
         ("listener.name.plaintext.ssl.client.auth=maybe", "'maybe' is not valid"),
         ("ssl.keystore.type=JKS", "keytool -importkeystore"),

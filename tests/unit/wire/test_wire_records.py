@@ -143,7 +143,7 @@ class TestReadingGarbage:
             list(iter_records(patched(57, ">i", count)))
 
     def test_a_record_too_few_leaves_bytes_behind(self) -> None:
-        with pytest.raises(BatchError, match="behind the last record"):
+        with pytest.raises(BatchError, match="after the last record"):
             list(iter_records(patched(57, ">i", 3)))
 
     def test_an_offset_beyond_the_batch_is_refused(self) -> None:

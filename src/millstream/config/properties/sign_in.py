@@ -126,7 +126,7 @@ def read_sign_in(properties: Mapping[str, str]) -> SignInProperties:
     """The settings among the properties of a program of ours.
 
     Raises:
-        ConfigError: a value is not valid, or a name below ``console.oidc.`` is none of them.
+        ConfigError: a value is not valid, or a name below ``console.oidc.`` is unknown.
     """
     known = declared(SignInProperties)
     for name in properties:

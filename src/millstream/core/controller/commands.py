@@ -296,7 +296,7 @@ class SecretSet(Command, frozen=True, tag="secret_set"):
 
 
 class AclsCreated(Command, frozen=True, tag="acls_created"):
-    """Access control entries are in force, in this order behind those before."""
+    """Access control entries are in force, in this order after those before."""
 
     entries: tuple[AclEntry, ...]
 

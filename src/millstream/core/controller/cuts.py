@@ -54,11 +54,11 @@ def apply_cut(state: ControllerState, command: PartitionCut | PartitionCutDone) 
     before = state.cuts.get(partition.raft_group)
     if isinstance(command, PartitionCutDone):
         if before is None or before.term != command.term:
-            raise Corruption(f"the controller's log completes a cut of {topic.name}:{command.index} that is none")
+            raise Corruption(f"the controller's log completes an unknown cut of {topic.name}:{command.index}")
         state.cuts[partition.raft_group] = msgspec.structs.replace(before, done=True)
         return
     if before is not None and before.term >= command.term:
         raise Corruption(f"the controller's log cuts {topic.name}:{command.index} in a term of before")
     if all(broker.replica != command.replica for broker in state.registry.brokers.values()):
-        raise Corruption(f"the controller's log cuts {topic.name}:{command.index} to a replica that is none")
+        raise Corruption(f"the controller's log cuts {topic.name}:{command.index} to a replica of an unknown broker")
     state.cuts[partition.raft_group] = Cut(command.replica, command.term, command.end_offset)

@@ -41,7 +41,7 @@ class Liveness:
         self._timeout_us = timeout_us
         self._beats: dict[NodeId, _Beat] = {}
         self.left_revision = Revision(0)
-        """No replica has left a broker by a command behind this."""
+        """No replica has left a broker by a command after this."""
 
     def beat(self, state: ControllerState, node: NodeId, epoch: BrokerEpoch, revision: Revision, now_us: int) -> None:
         """A broker reports that it is alive as ``epoch`` and has applied the controller's log up to ``revision``."""

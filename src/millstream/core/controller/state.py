@@ -332,7 +332,7 @@ def _group_configs_changed(state: ControllerState, command: GroupConfigsChanged)
 
 
 def _change(resources: dict[K, dict[str, str]], name: K, changes: dict[str, str | None]) -> None:
-    """Change what one of ``resources`` says; one that says nothing is none."""
+    """Change the settings of one resource; a resource without settings is removed."""
     configs = merged(resources.get(name, {}), changes)
     if configs:
         resources[name] = configs

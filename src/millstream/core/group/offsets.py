@@ -21,7 +21,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     expire_ms: int = -1
     topic_id: bytes = ZERO_UUID
     order: int = 0
-    """Place in the order of the log. What a transaction commits does not replace what was stored behind it."""
+    """Place in the order of the log. What a transaction commits does not replace what was stored after it."""
 
 
 class PendingOffsets:

@@ -47,7 +47,7 @@ def compiled(expression: str) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else b""
         words = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        # RE2 appends the culprit behind a colon; Kafka does not.
+        # RE2 appends the culprit after a colon; Kafka does not.
         words = words.partition(": ")[0]
         raise _invalid(expression, _KAFKA_WORDS.get(words, words)) from None
 

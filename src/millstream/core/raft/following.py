@@ -1,6 +1,6 @@
 """What a follower does with its leader's messages.
 
-Entries are taken only behind a point that both logs have (`prev`); what conflicts is cut off first, and never below
+Entries are taken only after a point that both logs have (`prev`); what conflicts is cut off first, and never below
 the committed end. The answer to entries follows their sync: it reports two ends, what is received and what is durable,
 and both only as far as the log is known to match this leader's. A durable tail that was never compared is no answer.
 
@@ -33,7 +33,7 @@ def on_append(replica: Replica, sender: ReplicaId, append: Append) -> None:
     prev = append.prev
     end = append.runs[-1].end_position if append.runs else prev.position
     if prev.position < log.base.position:
-        # The base is committed, so this leader has it too: only what lies behind it can be new.
+        # The base is committed, so this leader has it too: only what lies after it can be new.
         prev = LogPoint(min(log.base.position, end), log.base.term)
     elif not has_entry(replica, prev):
         _reject(replica, sender, append)

@@ -158,11 +158,11 @@ class Raft:
         return self.replica.out.write is not None
 
     def controls_between(self, start: RaftPosition, end: RaftPosition) -> tuple[ControlEntry, ...]:
-        """Control entries from ``start`` to ``end``, at or behind the base, in order."""
+        """Control entries from ``start`` to ``end``, at or after the base, in order."""
         return self.replica.log.controls_between(start, end)
 
     def configuration_at(self, position: RaftPosition) -> Configuration:
-        """Members in force for a log that ends at ``position``, at or behind the base."""
+        """Members in force for a log that ends at ``position``, at or after the base."""
         return self.replica.log.configuration_at(position)
 
     # Events

@@ -4,7 +4,7 @@
 
     client first ─► step ─► server first ─► client final ─► step ─► server final; done, ``user`` is who logged in
 
-The client's nonce has to come back with the server's behind it, the GS2 header has to come back unchanged, and who
+The client's nonce has to come back with the server's after it, the GS2 header has to come back unchanged, and who
 wants to act as another user is refused. Comparisons take the same time for equal and unequal values.
 """
 

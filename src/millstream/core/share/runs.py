@@ -88,7 +88,7 @@ class Run:
                 self.in_write, self.whole)  # fmt: skip
 
     def joins(self, other: "Run") -> bool:
-        """Whether the run behind this one has everything in common with it."""
+        """Whether the run after this one has everything in common with it."""
         return self.last + 1 == other.first and self._kind() == other._kind()
 
     def tail(self, first: Offset) -> "Run":

@@ -3,12 +3,12 @@
 ::
 
     Initialize ──► snapshot (of a new state epoch)           a share partition is its newest snapshot
-    Write ───────► update, every 500th one a snapshot        and the updates behind it, in order
+    Write ───────► update, every 500th one a snapshot        and the updates after it, in order
     Read ────────► update, if its leader is a newer one
     Delete ──────► tombstone of the snapshot
 
 Requests are checked against everything that was decided before, written or in flight, and are answered when their
-record is in the log. A record that could not be written is taken back; those behind it stay, for an update says only
+record is in the log. A record that could not be written is taken back; those after it stay, for an update says only
 what changed, and a snapshot that holds the change makes it true after all: its writer knows that the outcome of its
 write is unknown.
 
@@ -44,7 +44,7 @@ UNKNOWN: Final = -1
 """A start that no leader has resolved, a leader epoch or a count that is unknown."""
 
 UPDATES_MAX: Final = 500
-"""Updates behind a snapshot; the next write is a snapshot again. Kafka's default."""
+"""Updates after a snapshot; the next write is a snapshot again. Kafka's default."""
 QUIET_US: Final = 300_000_000
 """A share partition with updates gets a snapshot after so long without a write."""
 BEHIND_MAX: Final = 10_000
@@ -187,13 +187,13 @@ class _Kept:
         self.latest: Image | None = None
         self.pending: deque[_Pending] = deque()
         self.turns: Receipt | None = None
-        """Receipt of an Initialize or a Delete that is on its way: what comes behind it has to know its fate."""
+        """Receipt of an Initialize or a Delete that is on its way: what comes after it has to know its fate."""
         self.waiting: deque[Request] = deque()
-        """Requests behind it."""
+        """Requests after it."""
         self.snapshot_at = Offset(0)
-        """The newest snapshot in the log is at this offset or behind it."""
+        """The newest snapshot in the log is at this offset or after it."""
         self.updates = 0
-        """Behind the newest snapshot, those on their way included."""
+        """After the newest snapshot, those on their way included."""
         self.written_us = 0
 
     def commit(self, change: Change, at: Offset) -> None:
@@ -314,7 +314,7 @@ class StoredStates:
         return _snapshot(after, wall_ms)
 
     def _turn(self, out: Outputs, request: Initialize | Delete, change: Image | None, now_us: int) -> None:
-        """What comes behind this change is processed when its fate is known."""
+        """What comes after this change is processed when its fate is known."""
         self._write(out, request.key, change, request.token, now_us)
         self._kept[request.key].turns = self._receipt
 
@@ -336,7 +336,7 @@ class StoredStates:
         out.writes.append(Write(self._receipt, key, change))
 
     def persisted(self, receipt: Receipt, error: ErrorCode, at: Offset, now_us: int, wall_ms: int) -> Outputs:
-        """A record is in the log, at offset ``at`` or behind it, or (``error``) is not."""
+        """A record is in the log, at offset ``at`` or after it, or (``error``) is not."""
         out = Outputs()
         key, kept = self._of_receipt.pop(receipt)
         one = kept.pending.popleft()

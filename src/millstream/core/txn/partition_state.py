@@ -8,7 +8,7 @@ A read_committed consumer may read up to the last stable offset: the first offse
 open, or whose marker is not committed yet; without one the high watermark. Of what is below, it leaves out the aborted
 transactions, which `aborted_between` lists.
 
-All of it is a function of the log: it is rebuilt from a snapshot (`encode`, `decode`) and the batches behind it. A
+All of it is a function of the log: it is rebuilt from a snapshot (`encode`, `decode`) and the batches after it. A
 truncation takes markers and batches back (`take_back`), so what a marker ended is kept until no truncation can reach it
 (`committed`). Aborted transactions are kept, 32 bytes each, until retention or compaction has taken their records.
 
@@ -200,7 +200,7 @@ class PartitionTransactions:
     # Reading
 
     def first_unstable(self, high_watermark: Offset) -> int:
-        """First offset of the oldest transaction that is open or whose marker is at or behind ``high_watermark``; -1
+        """First offset of the oldest transaction that is open or whose marker is at or after ``high_watermark``; -1
         without one.
         """
         first = next(iter(self.open.values()), -1)
@@ -267,7 +267,7 @@ class PartitionTransactions:
 
     def encode(self, end_offset: Offset | None) -> bytes:
         """The state as bytes: the whole of it, or that of a log that ends at ``end_offset``. Of transactions that were
-        committed behind that, nothing is known: their next batch opens them.
+        committed after that, nothing is known: their next batch opens them.
         """
         open_ones = dict(self.open)
         place = len(self._aborted) if end_offset is None else self._place(end_offset) * _COLUMNS

@@ -13,7 +13,7 @@ is not compressed, because consumers select ranges of it.
 The times are of the batch: an event has the batch's largest time as its own.
 
 A log of events bears no markers of transactions. A marker that an earlier broker put there has an offset and a size in
-the log, which everything behind it counts on: ``event_for_marker`` makes an event of it, of the same size, whose
+the log, which everything after it counts on: ``event_for_marker`` makes an event of it, of the same size, whose
 metadata are the empty JSON object.
 
 ``decode_event_batch`` accepts any bytes and raises only ``BatchError``. It makes two arrays of four bytes an event;

@@ -153,7 +153,7 @@ def decode_descriptor(data: bytes | bytearray | memoryview) -> DataDescriptor:
     except struct.error as error:
         raise Rejected("a descriptor that ends early") from error
     if at != len(data):
-        raise Rejected(f"{len(data) - at} bytes behind a descriptor")
+        raise Rejected(f"{len(data) - at} bytes after a descriptor")
     descriptor = DataDescriptor(location, base_size, tuple(views))
     if descriptor.size != size:
         raise Rejected(f"a descriptor that says {size} bytes and selects {descriptor.size}")
@@ -161,7 +161,7 @@ def decode_descriptor(data: bytes | bytearray | memoryview) -> DataDescriptor:
 
 
 def _read_view(data: bytes | bytearray | memoryview, at: int) -> tuple[View, int]:
-    """The view at a byte, and the byte behind it. ``struct.error`` where the bytes end."""
+    """The view at a byte, and the byte after it. ``struct.error`` where the bytes end."""
     tag = data[at] if at < len(data) else 0
     if tag == _SUB_TAG:
         _, offset, size = _SUB.unpack_from(data, at)

@@ -5,7 +5,7 @@ compiler's padding: records of 48 bytes and locations of 24, with undefined byte
 default serializer puts a length of 8 bytes before each metadata text. This module reads both layouts and finds out
 which one it is: a record starts where the previous one ends, which no other record size satisfies.
 
-Mofka checks nothing at its own restart, so a chunk may end in records without bytes behind them. The chunk is read up
+Mofka checks nothing at its own restart, so a chunk may end in records without bytes after them. The chunk is read up
 to the first event that is not whole.
 """
 
@@ -31,7 +31,7 @@ class MofkaChunk(msgspec.Struct, frozen=True):
     lost_records: int
     """Records at the end without all of their bytes."""
     prefixed: bool
-    """Whether each metadata text stands behind its length."""
+    """Whether each metadata text stands after its length."""
 
     def metadata(self, meta: bytes | bytearray | memoryview) -> Iterator[memoryview]:
         """The metadata of each event, without a length before it."""

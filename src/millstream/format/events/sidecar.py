@@ -78,7 +78,7 @@ class BatchEntry(msgspec.Struct, frozen=True):
 
     @property
     def next_offset(self) -> Offset:
-        """Offset behind the last event (exclusive)."""
+        """Offset after the last event (exclusive)."""
         return Offset(self.base_offset + self.count)
 
 
@@ -92,7 +92,7 @@ def decode_header(data: bytes | bytearray | memoryview) -> SidecarHeader:
     """The header of a sidecar.
 
     Raises:
-        Corruption: the bytes are none, or of a version that this code does not know.
+        Corruption: the bytes are not a sidecar, or of a version that this code does not know.
     """
     if len(data) < SIDECAR_HEADER_BYTES:
         raise Corruption(f"{len(data)} bytes are too few for a sidecar")

@@ -8,7 +8,7 @@ stride view of 10 blocks of 10 bytes with gaps of 90 from byte 30 on.
 ``flatten`` turns a stack into ranges of the data. The bounds:
 
 - A sub view that passes the end is cut there; one that starts after the end selects nothing.
-- Every block of a stride view and every range of an unstructured view lies inside the selection. The gap behind the
+- Every block of a stride view and every range of an unstructured view lies inside the selection. The gap after the
   last block need not. Ranges are in order and do not overlap.
 - A stack comes to at most ``limit`` ranges. A stride view takes 33 bytes for any selection, so a reader that
   expands views from outside must bound the result and not the input.
@@ -37,7 +37,7 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> DataPosition:
-        """The first byte behind the range."""
+        """The first byte after the range."""
         return DataPosition(self.offset + self.size)
 
 
@@ -49,7 +49,7 @@ class SubView(NamedTuple):
 
 
 class StrideView(NamedTuple):
-    """``block_count`` blocks of ``block_size`` bytes, the first at ``offset``, each ``gap_size`` behind the last."""
+    """``block_count`` blocks of ``block_size`` bytes, the first at ``offset``, each ``gap_size`` after the last."""
 
     offset: DataPosition
     block_count: int

@@ -56,7 +56,7 @@ def parse_avro(text: str, references: Sequence[Named], *, stored: bool = False) 
     registries have taken such.
 
     Raises:
-        InvalidSchema: it is none, or a name in it is not defined.
+        InvalidSchema: the text is not an Avro schema, or a name in it is not defined.
     """
     names: Any = Names(validate_names=not stored)
     full_names: set[str] = set()
@@ -91,7 +91,7 @@ def _check_fields(schema: Any, seen: set[int]) -> None:
     """Check the fields of every record in a schema.
 
     Raises:
-        InvalidSchema: a name or a default is none.
+        InvalidSchema: a name or a default is not valid.
     """
     if id(schema) in seen:
         return

@@ -43,7 +43,7 @@ def parse_json_schema(text: str, references: Sequence[Named]) -> JsonSchema:
     """Check a schema; ``references`` come before what uses them.
 
     Raises:
-        InvalidSchema: it is none, or a ``$ref`` leads nowhere.
+        InvalidSchema: the text is not a JSON schema, or a ``$ref`` leads nowhere.
     """
     try:
         document: Any = json.loads(text)

@@ -156,7 +156,7 @@ def _checked(claims: dict[str, Any], rules: TokenRules, now_s: float) -> Verdict
 
 
 def _texts(value: object) -> list[str] | None:
-    """The texts of a list; None if it is none, or has anything else."""
+    """The texts of a list; None if the value is not a list of texts."""
     if not isinstance(value, list):
         return None
     items: list[object] = value

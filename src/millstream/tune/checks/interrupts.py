@@ -36,7 +36,7 @@ def _spread(facts: Facts, devices: list[str], kind: str) -> Seen:
     if not spread:
         return impossible(f"no {kind} of this machine lists its interrupts")
     if not crowded:
-        return good(f"several cores may handle those of {spread} {kind}{'s' if spread > 1 else ''}")
+        return good(f"several cores may handle the interrupts of {spread} {kind}{'s' if spread > 1 else ''}")
     if facts.in_container:
         return impossible(f"interrupts of a {kind} go to one core; {HOST}")
     return off(f"all interrupts of {len(crowded)} {kind}s go to one core", "spread", _irqbalance(facts), *writes)
@@ -87,7 +87,7 @@ def _steering(facts: Facts) -> Seen:
 DISK_IRQ = Check(
     "disk_irq", "One core that handles all interrupts serves its partitions late.", _disks, ("disk_irq",), True
 )
-NET_IRQ = Check("net_irq", "The same holds for the network.", _nics, ("net",), True)
+NET_IRQ = Check("net_irq", "One core that handles all packets serves its partitions late.", _nics, ("net",), True)
 STEERING = Check(
     "net_steering", "An interface with one queue has one core handle every packet.", _steering, ("net",), True
 )

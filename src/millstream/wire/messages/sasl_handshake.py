@@ -1,6 +1,7 @@
 """API key 17, SaslHandshake: choose how to log in (KIP-43, KIP-152).
 
-After version 0 the client sends its tokens bare, each behind its length; after version 1 in SaslAuthenticate requests.
+After version 0 the client sends its tokens bare, each with its length before it; after version 1 in SaslAuthenticate
+requests.
 """
 
 # ruff: noqa: RUF012 (msgspec copies an empty list that is a default)

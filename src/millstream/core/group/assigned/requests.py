@@ -100,7 +100,7 @@ def invalid(message: str) -> Rejected:
 
 
 def known_member(members: dict[str, M], group_id: str, member_id: str) -> M:
-    """A member of the group. Rejected if it is none."""
+    """A member of the group. Raises Rejected if the group does not have it."""
     member = members.get(member_id)
     if member is None:
         raise Rejected(f"Member {member_id} is not a member of group {group_id}.", ErrorCode.UNKNOWN_MEMBER_ID)

@@ -36,7 +36,7 @@ class MemberState(IntEnum):
 
 
 class ConsumerMember(AssignedMember, frozen=True):
-    """A member. ``classic`` is set for the classic protocol."""
+    """A member of a consumer group. ``classic`` is set if it speaks the classic protocol."""
 
     instance_id: str | None = None
     topic_names: frozenset[str] = frozenset()

@@ -195,7 +195,7 @@ def _answer(step: Step, share: ShareGroup, member: ShareMember, *, is_full: bool
 
 
 def leave(step: Step, change: GroupChange[ShareGroup], beat: ShareHeartbeat) -> None:
-    """Handle the heartbeat of a member that leaves. Rejected if it is none.
+    """Handle the heartbeat of a member that leaves. Raises Rejected if the group does not have it.
 
     What the member acquired is not released here: that is what the end of its share session does.
     """

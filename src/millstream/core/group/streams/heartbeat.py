@@ -264,7 +264,10 @@ def _end(
 
 
 def leave(step: Step, change: GroupChange[StreamsGroup], beat: StreamsHeartbeat) -> None:
-    """Handle the heartbeat of a member that leaves. It may ask all others to shut down. Rejected if it is none."""
+    """Handle the heartbeat of a member that leaves. It may ask all others to shut down.
+
+    Raises Rejected if the group does not have it.
+    """
     request, streams = beat.request, change.content
     known_member(streams.members, streams.group_id, request.member_id)
     answer = beaten(StreamsGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch))
