@@ -2,8 +2,8 @@
 
 The preferred replica is the first of a partition's list. A leader that is another one hands over to it, if it is alive
 and in sync; the partition is answered when the preferred replica leads, or when the client's time is over
-(REQUEST_TIMED_OUT). ``unclean`` asks for a leader that may lack acknowledged records: no replica is one, since a
-majority of the replicas elects, and a partition without a majority is answered ELIGIBLE_LEADERS_NOT_AVAILABLE.
+(REQUEST_TIMED_OUT). ``unclean`` asks for a leader that may lack acknowledged records. Raft elects none: a leader needs
+the votes of a majority. A partition without a majority is answered ELIGIBLE_LEADERS_NOT_AVAILABLE.
 
 A client that names partitions gets an answer for each; one that asks for all of them gets the elected ones only.
 """
@@ -27,55 +27,51 @@ _UNCLEAN: Final = 1
 _CHECK_US: Final = 20_000
 
 _TopicPartition = tuple[str, int]
-_Fate = tuple[ErrorCode, str | None]
+_Result = tuple[ErrorCode, str | None]
 
-_NOT_NEEDED: Final[_Fate] = (ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+_NOT_NEEDED: Final[_Result] = (ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
 def handle(node: Node, ctx: RequestContext, request: ElectLeadersRequest) -> None:
     """Start what is needed, and answer when it is done."""
     named = request.topic_partitions
     if named is None:
-        wanted_partitions = [(topic.name, part.index) for topic in node.metadata.topics() for part in topic.partitions]
+        partitions = [(topic.name, part.index) for topic in node.metadata.topics() for part in topic.partitions]
     else:
-        wanted_partitions = [(asked.topic, index) for asked in named for index in asked.partitions]
-    fates: dict[_TopicPartition, _Fate] = {
-        topic_partition: _judged(node, request.election_type, *topic_partition) for topic_partition in wanted_partitions
+        partitions = [(asked.topic, index) for asked in named for index in asked.partitions]
+    results: dict[_TopicPartition, _Result] = {
+        each: _decision(node, request.election_type, *each) for each in partitions
     }
-    wanted = [topic_partition for topic_partition, (error, _) in fates.items() if error is ErrorCode.NONE]
+    to_elect = [each for each, (error, _) in results.items() if error is ErrorCode.NONE]
 
     def answer() -> None:
         known = request.election_type in (_PREFERRED, _UNCLEAN)
-        shown = [
-            topic_partition
-            for topic_partition in fates
-            if named is not None or fates[topic_partition] is not _NOT_NEEDED
-        ]
+        shown = [each for each, result in results.items() if named is not None or result is not _NOT_NEEDED]
         ctx.respond(
             ElectLeadersResponse(
                 error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
-                replica_election_results=_results(node, shown, fates, everything=named is None),
+                replica_election_results=_by_topic(node, shown, results, everything=named is None),
             )
         )
 
-    _Elections(node, wanted, fates, request.timeout_ms, answer).start()
+    _Elections(node, to_elect, results, request.timeout_ms, answer).start()
 
 
-def _results(
-    node: Node, wanted_partitions: list[_TopicPartition], fates: dict[_TopicPartition, _Fate], *, everything: bool
+def _by_topic(
+    node: Node, partitions: list[_TopicPartition], results: dict[_TopicPartition, _Result], *, everything: bool
 ) -> list[ReplicaElectionResult]:
     """By topic; a client that asked for everything gets each topic, as from Kafka."""
     by_topic: dict[str, list[PartitionResult]] = {name: [] for name in node.metadata.names()} if everything else {}
-    for topic, index in wanted_partitions:
-        error, message = fates[topic, index]
+    for topic, index in partitions:
+        error, message = results[topic, index]
         by_topic.setdefault(topic, []).append(
             PartitionResult(partition_id=index, error_code=error, error_message=message)
         )
-    return [ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in by_topic.items()]
+    return [ReplicaElectionResult(topic=topic, partition_result=found) for topic, found in by_topic.items()]
 
 
-def _judged(node: Node, election_type: int, topic: str, index: int) -> _Fate:
-    """Why there is no election; NONE where there is to be one."""
+def _decision(node: Node, election_type: int, topic: str, index: int) -> _Result:
+    """NONE if there is to be an election, else the refusal."""
     if election_type not in (_PREFERRED, _UNCLEAN):
         return ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}"
     if node.metadata.topic(topic) is None:
@@ -102,44 +98,47 @@ class _Elections:
     def __init__(
         self,
         node: Node,
-        wanted: list[_TopicPartition],
-        fates: dict[_TopicPartition, _Fate],
+        to_elect: list[_TopicPartition],
+        results: dict[_TopicPartition, _Result],
         timeout_ms: int,
         answer: Callable[[], None],
     ) -> None:
         self._node = node
-        self._open = dict.fromkeys(wanted)
-        self._fates = fates
+        self._pending = dict.fromkeys(to_elect)
+        self._results = results
         self._limit_us = node.shard.reactor.now_us() + timeout_ms * 1000
         self._answer = answer
 
     def start(self) -> None:
         """Ask each leader to hand over."""
-        for topic_partition in list(self._open):
+        for topic_partition in list(self._pending):
             part = self._node.metadata.partition(*topic_partition)
             transfers = self._node.transfers
             assert part is not None and transfers is not None, "a partition of one replica has another leader"
-            transfers.move(part.raft_group, part.replicas[0], self._asked(topic_partition))
+            transfers.move(part.raft_group, part.replicas[0], self._transferred(topic_partition))
         self._check()
 
-    def _asked(self, topic_partition: _TopicPartition) -> Callable[[MillstreamError | None], None]:
-        def asked(error: MillstreamError | None) -> None:
-            if error is not None and topic_partition in self._open:
-                del self._open[topic_partition]
-                self._fates[topic_partition] = (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, error.message)
+    def _transferred(self, topic_partition: _TopicPartition) -> Callable[[MillstreamError | None], None]:
+        def transferred(error: MillstreamError | None) -> None:
+            if error is not None and topic_partition in self._pending:
+                del self._pending[topic_partition]
+                self._results[topic_partition] = (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, error.message)
 
-        return asked
+        return transferred
 
     def _check(self) -> None:
         """Answer when every preferred replica leads, or time is over."""
         reactor = self._node.shard.reactor
-        for topic_partition in list(self._open):
+        for topic_partition in list(self._pending):
             part: PartitionMeta | None = self._node.metadata.partition(*topic_partition)
             if part is None or part.leader == part.replicas[0]:
-                del self._open[topic_partition]
-        if self._open and reactor.now_us() < self._limit_us:
+                del self._pending[topic_partition]
+        if self._pending and reactor.now_us() < self._limit_us:
             reactor.call_later(_CHECK_US, self._check)
             return
-        for topic_partition in self._open:
-            self._fates[topic_partition] = (ErrorCode.REQUEST_TIMED_OUT, "The leadership was not handed over in time.")
+        for topic_partition in self._pending:
+            self._results[topic_partition] = (
+                ErrorCode.REQUEST_TIMED_OUT,
+                "The leadership was not handed over in time.",
+            )
         self._answer()
