@@ -13,85 +13,14 @@ from typing import Final
 from millstream.core.group.outputs import Key, Value
 from millstream.errors import Corruption
 from millstream.wire.errors import ProtocolError
-from millstream.wire.messages.consumer_group_storage import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
-from millstream.wire.messages.group_storage import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
-from millstream.wire.messages.share_group_storage import (
-    ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupMemberMetadataKey,
-    ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
-    ShareGroupStatePartitionMetadataKey,
-    ShareGroupStatePartitionMetadataValue,
-    ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
-)
-from millstream.wire.messages.streams_group_storage import (
-    StreamsGroupCurrentMemberAssignmentKey,
-    StreamsGroupCurrentMemberAssignmentValue,
-    StreamsGroupMemberMetadataKey,
-    StreamsGroupMemberMetadataValue,
-    StreamsGroupMetadataKey,
-    StreamsGroupMetadataValue,
-    StreamsGroupTargetAssignmentMemberKey,
-    StreamsGroupTargetAssignmentMemberValue,
-    StreamsGroupTargetAssignmentMetadataKey,
-    StreamsGroupTargetAssignmentMetadataValue,
-    StreamsGroupTopologyKey,
-    StreamsGroupTopologyValue,
-)
+from millstream.wire.messages.group_storage import GroupMetadataValue, OffsetCommitValue
 from millstream.wire.records import Record
-from millstream.wire.stored import decode_offsets_key, decode_versioned, encode_key, encode_versioned
+from millstream.wire.stored import decode_offsets_key, decode_offsets_value, encode_key, encode_versioned
 
 _GROUP_VERSION: Final = 3
 _OFFSET_VERSION: Final = 4
 _EXPIRING_OFFSET_VERSION: Final = 1
 _ASSIGNED_GROUP_VERSION: Final = 0
-
-_VALUES: Final[dict[type[Key], type[Value]]] = {
-    OffsetCommitKey: OffsetCommitValue,
-    GroupMetadataKey: GroupMetadataValue,
-    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
-    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
-    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
-    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
-    ShareGroupMemberMetadataKey: ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey: ShareGroupMetadataValue,
-    ShareGroupTargetAssignmentMetadataKey: ShareGroupTargetAssignmentMetadataValue,
-    ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
-    ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
-    StreamsGroupMetadataKey: StreamsGroupMetadataValue,
-    StreamsGroupMemberMetadataKey: StreamsGroupMemberMetadataValue,
-    StreamsGroupTargetAssignmentMetadataKey: StreamsGroupTargetAssignmentMetadataValue,
-    StreamsGroupTargetAssignmentMemberKey: StreamsGroupTargetAssignmentMemberValue,
-    StreamsGroupCurrentMemberAssignmentKey: StreamsGroupCurrentMemberAssignmentValue,
-    StreamsGroupTopologyKey: StreamsGroupTopologyValue,
-}
-"""The value type of each key type."""
 
 
 def encode_record(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
@@ -123,6 +52,6 @@ def decode_record(record: Record) -> tuple[Key, Value | None] | None:
             return None
         if record.value is None:
             return key, None
-        return key, decode_versioned(_VALUES[type(key)], record.value)
+        return key, decode_offsets_value(key, record.value)
     except ProtocolError as error:
         raise Corruption(f"the record at offset {record.offset} does not decode: {error.message}") from None

@@ -20,29 +20,52 @@ from millstream.wire.messages.assigned_group_storage import (
 )
 from millstream.wire.messages.consumer_group_storage import (
     ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
     ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
 )
-from millstream.wire.messages.group_storage import GroupMetadataKey, OffsetCommitKey
+from millstream.wire.messages.group_storage import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from millstream.wire.messages.share_group_storage import (
     ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
     ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
     ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
 )
 from millstream.wire.messages.share_state_storage import ShareSnapshotKey, ShareUpdateKey
 from millstream.wire.messages.streams_group_storage import (
     StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
     StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
     StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
     StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
 )
 from millstream.wire.messages.transaction_storage import TransactionLogKey
 from millstream.wire.schema import Embedded, Piece, Stored, StoredKey
@@ -62,28 +85,33 @@ AssignedGroupKey: TypeAlias = (
 """A key of a group whose members the coordinator assigns."""
 OffsetsKey: TypeAlias = OffsetCommitKey | GroupMetadataKey | AssignedGroupKey
 
+_OFFSETS_RECORDS: Final[dict[type[OffsetsKey], type[Stored]]] = {
+    OffsetCommitKey: OffsetCommitValue,
+    GroupMetadataKey: GroupMetadataValue,
+    ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
+    ConsumerGroupMemberMetadataKey: ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey: ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey: ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey: ShareGroupMetadataValue,
+    ShareGroupTargetAssignmentMetadataKey: ShareGroupTargetAssignmentMetadataValue,
+    ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
+    ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+    StreamsGroupMetadataKey: StreamsGroupMetadataValue,
+    StreamsGroupMemberMetadataKey: StreamsGroupMemberMetadataValue,
+    StreamsGroupTargetAssignmentMetadataKey: StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey: StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupCurrentMemberAssignmentKey: StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupTopologyKey: StreamsGroupTopologyValue,
+}
+"""Key and value of every record of ``__consumer_offsets`` that is read."""
+
 _OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
     0: OffsetCommitKey,
-    1: OffsetCommitKey,
-    2: GroupMetadataKey,
-    3: ConsumerGroupMetadataKey,
-    5: ConsumerGroupMemberMetadataKey,
-    6: ConsumerGroupTargetAssignmentMetadataKey,
-    7: ConsumerGroupTargetAssignmentMemberKey,
-    8: ConsumerGroupCurrentMemberAssignmentKey,
-    10: ShareGroupMemberMetadataKey,
-    11: ShareGroupMetadataKey,
-    12: ShareGroupTargetAssignmentMetadataKey,
-    13: ShareGroupTargetAssignmentMemberKey,
-    14: ShareGroupCurrentMemberAssignmentKey,
-    15: ShareGroupStatePartitionMetadataKey,
-    16: ConsumerGroupRegularExpressionKey,
-    17: StreamsGroupMetadataKey,
-    19: StreamsGroupMemberMetadataKey,
-    20: StreamsGroupTargetAssignmentMetadataKey,
-    21: StreamsGroupTargetAssignmentMemberKey,
-    22: StreamsGroupCurrentMemberAssignmentKey,
-    23: StreamsGroupTopologyKey,
+    **{key.API_KEY: key for key in _OFFSETS_RECORDS},
 }
 
 
@@ -96,6 +124,11 @@ def decode_offsets_key(buf: Piece) -> OffsetsKey | None:
     """Decode a key of ``__consumer_offsets``; None for an unknown record type."""
     cls = _OFFSETS_KEYS.get(_lead(buf))
     return None if cls is None else decode_message(cls, 0, buf, 2)
+
+
+def decode_offsets_value(key: OffsetsKey, buf: Piece) -> Stored:
+    """Decode the value of the record with this key. Raises as ``decode_versioned``."""
+    return decode_versioned(_OFFSETS_RECORDS[type(key)], buf)
 
 
 def decode_transaction_key(buf: Piece) -> TransactionLogKey | None:

@@ -17,7 +17,6 @@ from millstream.wire.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
 )
-from millstream.wire.messages.group_storage import GroupMetadataKey, OffsetCommitKey
 from millstream.wire.messages.heartbeat import HeartbeatRequest
 from millstream.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
@@ -32,7 +31,7 @@ from millstream.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRe
 from millstream.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.schema import Message, Stored
-from millstream.wire.stored import AssignedGroupKey
+from millstream.wire.stored import OffsetsKey
 
 
 class AssignedSettings(msgspec.Struct, frozen=True):
@@ -363,7 +362,7 @@ Input: TypeAlias = (
 
 # Outputs.
 
-Key: TypeAlias = OffsetCommitKey | GroupMetadataKey | AssignedGroupKey
+Key: TypeAlias = OffsetsKey
 Value: TypeAlias = Stored
 """The value of a key's type."""
 
